@@ -157,7 +157,7 @@ def measured(store: Store) -> Iterator[dict[str, Any]]:
 
 def pages_of(store: Store) -> list[tuple[str, str, str, str]]:
     """Name, address of the page and of its data, and what is there when it can be read."""
-    from inferometer.conduct.dashboard import answers_of
+    from inferometer.conduct.report import answers_of
 
     answers = answers_of(store.home)
     family = max(answers.families(), key=lambda family: family.runs).id

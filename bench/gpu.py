@@ -17,7 +17,7 @@ from inferometer.measure.hardware import gpu_summary
 from inferometer.observe.gpu import NvidiaSmiSampler, NvmlSampler, gpu_facts
 from inferometer.observe.observer import ObserverJob, observing
 from inferometer.record.log import read_log
-from inferometer.record.sample import Samples
+from inferometer.record.record import Samples
 
 IDLE_S = 3.0
 

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from _common import parser, print_rows
-from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.conduct.run import run
-from inferometer.measure.answers import Answers
+from inferometer.measure.inputs import Answers
 from inferometer.measure.registry import request_values
 from inferometer.plan.reading import plan_from
 from inferometer.simulator.metronome_events import MODEL

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from _common import counted, inferometer, parser, print_rows
-from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.simulator.metronome_events import MODEL
 from inferometer.simulator.metronome_process import RunningMetronome, running_metronome
 

@@ -26,8 +26,8 @@ from typing import Any
 from urllib.request import urlopen
 
 from _common import counted, inferometer, parser, print_rows
-from inferometer.conduct.calibrate import curve_of, keep_curve
-from inferometer.plan.fleet import ROUTERS, Router
+from inferometer.conduct.instrument import curve_of, keep_curve
+from inferometer.plan.server import ROUTERS, Router
 from inferometer.router.prefix_tree import PrefixTree
 from inferometer.simulator.metronome_process import running_metronome
 from inferometer.target.launch import Place

@@ -20,15 +20,15 @@ import numpy as np
 
 from _common import parser
 from _routing_scenarios import SCENARIOS, Cell
-from inferometer.judge.strategies import paired_change, winner
-from inferometer.measure.answers import Answers
+from inferometer.judge.compare import paired_change, winner
+from inferometer.measure.inputs import Answers
 from inferometer.measure.registry import request_values
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.record.columns import Records
 from inferometer.router.virtual import rehearse_fleet
-from inferometer.show.charts.rendering import render_png, render_svg
-from inferometer.show.charts.strategies import map_row, map_view
+from inferometer.show.charts.comparisons import map_row, map_view
+from inferometer.show.charts.registry import render_png, render_svg
 
 SERVED_S = 30.0
 Job = dict[str, Any]

@@ -13,7 +13,7 @@ from typing import Any
 
 from _common import parser, print_rows
 from _routing_scenarios import SCENARIOS
-from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.conduct.run import run
 from inferometer.plan.reading import plan_from
 from inferometer.router.virtual import rehearse_fleet

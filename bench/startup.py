@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import median
 
 from _common import counted, inferometer, parser, print_rows
-from inferometer.conduct.calibrate import curve_of
 from inferometer.conduct.curves import keep_curve
+from inferometer.conduct.instrument import curve_of
 from inferometer.simulator.metronome_process import running_metronome
 
 AT_ONCE_S = 0.0001  # until the first token, and between two

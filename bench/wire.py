@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from _common import Finished, compiled_floor, counted, inferometer, parser, print_rows
-from inferometer.conduct.calibrate import ALLOWANCE_NS, curve_of, keep_curve
+from inferometer.conduct.instrument import ALLOWANCE_NS, curve_of, keep_curve
 from inferometer.record.columns import Records
 from inferometer.simulator.metronome_process import (
     Comparison,

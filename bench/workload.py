@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from _common import counted, inferometer, parser, print_rows
-from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.plan.model import Plan
 from inferometer.simulator.metronome_process import RunningMetronome, running_metronome
 from inferometer.store.folder import load_run

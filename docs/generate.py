@@ -212,8 +212,8 @@ _UNITS = (  # by the end of a name
 
 def results_page() -> Iterator[str]:
     """What a run leaves behind: its folder, its document, and its tables."""
+    from inferometer.record.files import schema_of
     from inferometer.record.run import KINDS, STATES
-    from inferometer.record.schema import schema_of
     from inferometer.record.summary import Summary
     from inferometer.record.verdict import Verdict
 

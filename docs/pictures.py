@@ -111,7 +111,7 @@ def _command(home: Path, *words: str) -> None:
 
 
 def pictures_of(home: Path) -> Iterator[Picture]:
-    from inferometer.conduct.dashboard import answers_of
+    from inferometer.conduct.report import answers_of
 
     answers = answers_of(home)
     drawn = "document.querySelector('figure.chart[data-drawn]')"

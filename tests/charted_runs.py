@@ -7,15 +7,14 @@ import numpy as np
 from msgspec import structs
 
 from inferometer.judge.limits import judge_plan
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Facts
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.plan.reading import plan_from
 from inferometer.record.columns import MISSING, Categorical, Records, offsets_of
 from inferometer.record.encoding import environment_from
-from inferometer.record.record import Record
+from inferometer.record.record import Record, Samples
 from inferometer.record.run import Run
-from inferometer.record.sample import Samples
 
 SECOND = 1_000_000_000
 START = 5 * SECOND

@@ -23,7 +23,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a background job: ch
 def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Locks and traces of started servers of these tests alone: those of another process must not stop them. With a
     calibration of this machine, so that no first run takes seconds to make one."""
-    from inferometer.conduct.calibrate import curve_of, keep_curve
+    from inferometer.conduct.instrument import curve_of, keep_curve
 
     with pytest.MonkeyPatch.context() as patch:
         state = tmp_path_factory.mktemp("state")

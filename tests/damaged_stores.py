@@ -20,9 +20,9 @@ from unittest.mock import patch
 from msgspec import structs
 
 from charted_runs import records_of, samples_of
-from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.judge.limits import judge_plan
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Facts
 from inferometer.measure.offline import Case, latency_summary, throughput_summary
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict

@@ -6,7 +6,7 @@ import chrome
 import pytest
 
 from dashboards import dashboard
-from inferometer.conduct.dashboard import site
+from inferometer.conduct.report import site
 from inferometer.store.store import Store
 from shown_stores import ab_test, batches, load_search, shown_store, unsynced
 

@@ -16,7 +16,7 @@ from pages import DRAWN, ROWS, check_accessible, check_drawn, check_fits, check_
 from dashboards import dashboard
 from inferometer.conduct.compare import compare_runs
 from inferometer.record.run import document
-from inferometer.show.comparison_view import comparison_view
+from inferometer.show.comparison import comparison_view
 from inferometer.show.experiment_answer import ab_sentence, comparison_from, search_sentence
 from inferometer.store.experiments import KeptExperiment, experiments_of
 from inferometer.store.store import Store, open_store

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.instrument import curve_of, keep_curve
 
 MARK = "INFEROMETER_CHAOS_MARK"  # in the environment of a command and so of all that it starts
 GUARD_MB = 3000.0  # a command beyond this is killed before it takes the machine with it

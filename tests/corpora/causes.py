@@ -12,10 +12,10 @@ import numpy as np
 
 from inferometer.load.answer import new_record
 from inferometer.load.clock import Done, Ended, Ticket, Transport
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Facts
 from inferometer.plan.model import Plan
-from inferometer.record.calibration import CalibrationPoint, Curve
 from inferometer.record.columns import Ints, Records
+from inferometer.record.environment import CalibrationPoint, Curve
 from inferometer.record.record import Outcome, Record
 from inferometer.record.summary import HostSummary
 from inferometer.simulator.loop import EngineLoop

@@ -15,23 +15,22 @@ from msgspec import structs
 
 from inferometer.judge.limits import judge_plan
 from inferometer.load.answer import new_record
+from inferometer.load.arrivals import pace_of
 from inferometer.load.clock import Done, Ended, Ticket, Timer, Transport, VirtualClock
 from inferometer.load.drive import Drive, is_failure, why_give_up
 from inferometer.load.facts import facts_of
-from inferometer.load.pace import pace_of
 from inferometer.load.prime import Primer, primes_of
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Facts
 from inferometer.measure.observed import observed
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.measure.window import start_of
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
-from inferometer.record.calibration import CalibrationPoint, Curve
 from inferometer.record.columns import MISSING, Ints, Records, known
+from inferometer.record.environment import CalibrationPoint, Curve
 from inferometer.record.log import Note
-from inferometer.record.record import Outcome, Record
-from inferometer.record.sample import Sample, Samples
+from inferometer.record.record import Outcome, Record, Sample, Samples
 from inferometer.record.summary import HostSummary, Summary
 from inferometer.record.verdict import Verdict
 from inferometer.simulator.settings import SimulatorSettings, settings_from

@@ -13,7 +13,7 @@ import yaml
 from inferometer.exchange.exporting.llmd import report
 from inferometer.exchange.exporting.registry import ExportRequest, pieces
 from inferometer.exchange.exporting.vllm import latency_document
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Facts
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.plan.reading import plan_from

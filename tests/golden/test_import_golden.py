@@ -11,7 +11,7 @@ import yaml
 
 from inferometer.exchange.importing.importer import import_file
 from inferometer.exchange.importing.recognise import format_named, read_source, recognise
-from inferometer.measure.answers import Answers
+from inferometer.measure.inputs import Answers
 from inferometer.measure.registry import request_values
 from inferometer.measure.values import quantities
 from inferometer.record.run import Run

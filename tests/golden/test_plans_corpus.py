@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from inferometer.plan.foreign.audit import audit
+from inferometer.plan.foreign.explain import audit
 
 PLANS = Path(os.environ.get("INFEROMETER_DATA", "")) / "plans"
 LEAST = 0.95  # of the plans and commands; what is missing is listed in docs/guides/plans-of-other-tools.md

@@ -9,8 +9,7 @@ from inferometer.conduct.startup import startup_from_log
 from inferometer.exchange.importing.importer import import_file
 from inferometer.record.run import Run
 from inferometer.show.charts import charts_of, charts_of_runs, draw
-from inferometer.show.report.content import run_report
-from inferometer.show.report.together import runs_report
+from inferometer.show.report.content import run_report, runs_report
 from inferometer.show.report.writing import as_html
 
 pytestmark = pytest.mark.golden

@@ -9,8 +9,8 @@ import pytest
 from inferometer.plan.reading import plan_from
 from inferometer.simulator.settings import SimulatorSettings
 from inferometer.simulator.virtual import rehearse
-from inferometer.workload.recording import Recording, recording_of
 from inferometer.workload.registry import workload_of
+from inferometer.workload.traces import Recording, recording_of
 
 pytestmark = pytest.mark.golden
 BLOCK = 512

@@ -11,7 +11,7 @@ from inferometer.measure.observed import TOLERATED, WIRE_S, WIRE_SHARE
 from inferometer.measure.server import server_summary
 from inferometer.observe.prometheus import KEPT_LABELS, MEANINGS, read_exposition
 from inferometer.record.log import Note
-from inferometer.record.sample import Samples
+from inferometer.record.record import Samples
 
 pytestmark = pytest.mark.golden
 BENCHES = ("1000_200_8", "2000_400_inf", "300_100_5")

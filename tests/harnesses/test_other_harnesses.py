@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from inferometer.exchange.harness.environments import program_of
-from inferometer.exchange.harness.registry import harness_named
+from inferometer.exchange.harness.harness import harness_named
 from inferometer.record.run import Run
-from inferometer.show.harnesses import harness_of, reported_measure
+from inferometer.show.imported import harness_of, reported_measure
 from inferometer.store.store import open_store
 
 FOLDER = Path(os.environ.get("INFEROMETER_HARNESSES") or ".")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from inferometer.plan.reading import plan_from
-from inferometer.plan.writing import to_mapping
+from inferometer.plan.text import to_mapping
 from inferometer.record.log import LogWriter
 from inferometer.record.record import Record
 from inferometer.store.store import open_store

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from inferometer.conduct import calibrate as module
 from inferometer.conduct import curves
-from inferometer.conduct.calibrate import Point, calibrate, curve_of
+from inferometer.conduct import instrument as module
 from inferometer.conduct.curves import calibration_path, keep_curve, keep_for_machine, load_curve, machine_folder
+from inferometer.conduct.instrument import Point, calibrate, curve_of
 from inferometer.conduct.run import _calibrate_once
 from inferometer.errors import StoreError, TargetError
 from inferometer.measure.accuracy import with_error
-from inferometer.record.calibration import CalibrationPoint, Curve, Machine
+from inferometer.record.environment import CalibratedMachine, CalibrationPoint, Curve
 from inferometer.record.summary import Instrument
 from inferometer.simulator.metronome_process import running_metronome
 
@@ -65,7 +65,7 @@ def test_no_curve_is_none_and_a_damaged_one_too(tmp_path: Path) -> None:
 
 def test_another_machine_has_another_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep_curve(curve_of([]), tmp_path)
-    monkeypatch.setattr(curves, "machine", lambda: Machine(cpu="another one"))
+    monkeypatch.setattr(curves, "machine", lambda: CalibratedMachine(cpu="another one"))
     assert load_curve(tmp_path) is None
 
 
@@ -157,7 +157,7 @@ def test_a_run_goes_on_where_the_calibration_fails(tmp_path: Path, monkeypatch: 
     def gone(_point: Point) -> dict[str, Any]:
         raise TargetError("the metronome on port 1 no longer answers")
 
-    monkeypatch.setattr("inferometer.conduct.calibrate.measure_point", gone)
+    monkeypatch.setattr("inferometer.conduct.instrument.measure_point", gone)
     notes: list[str] = []
     _calibrate_once(tmp_path, notes.append)
     assert notes[1:] == ["the calibration failed, this run has none: the metronome on port 1 no longer answers"]

@@ -17,7 +17,7 @@ import pytest
 import command_line
 from command_line import NOTHING
 from inferometer.cli.errors import INVALID
-from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.instrument import curve_of, keep_curve
 from measured import assert_ran
 
 QUICK = ("--server", "simulator", "--set", "server.args.speed=20", "--output-tokens", "8", "--input-tokens", "16")

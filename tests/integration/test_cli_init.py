@@ -14,7 +14,7 @@ import yaml
 
 import command_line
 from inferometer.cli import execute
-from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.errors import TargetError
 from inferometer.plan.model import Target
 from inferometer.plan.reading import plan_from, read_plan

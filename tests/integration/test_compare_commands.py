@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from inferometer.cli import main
-from inferometer.conduct.calibrate import curve_of, keep_curve
 from inferometer.conduct.compare import accept, check_run, compare_runs, history_of
+from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.conduct.run import run
 from inferometer.plan.reading import plan_from
 from inferometer.record.run import Run

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import orjson
 
-from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.conduct.run import run
-from inferometer.exchange.exporting.inferx import GPU_COLUMNS, write_folder
+from inferometer.exchange.exporting.tables import GPU_COLUMNS, write_folder
 from inferometer.plan.reading import plan_from
-from inferometer.record.sample import Sample, Samples
+from inferometer.record.record import Sample, Samples
 from inferometer.store.folder import load_run
 
 QUICK = {"frontend": 0, "step_time": {"base": 0.001, "prefill_token": 0, "decode_sequence": 0}}

@@ -14,8 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import pytest
 
 from dashboards import dashboard
-from inferometer.show.dashboard.access import Guard, Scope
-from inferometer.show.dashboard.time_limit import TimeLimit
+from inferometer.show.dashboard.access import Guard, Scope, TimeLimit
 from inferometer.store.query import linear, matcher
 from shown_stores import shown_store
 

@@ -13,8 +13,8 @@ import pytest
 import yaml
 from github_stand_in import Runner
 
-from inferometer.conduct.calibrate import curve_of, keep_curve
 from inferometer.conduct.compare import history_of
+from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.store.store import open_store
 from receivers import receiving
 

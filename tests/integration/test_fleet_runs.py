@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from small_engines import ENGINE, alive, eventually
 
-from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.conduct.run import run
 from inferometer.errors import PlanError, TargetError
-from inferometer.exchange.exporting import ray_routing
+from inferometer.exchange.exporting import ray
 from inferometer.exchange.exporting.registry import ExportRequest
 from inferometer.measure.routing import decisions_of
-from inferometer.plan.fleet import ROUTERS, Router
 from inferometer.plan.reading import plan_from
+from inferometer.plan.server import ROUTERS, Router
 from inferometer.record.run import Run
 from inferometer.target.fleet import FleetServer
 from inferometer.target.launch import Place
@@ -77,7 +77,7 @@ def test_a_fleet_is_measured_as_one_server_with_its_replicas_told_apart(store: P
     assert set(decisions.kind) == {"round_robin"} and not decisions.knows_caches
     assert (decisions.search_s > 0).all() and (np.diff(decisions.at) >= 0).all()
     assert made.records.sent_at.min() < decisions.at[0] and decisions.at[-1] < made.records.ended_at.max()
-    files = {piece.name.partition("_seed0_")[2]: piece for piece in ray_routing.export(ExportRequest([made]))}
+    files = {piece.name.partition("_seed0_")[2]: piece for piece in ray.export_routing(ExportRequest([made]))}
     assert len(files) == 7
     assert len(files["prefix_match_rate.csv"].content.splitlines()) == 61
     kept = json.loads((made.folder / "environment.json").read_text())["server"]["replicas"]

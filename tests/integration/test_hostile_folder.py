@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import inferometer
-from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.instrument import curve_of, keep_curve
 
 PACKAGE = Path(inferometer.__file__).parent
 QUICK = {"frontend": 0, "step_time": {"base": 0.001, "prefill_token": 0, "decode_sequence": 0}}

@@ -23,7 +23,7 @@ from parrots import headers_of, parrot
 
 from dashboards import dashboard
 from inferometer.cli import execute
-from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.exchange.exporting.registry import FORMATS
 from inferometer.record.parquet import read_parquet
 

@@ -8,7 +8,7 @@ import pytest
 
 from inferometer.record.run import Run
 from inferometer.show.charts.chart import Chart
-from inferometer.show.charts.rendering import has_charts
+from inferometer.show.charts.registry import has_charts
 
 NOTEBOOK = json.loads((Path(__file__).parents[2] / "examples" / "notebook.ipynb").read_text(encoding="utf-8"))
 CELLS = ["".join(cell["source"]) for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]

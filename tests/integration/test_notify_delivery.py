@@ -16,11 +16,10 @@ from aiosmtpd.smtp import AuthResult
 
 from inferometer.cli import main
 from inferometer.cli.notify import notify_findings
-from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.show.notify import delivery
-from inferometer.show.notify.channels import channels
+from inferometer.show.notify.channels import Event, channels
 from inferometer.show.notify.delivery import Patience, deliver
-from inferometer.show.notify.event import Event
 from inferometer.show.notify.findings import of_job
 from inferometer.show.notify.news import deliver_finding, notebook
 from inferometer.store.store import open_store

@@ -21,7 +21,7 @@ from inferometer.observe.observer import MetricsPlace, ObserverJob, observing
 from inferometer.observe.prometheus import Endpoint, Unreadable, await_counted
 from inferometer.record.encoding import document_of
 from inferometer.record.log import read_log
-from inferometer.record.sample import Samples
+from inferometer.record.record import Samples
 from inferometer.wire.origin import origin_of
 
 HEALTHY = "vllm:num_requests_running 1\nvllm:prompt_tokens_total {}\nvllm:generation_tokens_total {}\n"

@@ -16,7 +16,7 @@ import command_line
 from inferometer.conduct.run import partial_run
 from inferometer.load.shard import ShardJob, run_shard
 from inferometer.plan.model import Plan
-from inferometer.plan.writing import to_mapping
+from inferometer.plan.text import to_mapping
 from inferometer.record.log import LogWriter, Note, read_log
 from inferometer.record.record import Record
 from inferometer.store.store import open_store

@@ -11,11 +11,10 @@ from rich.console import Console
 
 from inferometer.cli import main
 from inferometer.conduct.compare import compare_runs
-from inferometer.conduct.dashboard import answers_of
-from inferometer.conduct.report import build_report
+from inferometer.conduct.report import answers_of, build_report
 from inferometer.show.comparison import print_comparison
 from inferometer.show.report.document import Table
-from inferometer.show.site.building import build_site
+from inferometer.show.site import build_site
 from inferometer.store.store import Store
 from shown_stores import shown_store
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from inferometer.cli import execute
-from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.conduct.worker import print_results, read_work, work
 from inferometer.errors import PlanError, StoreError, TargetError
 from inferometer.scale.kubernetes.carrying import Cursor, Unpacking

@@ -8,7 +8,7 @@ import pytest
 
 import command_line
 from inferometer.conduct.predict import steps_beside
-from inferometer.show.charts.prediction import steps_chart
+from inferometer.show.charts.engine import steps_chart
 from inferometer.simulator.fitting.server_model import read_model
 from inferometer.store.folder import load_run
 from inferometer.store.store import open_store

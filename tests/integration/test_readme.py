@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import command_line
-from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.plan.reading import plan_from
 from inferometer.plan.text import parse_yaml
 from measured import assert_ran

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 import command_line
 from inferometer.cli.group import group
-from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.errors import InferometerError
 from inferometer.store.experiments import new_experiment
 from inferometer.store.shapes import ExperimentCase

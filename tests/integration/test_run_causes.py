@@ -16,7 +16,7 @@ import pytest
 from dying_servers import LONG, FailingServer, always, failing_server
 
 import command_line
-from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.instrument import curve_of, keep_curve
 
 ANSWERED = 60  # requests of the load; one more came before it, to try the endpoint
 SMALL = ("--input-tokens", "16", "--output-tokens", "2", "--json")

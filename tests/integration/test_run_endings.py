@@ -16,7 +16,7 @@ import pytest
 from dying_servers import Behaviour, after, always, every, failing_server, mostly
 
 import command_line
-from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.instrument import curve_of, keep_curve
 
 OURS = {"late_sends", "own_error", "uncertain_reads"}  # what a machine under the load of other tests may add
 VALID, INVALID = {"valid", "doubtful"}, {"invalid"}

@@ -13,8 +13,7 @@ from inferometer.load.arrivals import Arrivals
 from inferometer.load.shard import ShardJob
 from inferometer.plan.model import Load, Plan, Server
 from inferometer.record.log import LogReader, clock_here
-from inferometer.record.record import Record
-from inferometer.record.sample import Sample
+from inferometer.record.record import Record, Sample
 from inferometer.scale.place import place_named
 from inferometer.scale.processes import run_shards
 from inferometer.scale.shard import observed_shard

@@ -13,7 +13,7 @@ import pytest
 from small_engines import ENGINE, alive, engine, eventually
 
 from inferometer.conduct.ab import Design, ab
-from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.conduct.run import run
 from inferometer.conduct.search import search
 from inferometer.errors import TargetError

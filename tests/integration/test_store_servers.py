@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from sqlalchemy import text
 
 from inferometer.cli.group import group
-from inferometer.conduct.calibrate import Point, calibrate
+from inferometer.conduct.instrument import Point, calibrate
 from inferometer.errors import StoreError
 from inferometer.record.columns import Records
 from inferometer.record.encoding import environment_from

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.load.progress import PHASES, Phase, Progress
 from inferometer.show.progress import merged
 

@@ -13,7 +13,7 @@ from inferometer.plan.reading import plan_from, read_plan
 from inferometer.plan.text import parse_yaml
 from inferometer.record.log import read_log
 from inferometer.wire.reactor import now
-from inferometer.workload.recording import recording_of
+from inferometer.workload.traces import recording_of
 
 ROOT = Path(__file__).parents[2]
 GUIDES = ("traces", "apis")

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inferometer.conduct.calibrate import ALLOWANCE_NS, FIRST_S, Point, drive
+from inferometer.conduct.instrument import ALLOWANCE_NS, FIRST_S, Point, drive
 from inferometer.load.shard import ShardJob, run_shard
 from inferometer.plan.model import Plan
 from inferometer.record.columns import Records

@@ -10,10 +10,9 @@ from talkers import EVENT, Talker, hello, stream, unused_port
 from inferometer.load.answer import kernel_stamped, read_answer, read_ends_of, stamps_of
 from inferometer.record.record import Record
 from inferometer.wire.api import api_of
-from inferometer.wire.clocks import read_offset
 from inferometer.wire.origin import READ_SIZE
 from inferometer.wire.reactor import now
-from inferometer.wire.sockets import LEFT, MARK, SO_TIMESTAMPNS, UNPROVEN, kernel_stamps
+from inferometer.wire.sockets import LEFT, MARK, SO_TIMESTAMPNS, UNPROVEN, kernel_stamps, read_offset
 
 
 def test_answers_are_kept_byte_for_byte(loop: Loop) -> None:

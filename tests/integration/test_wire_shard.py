@@ -25,10 +25,10 @@ from inferometer.plan.model import Plan
 from inferometer.record.columns import Records
 from inferometer.record.log import read_log
 from inferometer.record.record import Record
-from inferometer.wire import piecewise
-from inferometer.wire.clocks import ClockPair
+from inferometer.wire import http1
 from inferometer.wire.reactor import Reactor, now
 from inferometer.wire.server import Server
+from inferometer.wire.sockets import ClockPair
 from inferometer.workload.session import Request
 
 CHILD = """
@@ -334,7 +334,7 @@ EVENT = b'data: {"choices":[{"text":"x"}]}\n\n'
 @pytest.fixture(params=["of known length", "in chunks"])
 def long_answers(loop: Loop, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> HttpTransport:
     """A transport to a server whose answers have 2,000 events, which are read two at a time."""
-    monkeypatch.setattr(piecewise, "AT_ONCE", 2)
+    monkeypatch.setattr(http1, "AT_ONCE", 2)
 
     def in_chunks(_request: Any, reply: Any) -> None:
         reply.start()

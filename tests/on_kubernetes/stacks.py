@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.conduct.kubernetes import Launched, run_on_cluster
 from inferometer.conduct.treatments import Request
 from inferometer.scale.kubernetes.client import Cluster, open_cluster

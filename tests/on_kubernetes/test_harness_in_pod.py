@@ -9,8 +9,8 @@ import pytest
 from stacks import NAME, stack_in
 
 from inferometer.exchange.harness.environments import program_of
-from inferometer.exchange.harness.registry import harness_named
-from inferometer.show.harnesses import reported_measure
+from inferometer.exchange.harness.harness import harness_named
+from inferometer.show.imported import reported_measure
 from kubernetes_stand_in.clusters import TestedCluster
 
 FOLDER = os.environ.get("INFEROMETER_HARNESSES", "")

@@ -22,7 +22,7 @@ from inferometer.conduct.treatments import Request
 from inferometer.errors import InferometerError, PlanError, StoreError, TargetError
 from inferometer.scale.kubernetes.cleaning import clean_namespace
 from inferometer.scale.kubernetes.client import ClusterError
-from inferometer.scale.kubernetes.rights import roles_for
+from inferometer.scale.kubernetes.manifests import roles_for
 from inferometer.store.store import open_store
 from kubernetes_stand_in.clusters import TestedCluster, thorough
 

@@ -14,13 +14,12 @@ from inferometer.judge.search import Bounds
 from inferometer.load.progress import Progress
 from inferometer.plan.model import Plan, Server
 from inferometer.plan.reading import plan_from
-from inferometer.plan.writing import to_mapping
-from inferometer.record.hosts import ClockReading
+from inferometer.plan.text import to_mapping
+from inferometer.record.gather import ClockReading
 from inferometer.record.run import Run
-from inferometer.scale.clocks import ClockLog
 from inferometer.scale.kubernetes.client import ClusterError, open_cluster
-from inferometer.scale.kubernetes.manifests import Place, claim
-from inferometer.scale.kubernetes.rights import LAUNCHING
+from inferometer.scale.kubernetes.manifests import LAUNCHING, Place, claim
+from inferometer.scale.remote import ClockLog
 from inferometer.store.store import open_store
 from inferometer.target.server import running
 from kubernetes_stand_in.clusters import TestedCluster, thorough

@@ -6,7 +6,7 @@ from pathlib import Path
 from stacks import MODEL, Stack, stack_in
 
 from inferometer.conduct.kubernetes import run_on_cluster
-from inferometer.scale.kubernetes.rights import roles_for
+from inferometer.scale.kubernetes.manifests import roles_for
 from kubernetes_stand_in.clusters import TestedCluster, thorough
 
 USERS = ("alice", "bob")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from inferometer.conduct.calibrate import calibrate
+from inferometer.conduct.instrument import calibrate
 from inferometer.plan.model import Server
 from inferometer.target.server import running
 

@@ -21,7 +21,7 @@ from inferometer.load.progress import Progress
 from inferometer.plan.model import Load, Plan
 from inferometer.plan.place import RaySettings
 from inferometer.plan.reading import plan_from
-from inferometer.plan.writing import to_mapping
+from inferometer.plan.text import to_mapping
 from inferometer.record.summary import Clocks
 from inferometer.store.store import open_store
 

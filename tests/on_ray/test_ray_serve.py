@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from clusters import cluster, eventually
 
-from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.conduct.prepare import begin, prepare
 from inferometer.conduct.run import run
 from inferometer.conduct.sweep import sweep
@@ -141,9 +141,9 @@ def test_our_policy_has_rays_candidates_on_rays_own_state(prefix_aware: Served) 
 
 
 def test_the_files_of_rays_scheduler_are_complete(prefix_aware: Served) -> None:
-    from inferometer.exchange.exporting import ray_routing
+    from inferometer.exchange.exporting import ray as ray_routing
 
-    pieces = {piece.name: piece for piece in ray_routing.export(ExportRequest([prefix_aware.made]))}
+    pieces = {piece.name: piece for piece in ray_routing.export_routing(ExportRequest([prefix_aware.made]))}
     kinds = {name.partition("_seed0_")[2] for name in pieces}
     assert kinds >= {"load_distribution.json", "prefix_match_rate.csv", "scheduling_mismatches.csv", "metrics.json"}
     rates = next(piece for name, piece in pieces.items() if name.endswith("prefix_match_rate.csv"))

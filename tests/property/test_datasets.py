@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferometer.plan.reading import plan_from
-from inferometer.wire.dialogue import as_text
+from inferometer.wire.api import chat_text
 from inferometer.workload import rows as scan
 from inferometer.workload.dataset import dataset, shuffled
 from inferometer.workload.draws import Draws
@@ -161,7 +161,7 @@ def test_whatever_a_row_is_it_is_read_or_told_to_be_wrong(row, kind):
         assert str(told)
         return
     for conversation in read:
-        assert isinstance(as_text(conversation.messages), str)
+        assert isinstance(chat_text(conversation.messages), str)
         assert conversation.turn_ends() == sorted(conversation.turn_ends())
 
 

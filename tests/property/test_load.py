@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from streams import HEAD, MOMENT, STEP_NS, chunked, cut, events, exchange_of, sse
 
 from inferometer.load.answer import read_answer
+from inferometer.load.arrivals import pace_of, share, warmup_sessions
 from inferometer.load.clock import VirtualClock
 from inferometer.load.drive import Drive
-from inferometer.load.pace import pace_of, share, warmup_sessions
 from inferometer.plan.model import Plan
 from inferometer.record.record import Record
 from inferometer.wire.api import api_of

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferometer.measure import quantiles
-from inferometer.measure.answers import Answers
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Answers, Facts
 from inferometer.measure.registry import request_values
 from inferometer.measure.summary import summarize
 from inferometer.measure.window import InFlight

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from inferometer.measure.server import all_series, growth, histogram, pooled
 from inferometer.observe.prometheus import KEPT_LABELS, MEANINGS, read_exposition
-from inferometer.record.sample import Sample, Samples
+from inferometer.record.record import Sample, Samples
 
 label_text = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=8)
 amounts = st.floats(0, 1e12, allow_nan=False)

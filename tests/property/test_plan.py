@@ -13,8 +13,7 @@ from inferometer.plan.overrides import override, parse_override
 from inferometer.plan.paths import known_paths, value_at, written
 from inferometer.plan.reading import plan_from
 from inferometer.plan.secrets import redacted
-from inferometer.plan.text import Dumper, parse_yaml
-from inferometer.plan.writing import json_schema, to_yaml
+from inferometer.plan.text import Dumper, json_schema, parse_yaml, to_yaml
 from inferometer.vocabulary import MEASURES
 
 SCHEMA = jsonschema.Draft202012Validator(json_schema())

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from inferometer.exchange.exporting.vllm import serve_document
 from inferometer.exchange.importing.vllm import imported
-from inferometer.measure.rosetta.definition import Seen
-from inferometer.measure.rosetta.registry import TOOLS, fields, statistics, tool_named
+from inferometer.measure.rosetta.definition import TOOLS, Seen, fields, statistics, tool_named
 from inferometer.record.columns import Records
 from inferometer.record.environment import Environment
 from inferometer.record.record import OUTCOMES, Record

@@ -11,15 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferometer.load.pace import arrivals_of
+from inferometer.load.arrivals import arrivals_of
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.wire.api import api_of
-from inferometer.wire.http1 import body_of, parse_head
+from inferometer.wire.http1 import body_of, parse_head, whole
 from inferometer.wire.pieces import reading_pieces
-from inferometer.wire.piecewise import whole
-from inferometer.workload.recording import recording_of
 from inferometer.workload.registry import workload_of
+from inferometer.workload.traces import recording_of
 
 BLOCK = 4
 COLUMNS = {"output_tokens": "output_tokens", "session": "user", "hash_ids": "hash_ids"}

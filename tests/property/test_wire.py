@@ -16,9 +16,8 @@ from inferometer.wire.api import api_of, read_events
 from inferometer.wire.apis.template import template_body
 from inferometer.wire.client import Client
 from inferometer.wire.compiled import compiled
-from inferometer.wire.http1 import Chunks, body_of, parse_head
+from inferometer.wire.http1 import Chunks, body_of, parse_head, whole
 from inferometer.wire.origin import origin_of
-from inferometer.wire.piecewise import whole
 from inferometer.wire.reactor import Reactor, now
 from inferometer.wire.server import Server
 from inferometer.wire.skeleton import learn

@@ -13,8 +13,7 @@ from streams import cut
 from inferometer.load.answer import FRAMING, _placed_in_c, place_tokens
 from inferometer.wire.compiled import compiled
 from inferometer.wire.exchange import Exchange
-from inferometer.wire.http1 import Chunks
-from inferometer.wire.piecewise import whole
+from inferometer.wire.http1 import Chunks, whole
 from inferometer.wire.reactor import COMPLETE, LOOK, READ
 from inferometer.wire.skeleton import Skeleton
 from inferometer.wire.sockets import STAMP

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.conduct.run import run
 from inferometer.plan.reading import plan_from
 from inferometer.record.run import Run

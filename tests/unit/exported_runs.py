@@ -11,8 +11,8 @@ from inferometer.measure.offline import Case, latency_summary, throughput_summar
 from inferometer.measure.values import quantities
 from inferometer.record.encoding import environment_from
 from inferometer.record.environment import Environment
+from inferometer.record.record import Sample, Samples
 from inferometer.record.run import Run
-from inferometer.record.sample import Sample, Samples
 from inferometer.record.summary import Pass
 from inferometer.record.verdict import Verdict
 

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import structs
 
 from inferometer.judge.limits import judge_plan
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Facts
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.plan.reading import plan_from

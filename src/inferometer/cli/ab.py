@@ -135,7 +135,7 @@ def _print(result: "Compared", names: dict[str, str], blocks: int, as_json: bool
 
 def _exit_code(result: "Compared", fail_on_worse: bool, as_json: bool) -> int:
     """What it means for a script, said on stderr."""
-    from inferometer.judge.ending import exit_code, losses
+    from inferometer.judge.limits import exit_code, losses
 
     last = result.blocks[-1].run
     if last.state == "interrupted":
@@ -164,7 +164,7 @@ def _side(plan_args: tuple[str, ...], side: str, only: tuple[str, ...], quiet: b
     """The plan of a side: what both are asked, its own target and server, its own settings last."""
     from inferometer.cli.options import plan_of
     from inferometer.plan.reading import plan_from
-    from inferometer.plan.writing import to_mapping
+    from inferometer.plan.text import to_mapping
 
     own, is_plan = _target_of(side)
     plan = plan_of(plan_args if plan_args or not is_plan else (side,), quiet=quiet, **flags)
@@ -178,8 +178,7 @@ def _side(plan_args: tuple[str, ...], side: str, only: tuple[str, ...], quiet: b
 def _target_of(side: str) -> tuple[dict[str, Any], bool]:
     """What `--a` says of the target, and whether it names a plan."""
     from inferometer.plan.opening import open_plan
-    from inferometer.plan.text import parse_yaml
-    from inferometer.plan.writing import to_mapping
+    from inferometer.plan.text import parse_yaml, to_mapping
 
     if side.startswith(("http://", "https://")):
         return {"target": {"url": side}}, False

@@ -19,9 +19,8 @@ from inferometer.errors import DataError, StoreError
 from inferometer.judge.check_result import CheckResult, check_from
 from inferometer.record.encoding import result_from
 from inferometer.record.environment import Environment
-from inferometer.record.files import translated_errors
+from inferometer.record.files import check_schema, translated_errors
 from inferometer.record.run import Run
-from inferometer.record.schema import check_schema
 from inferometer.record.summary import Summary
 from inferometer.record.verdict import Reason, judged
 from inferometer.store.entry import Entry
@@ -139,8 +138,8 @@ def _write(
     report: "Report", summary: Path | None, outputs: Path | None, junit: Path | None, metrics: Path | None
 ) -> None:
     from inferometer.record.files import write_text
-    from inferometer.show.ci import github, gitlab
-    from inferometer.show.ci.junit import junit as as_junit
+    from inferometer.show.ci import formats, github
+    from inferometer.show.ci.formats import junit as as_junit
 
     if summary is not None:
         github.write_summary(report, summary)
@@ -149,7 +148,7 @@ def _write(
     if junit is not None:
         write_text(junit, as_junit(report))
     if metrics is not None:
-        write_text(metrics, gitlab.metrics(report))
+        write_text(metrics, formats.metrics(report))
 
 
 def _print(report: "Report", as_json: bool) -> None:
@@ -158,7 +157,7 @@ def _print(report: "Report", as_json: bool) -> None:
 
     from inferometer.cli.printing import print_json
     from inferometer.show.ci import github
-    from inferometer.show.ci.text import print_report
+    from inferometer.show.ci.formats import print_report
     from inferometer.show.console import console
 
     if as_json:

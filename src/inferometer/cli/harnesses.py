@@ -1,19 +1,23 @@
-"""`inferometer harnesses`, and `inferometer run --harness`: other load generators in our place."""
+"""`inferometer harnesses` and `inferometer benchmark`: other load generators, or somebody's own benchmark, run in
+our place and kept like any other run."""
 
 import math
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from inferometer.cli.errors import echo, print_message
-from inferometer.cli.options import json_option, quiet_option
+from inferometer.cli.options import json_option, quiet_option, store_of, store_option
 
 if TYPE_CHECKING:
+    from inferometer.plan.benchmark import Benchmark
     from inferometer.plan.model import Plan
     from inferometer.record.run import Run
     from inferometer.store.store import Place
+
 
 EXAMPLES = """\b
 Examples:
@@ -36,7 +40,7 @@ def harnesses(context: click.Context, as_json: bool) -> None:
     if context.invoked_subcommand is not None:
         return
     from inferometer.exchange.harness.environments import program_of
-    from inferometer.exchange.harness.registry import HARNESSES, NAMES, OURS, harness_named
+    from inferometer.exchange.harness.harness import HARNESSES, NAMES, OURS, harness_named
 
     rows = {name: (text, "built in") for name, text in OURS.items()}
     for name in HARNESSES:
@@ -66,7 +70,7 @@ def harnesses(context: click.Context, as_json: bool) -> None:
 def install(names: tuple[str, ...], python: str | None, quiet: bool) -> None:
     """Install harnesses from PyPI, each into an environment of its own."""
     from inferometer.exchange.harness import environments
-    from inferometer.exchange.harness.registry import harness_named
+    from inferometer.exchange.harness.harness import harness_named
 
     chosen = [harness_named(name) for name in names]
     for harness in chosen:
@@ -79,7 +83,7 @@ def install(names: tuple[str, ...], python: str | None, quiet: bool) -> None:
 def print_rendered(plan: "Plan", names: Sequence[str]) -> None:
     """What each harness would be given: its command and its files."""
     from inferometer.conduct.harness import rendered_for
-    from inferometer.exchange.harness.registry import OURS
+    from inferometer.exchange.harness.harness import OURS
 
     for name in names:
         if name in OURS:
@@ -142,7 +146,7 @@ def _print_runs(runs: "Sequence[Run]", *, as_json: bool) -> None:
     from inferometer.cli.printing import print_json, print_run
     from inferometer.record.run import document
     from inferometer.show.console import console, emit
-    from inferometer.show.harnesses import harness_of, harnesses_table
+    from inferometer.show.imported import harness_of, harnesses_table
 
     if len(runs) == 1:
         print_run(runs[0], as_json=as_json, slowest=0)
@@ -153,3 +157,105 @@ def _print_runs(runs: "Sequence[Run]", *, as_json: bool) -> None:
         echo("")
         for run in runs:
             echo(f"{harness_of(run):16}inferometer show {run.id}")
+
+
+BENCHMARK_EXAMPLES = """\b
+Examples:
+  inferometer benchmark -- ./my-bench --json
+      a command that prints {"name": "decode", "value": 8.1, "unit": "ms", "direction": "lower"}
+  inferometer benchmark --output results.json --timeout 10min -- make bench
+      a command that writes a file; stop it after ten minutes
+  inferometer benchmark --python bench.kernels:decode --arg batch=8
+      a Python function that returns the same
+  inferometer benchmark --name decode --direction higher -- cargo bench-json
+      github-action-benchmark arrays have no direction, so set it here
+  inferometer check latest
+      check for a regression, as with any other run
+"""
+
+
+@click.command(epilog=BENCHMARK_EXAMPLES, context_settings={"ignore_unknown_options": False})
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.option("--python", "entry", metavar="MODULE:FUNCTION", help="Call a Python function instead of a command.")
+@click.option(
+    "--arg",
+    "args",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Argument of the function, or value of {NAME} in the command.",
+)
+@click.option("--name", metavar="NAME", help="Name of the benchmark. [default: name of the command or function]")
+@click.option(
+    "--output", "--file", "output", metavar="FILE", help="File to which the command writes its JSON. [default: stdout]"
+)
+@click.option("--direction", type=click.Choice(["higher", "lower"]), help="Better direction, for measures without one.")
+@click.option("--timeout", metavar="TIME", help="Stop the benchmark after this time. [default: 1h]")
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Set an environment variable. Repeatable.")
+@click.option("--folder", metavar="FOLDER", help="Working directory.")
+@json_option
+@quiet_option
+@store_option
+def benchmark(
+    command: tuple[str, ...],
+    entry: str | None,
+    args: tuple[str, ...],
+    env: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+    store: Path | None,
+    **options: str | None,
+) -> int:
+    """Run COMMAND and store the measurements that it prints as a run.
+
+    COMMAND prints JSON: an object with name, value, unit and direction (higher, lower or none), a list of such objects,
+    or one object per line; other lines are its log. Times, sizes and percentages are converted; other units stay as
+    they are.
+    """
+    from inferometer.errors import PlanError
+    from inferometer.plan.benchmark import benchmark_from
+
+    if not command and entry is None:
+        raise PlanError("benchmark: needs a command or a function", "inferometer benchmark -- ./my-bench --json")
+    settings = {name: value for name, value in options.items() if value is not None}
+    argv = list(command[0].split()) if len(command) == 1 and " " in command[0] else list(command)
+    made = benchmark_from(
+        settings
+        | ({"command": argv} if argv else {})
+        | ({"python": entry} if entry else {})
+        | {"args": _pairs(args, "--arg"), "env": {name: str(value) for name, value in _texts(env).items()}}
+    )
+    return conduct(made, store_of(store), as_json=as_json, quiet=quiet)
+
+
+def conduct(made: "Benchmark", store: "Place", *, as_json: bool, quiet: bool) -> int:
+    """Run it, print the run, and give its exit code."""
+    from inferometer.cli.errors import INVALID, interrupted_code, print_message
+    from inferometer.cli.printing import print_run
+    from inferometer.conduct.benchmark import run_benchmark
+
+    kept = run_benchmark(made, store, echo=not quiet)
+    print_run(kept, as_json=as_json, slowest=0)
+    if kept.state == "interrupted":
+        print_message("warning", "interrupted; the output so far is stored")
+        return interrupted_code()
+    if kept.status == "invalid" or kept.state == "failed":
+        reasons = [reason.sentence for reason in kept.doubts] if as_json else ["see the reason above"]
+        print_message("error", f"not valid as a measurement: {'; '.join(reasons)}")
+        print_message("hint", f"the complete output is in {kept.folder}")
+        return INVALID
+    return 0
+
+
+def _pairs(texts: tuple[str, ...], flag: str) -> dict[str, object]:
+    from inferometer.plan.text import parse_yaml
+
+    return {name: parse_yaml(value, f"{flag} {name}")[0] for name, value in _texts(texts, flag).items()}
+
+
+def _texts(texts: tuple[str, ...], flag: str = "--env") -> dict[str, str]:
+    from inferometer.errors import PlanError
+
+    wrong = [f"{flag} {text}: must be NAME=VALUE" for text in texts if not text.partition("=")[1]]
+    if wrong:
+        raise PlanError(wrong)
+    return {text.partition("=")[0].strip(): text.partition("=")[2] for text in texts}

@@ -46,7 +46,7 @@ def doctor(as_json: bool, store: Path | None, **options: Any) -> int:
     Exit code 1 if there is an error: a run would fail or give wrong numbers. Warnings reduce accuracy.
     """
     from inferometer.cli.errors import LIMIT_FAILED
-    from inferometer.conduct.doctor import DoctorOptions, document, examine, has_error
+    from inferometer.conduct.instrument import DoctorOptions, document, examine, has_error
 
     _check_server(options["server"])
     groups = examine(DoctorOptions(**options), store_of(store))
@@ -83,8 +83,8 @@ def calibrate(quick: bool, as_json: bool, quiet: bool, store: Path | None) -> No
     says the error beside the result. Let nothing else be busy meanwhile. With --store the curve is kept there instead.
     """
     from inferometer.cli.printing import print_json
-    from inferometer.conduct.calibrate import calibrate as measure_curve
     from inferometer.conduct.curves import keep_curve, keep_for_machine
+    from inferometer.conduct.instrument import calibrate as measure_curve
     from inferometer.show.console import console, emit
     from inferometer.show.instrument import ceiling_text, curve_table
     from inferometer.show.progress import ProgressLine

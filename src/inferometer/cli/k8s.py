@@ -186,7 +186,7 @@ def request_of(
     import os
 
     from inferometer.conduct.treatments import Request
-    from inferometer.exchange.harness.registry import checked_name
+    from inferometer.exchange.harness.harness import checked_name
     from inferometer.scale.kubernetes.settings import settings_from
 
     if plan_args and typed.get("generator") is None and typed.get("harness") not in (None, "inferometer"):
@@ -387,7 +387,7 @@ def rights(namespace: str, name: str, up: bool, unattended: bool, user: str | No
     Nothing in them is cluster-wide. inferometer k8s rights | kubectl apply -f -
     """
     try:
-        from inferometer.scale.kubernetes.rights import roles_for
+        from inferometer.scale.kubernetes.manifests import roles_for
     except ImportError:
         raise MissingExtra("talking to Kubernetes", "kubernetes") from None
     from inferometer.scale.kubernetes.manifests import as_yaml

@@ -12,7 +12,7 @@ from inferometer.cli.errors import echo, print_message
 from inferometer.cli.options import all_flags, change_option, changed_plan, json_option, set_option
 
 if TYPE_CHECKING:
-    from inferometer.plan.foreign.account import Entry
+    from inferometer.plan.foreign.common import Entry
     from inferometer.plan.foreign.experiments import OpenedExperiment
     from inferometer.plan.opening import Opened
 
@@ -79,7 +79,7 @@ def show_plan(
     """
     from inferometer.plan.foreign import shapes as shown
     from inferometer.plan.foreign.experiments import OpenedExperiment
-    from inferometer.plan.writing import to_yaml
+    from inferometer.plan.text import to_yaml
 
     if explain:
         _explain(args, changes)
@@ -142,7 +142,7 @@ def audit_plans(folder: str, as_json: bool) -> int:
     from pathlib import Path
 
     from inferometer.cli.printing import print_json
-    from inferometer.plan.foreign.audit import STATUSES, audit
+    from inferometer.plan.foreign.explain import STATUSES, audit
 
     findings = list(audit(Path(folder)))
     counts = Counter(finding.status for finding in findings)
@@ -189,7 +189,7 @@ def schema(experiment: bool) -> None:
     """Print the JSON schema of a plan, for editors."""
     from inferometer.cli.printing import print_json
     from inferometer.plan.experiment import json_schema as experiment_schema
-    from inferometer.plan.writing import json_schema
+    from inferometer.plan.text import json_schema
 
     print_json(experiment_schema() if experiment else json_schema())
 
@@ -215,7 +215,7 @@ def list_profiles(name: str | None) -> None:
     Your own folders are searched first: those in $INFEROMETER_PROFILES, ./profiles, and
     ~/.config/inferometer/profiles. A file there overrides the built-in plan of the same name.
     """
-    from inferometer.plan.profiles import find_profile
+    from inferometer.plan.opening import find_profile
 
     if name is not None:
         echo(find_profile(name).path.read_text(encoding="utf-8"), nl=False)
@@ -224,7 +224,7 @@ def list_profiles(name: str | None) -> None:
 
 
 def _print_all() -> None:
-    from inferometer.plan.profiles import OURS, profiles
+    from inferometer.plan.opening import OURS, profiles
     from inferometer.show.console import console, emit, plain_table
 
     table = plain_table("profile", "description", wrap="description")

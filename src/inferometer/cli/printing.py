@@ -7,10 +7,10 @@ import click
 import msgspec
 
 from inferometer.cli.errors import LIMIT_FAILED, UNREACHABLE, print_message
-from inferometer.judge import ending
+from inferometer.judge import limits as ending
+from inferometer.record.files import schema_of
 from inferometer.record.run import Run, document
 from inferometer.record.sanitize import json_text
-from inferometer.record.schema import schema_of
 from inferometer.record.summary import LimitResult
 
 if TYPE_CHECKING:

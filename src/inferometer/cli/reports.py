@@ -1,6 +1,10 @@
-"""`inferometer report` and `inferometer chart`: runs as one file to read, or as one chart."""
+"""`inferometer report`, `chart`, `dashboard` and `site`: runs as one file to read, as one chart, and the store as
+web pages."""
 
+import os
+import socket
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -156,7 +160,7 @@ def chart(
         raise click.UsageError("a run and a chart are needed: inferometer chart RUN NAME; --list shows the charts")
     made = _drawn(run, name, measures, store_of(store))
     if output in (None, "-"):
-        from inferometer.show.charts.rendering import render_svg
+        from inferometer.show.charts.registry import render_svg
 
         echo(render_svg(made.spec, theme))
         return
@@ -181,7 +185,7 @@ def _drawn(subject: str, name: str, measures: Sequence[str], store: "Store") -> 
 
 def write_chart(made: "Chart", path: Path, theme: Any) -> None:
     from inferometer.record.files import replacing, write_text
-    from inferometer.show.charts.rendering import SCHEMA, render_png, render_svg
+    from inferometer.show.charts.registry import SCHEMA, render_png, render_svg
 
     match path.suffix.lower():
         case ".svg":
@@ -207,3 +211,124 @@ def _print_list() -> None:
     for name, definition in CHARTS.items():
         table.add_row(name, definition.of, definition.title, definition.needs)
     emit(table, to)
+
+
+EVERYWHERE = ("0.0.0.0", "::")
+
+
+DASHBOARD_EXAMPLES = """\b
+Examples:
+  inferometer dashboard
+      at http://127.0.0.1:8765/, reachable only from this machine, read-only
+  inferometer dashboard --port 0 --open
+      use any free port and open the browser
+  inferometer dashboard --host 0.0.0.0
+      reachable from other machines: a token is generated and printed with the address
+  inferometer dashboard --write
+      allow pages to set tags and baselines and to delete runs
+"""
+
+
+@click.command(epilog=DASHBOARD_EXAMPLES)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 means all interfaces."
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="Port; 0 means any free port."
+)
+@click.option(
+    "--token",
+    "require_token",
+    is_flag=True,
+    help="Require a token on this machine too. Other addresses always require one.",
+)
+@click.option("--write", is_flag=True, help="Allow pages to set tags and baselines and to delete runs.")
+@click.option("--open", "opens", is_flag=True, help="Open the dashboard in the browser.")
+@store_option
+def dashboard(host: str, port: int, require_token: bool, write: bool, opens: bool, store: str | None) -> int:
+    """Serve the store as a web dashboard until Ctrl-C.
+
+    The address is printed on stdout. The token is read from $INFEROMETER_TOKEN, or generated at each start.
+    """
+    from inferometer.cli.errors import print_message
+    from inferometer.conduct.report import new_token, serve_dashboard
+    from inferometer.show.dashboard.access import is_loopback
+
+    kept_in = store_of(store)
+    given = os.environ.get("INFEROMETER_TOKEN") or None
+    token = given or new_token() if require_token or not is_loopback(host) else None
+
+    def ready(address: str) -> None:
+        shown = f"{address}?token={token}" if token and not given else address
+        print_message("note", f"{kept_in}, {'pages can change it' if write else 'read-only'}; Ctrl-C stops it")
+        if host in EVERYWHERE:
+            print_message(
+                "note",
+                f"from other machines use this machine's name, for example {socket.gethostname()}, and the same port",
+            )
+        if token and given:
+            print_message("note", "log in with the token of $INFEROMETER_TOKEN")
+        echo(shown)
+        if opens:
+            click.launch(shown)
+
+    serve_dashboard(kept_in, host=host, port=port, token=token, write=write, ready=ready)
+    _leave()
+    return 0
+
+
+def _leave() -> None:
+    """At once: a thread that still makes an answer cannot be stopped, and Python would wait for it."""
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+SITE_EXAMPLES = """\b
+Examples:
+  inferometer site -o public/
+      repeat after each run: only changed files are written
+  inferometer site -o public/ --where tag=nightly
+      only some runs, selected as in inferometer list
+  python -m http.server --directory public
+      view the site; opening public/index.html from disk works too
+"""
+
+
+@click.command(epilog=SITE_EXAMPLES)
+@click.option(
+    "--output", "-o", default="public", show_default=True, metavar="FOLDER", help="Folder to write the site to."
+)
+@click.option(
+    "--where", "conditions", multiple=True, metavar="CONDITION", help="Include only matching runs. Repeatable."
+)
+@click.option(
+    "--charts",
+    type=click.IntRange(min=0),
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="Draw run charts for the N newest runs; histories are always drawn.",
+)
+@json_option
+@quiet_option
+@store_option
+def site(output: str, conditions: tuple[str, ...], charts: int, as_json: bool, quiet: bool, store: str | None) -> None:
+    """Write the store as a static site, for GitHub Pages or any web server.
+
+    Addresses, host names, commands and environment variables are left out, so the site can be published.
+    """
+    from inferometer.cli.errors import print_message
+    from inferometer.cli.printing import print_json
+    from inferometer.conduct.report import site as write_site
+
+    built = write_site(Path(output).expanduser(), store_of(store), where=conditions, charts=charts)
+    if as_json:
+        print_json(built.document(), "site")
+    elif not quiet:
+        echo(f"{built.path}: {built.runs:,} runs; {len(built.written)} files written, {len(built.removed)} removed")
+    if built.unreadable:
+        some = ", ".join(built.unreadable[:3]) + (", ..." if len(built.unreadable) > 3 else "")
+        many = "run" if len(built.unreadable) == 1 else "runs"
+        print_message("warning", f"{len(built.unreadable)} {many} could not be read and are not shown: {some}")

@@ -186,7 +186,7 @@ def rerun(
             )
         return again(kept, store, wait_s, as_json=as_json, quiet=quiet)
     if kept.kind == "benchmark" and kept.source is None:
-        from inferometer.cli.benchmark import conduct as once_more
+        from inferometer.cli.harnesses import conduct as once_more
         from inferometer.plan.benchmark import benchmark_from
 
         if overrides:

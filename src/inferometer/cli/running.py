@@ -12,7 +12,7 @@ from inferometer.cli.printing import exit_code, print_run
 from inferometer.conduct.run import run
 from inferometer.load.transport import first_request_as_curl
 from inferometer.plan.model import Plan
-from inferometer.plan.writing import to_mapping, to_yaml
+from inferometer.plan.text import to_mapping, to_yaml
 from inferometer.record.run import Run
 from inferometer.show.progress import ProgressLine
 from inferometer.store.manifest import checked_label

@@ -301,8 +301,8 @@ def _notes(quiet: bool) -> Any:
 
 def _print(runs: list["Run"], as_json: bool) -> None:
     from inferometer.cli.printing import print_json, print_run
+    from inferometer.record.files import schema_of
     from inferometer.record.run import document
-    from inferometer.record.schema import schema_of
 
     if len(runs) == 1:
         print_run(runs[0], as_json=as_json, slowest=0)

@@ -311,7 +311,7 @@ def _printed(prepared: "Prepared", swept: "Swept", store: "Store", as_json: bool
 
         print_effects(comparisons(swept.rows, store), to)
     if prepared.experiment.baseline:
-        from inferometer.conduct.strategies import changes_document, doubt_of_tape
+        from inferometer.conduct.sweep import changes_document, doubt_of_tape
         from inferometer.show.experiment import print_strategy_changes
 
         print_strategy_changes(changes_document(prepared, swept.rows), to)

@@ -11,13 +11,13 @@ from inferometer.conduct.run import Notes, run
 from inferometer.errors import LostError, PlanError, TargetError
 from inferometer.judge.compare import Comparison, everything, headline, named
 from inferometer.judge.effect import ALPHA, MARGIN, Change, Sides, changes
-from inferometer.judge.ending import losses
 from inferometer.judge.identity import axes_text, identity, objections
+from inferometer.judge.limits import losses
 from inferometer.measure.values import Quantity, common_basis, quantities
 from inferometer.measure.verdict import OURS
 from inferometer.plan.load import Stop
 from inferometer.plan.model import Plan
-from inferometer.plan.writing import to_mapping
+from inferometer.plan.text import to_mapping
 from inferometer.record.run import Run
 from inferometer.store.experiments import ExperimentFolder, new_experiment
 from inferometer.store.shapes import ExperimentCase

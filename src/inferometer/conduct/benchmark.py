@@ -23,10 +23,9 @@ from inferometer.errors import DataError, PlanError, TargetError
 from inferometer.measure.custom import EXPECTED, documents_in, measures_in, summary_of
 from inferometer.observe.environment import environment
 from inferometer.plan.benchmark import STDOUT, Benchmark, written
-from inferometer.plan.known_secrets import redactor_of, starred_in
 from inferometer.plan.model import Plan
 from inferometer.plan.redactor import Redactor
-from inferometer.plan.secrets import redacted_text
+from inferometer.plan.secrets import redacted_text, redactor_of, starred_in
 from inferometer.record.encoding import environment_document, environment_from
 from inferometer.record.environment import BenchmarkEnd
 from inferometer.record.run import Run, State

@@ -13,8 +13,8 @@ from inferometer.judge.check import check, check_against, confirm
 from inferometer.judge.check_result import CheckResult
 from inferometer.judge.compare import Comparison, compare
 from inferometer.judge.effect import ALPHA, ENOUGH_DOF, MARGIN
+from inferometer.judge.evidence import Spread, learned_spread
 from inferometer.judge.identity import identity
-from inferometer.judge.spread import Spread, learned_spread
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.record.run import Run

@@ -1,5 +1,5 @@
 """Where the calibration of the instrument is kept: it belongs to the machine, whatever store a run goes to. Stores of
-older versions have curves of their own, which are still read; measuring one is left to `conduct.calibrate`."""
+older versions have curves of their own, which are still read; measuring one is left to `conduct.instrument`."""
 
 import hashlib
 import os
@@ -10,7 +10,7 @@ import msgspec
 
 from inferometer import __version__
 from inferometer.errors import StoreError
-from inferometer.record.calibration import SCHEMA, Curve, Machine
+from inferometer.record.environment import SCHEMA, CalibratedMachine, Curve
 from inferometer.record.files import replacing, translated_errors
 
 FOLDER_ENV = "INFEROMETER_CALIBRATION"
@@ -24,8 +24,8 @@ def machine_folder() -> Path:
     return Path(state).expanduser() / "inferometer"
 
 
-def machine() -> Machine:
-    return Machine(
+def machine() -> CalibratedMachine:
+    return CalibratedMachine(
         cpu=_cpu_model(),
         cores=os.cpu_count(),
         system=f"{platform.system()} {platform.release()}",

@@ -14,9 +14,9 @@ from inferometer.conduct.prepare import begin, prepare, resume, unfinished
 from inferometer.conduct.report import report as write_report
 from inferometer.conduct.run import Notes
 from inferometer.conduct.run import run as measure
+from inferometer.conduct.run import simulate as simulated
 from inferometer.conduct.search import Searched, own_start
 from inferometer.conduct.search import search as search_load
-from inferometer.conduct.simulate import simulate as simulated
 from inferometer.conduct.sweep import Swept
 from inferometer.conduct.sweep import sweep as do_cases
 from inferometer.errors import PlanError, StoreError
@@ -32,7 +32,7 @@ from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan
 from inferometer.plan.opening import open_plan
 from inferometer.plan.overrides import Flags
 from inferometer.plan.reading import plan_from
-from inferometer.plan.writing import to_mapping
+from inferometer.plan.text import to_mapping
 from inferometer.record.run import Run
 from inferometer.store.folder import load_run as run_in
 from inferometer.store.store import Place, open_store

@@ -17,8 +17,15 @@ from inferometer.conduct.startup import startup_of_server
 from inferometer.errors import DataError, PlanError, StoreError, Terminated
 from inferometer.exchange.exporting.registry import write_outputs
 from inferometer.exchange.harness.environments import installed, version_of
-from inferometer.exchange.harness.harness import Endpoint, Harness, Places, Rendered, checked
-from inferometer.exchange.harness.registry import checked_name, harness_named
+from inferometer.exchange.harness.harness import (
+    Endpoint,
+    Harness,
+    Places,
+    Rendered,
+    checked,
+    checked_name,
+    harness_named,
+)
 from inferometer.exchange.harness.results import LOG, Result, result_in
 from inferometer.exchange.importing.importer import checksum, summary_of, verdict_of
 from inferometer.exchange.importing.recognise import format_named
@@ -26,15 +33,14 @@ from inferometer.load.shard import Watch
 from inferometer.measure.observed import observed_beside
 from inferometer.observe.environment import environment
 from inferometer.observe.observer import job_of, observing
-from inferometer.plan.known_secrets import hiding, redactor_of
 from inferometer.plan.model import Plan
 from inferometer.plan.redactor import Redactor
-from inferometer.plan.secrets import key_of, redacted_argv, resolve_headers
-from inferometer.plan.writing import to_mapping
+from inferometer.plan.secrets import hiding, key_of, redacted_argv, redactor_of, resolve_headers
+from inferometer.plan.text import to_mapping
 from inferometer.record.encoding import with_texts
 from inferometer.record.environment import Environment, HarnessRun, ImportOrigin, ToolVersion
+from inferometer.record.record import Samples
 from inferometer.record.run import Run, State
-from inferometer.record.sample import Samples
 from inferometer.record.summary import Summary
 from inferometer.record.verdict import Reason, Verdict, judged
 from inferometer.store.folder import RunFolder

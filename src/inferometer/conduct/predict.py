@@ -28,18 +28,21 @@ from inferometer.simulator.fitting.calibration import (
     with_terms,
 )
 from inferometer.simulator.fitting.physics import ERRORS, attention_tokens, physical_limits, physical_terms
-from inferometer.simulator.fitting.results import Capacity, Predicted, Prediction, RunSteps, Validated
+from inferometer.simulator.fitting.regression import read_steps
 from inferometer.simulator.fitting.server_model import (
+    Capacity,
     LoadRange,
+    Predicted,
+    Prediction,
+    RunSteps,
     ServerModel,
+    Validated,
     limited_settings,
     new_model,
     runs_of_file,
     terms_of_file,
 )
-from inferometer.simulator.fitting.steps import read_steps
-from inferometer.simulator.presets import Accelerator, ModelShape
-from inferometer.simulator.settings import SimulatorSettings
+from inferometer.simulator.settings import Accelerator, ModelShape, SimulatorSettings
 from inferometer.simulator.virtual import rehearse, simulated_run
 
 Progress = Callable[[str], None]

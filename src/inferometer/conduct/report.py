@@ -1,11 +1,15 @@
-"""The conductor of reports: finds the runs or the experiment that are meant, has them compared, and has it written."""
+"""The conductors of reports, the dashboard and the static site: finds the runs or the experiment that are meant, has
+them compared, and has them written or served."""
 
-from collections.abc import Sequence
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from inferometer.conduct.compare import compare_sides, runs_named
 from inferometer.conduct.run import partial_run
-from inferometer.errors import StoreError
+from inferometer.errors import InferometerError, MissingExtra, PlanError, StoreError
 from inferometer.judge.compare import Comparison
 from inferometer.measure.values import canonical
 from inferometer.record.run import Run
@@ -13,9 +17,12 @@ from inferometer.show.charts.chart import Chart
 from inferometer.show.charts.experiments import Case, Varied, cases_of
 from inferometer.show.charts.history import history_of as history_lines
 from inferometer.show.charts.registry import definition_of, draw
-from inferometer.show.report.content import run_report
-from inferometer.show.report.together import experiment_report, runs_report
+from inferometer.show.dashboard.access import is_loopback
+from inferometer.show.dashboard.answers import Answers
+from inferometer.show.dashboard.overview import LiveRuns
+from inferometer.show.report.content import experiment_report, run_report, runs_report
 from inferometer.show.report.writing import ReportWithRuns, write_report
+from inferometer.show.site import Built, build_site
 from inferometer.store.experiments import KeptExperiment, load_experiment
 from inferometer.store.store import Place, Store, open_store
 
@@ -110,3 +117,76 @@ def _pair(runs: list[Run], store: Store) -> Comparison:
     comparison = _comparison([[runs[0]], [runs[1]]], store)
     assert comparison is not None
     return comparison
+
+
+# -- dashboard -------------------------------------------------------------------------------------------------------
+
+SHUTDOWN_S = 0.4  # answers that are nearly there are still given
+
+
+def answers_of(store: Place = None) -> Answers:
+    """Everything that the pages over a store ask for; the static site asks the same."""
+    place = open_store(store)
+
+    def compared(before: Sequence[Run], after: Sequence[Run], measures: Sequence[str], every: bool) -> Comparison:
+        return compare_sides(before, after, place, measures=measures, every=every)
+
+    return Answers(place, compared, LiveRuns(lambda run: partial_run(run, place)))
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(24)
+
+
+def serve_dashboard(
+    store: Place,
+    *,
+    host: str,
+    port: int,
+    token: str | None,
+    write: bool,
+    ready: Callable[[str], None],
+) -> None:
+    """Until it is interrupted. `ready` is told the address, with the port that was free where 0 was asked for."""
+    if token is None and not is_loopback(host):
+        raise PlanError(f"{host}: a dashboard that is reachable from other machines needs a token")
+    try:
+        import uvicorn
+
+        from inferometer.show.dashboard.app import made_app
+    except ImportError:
+        raise MissingExtra("the dashboard", "dashboard") from None
+    app = made_app(answers_of(store), token=token, write=write)
+    with _listening(host, port) as listener:
+        config = uvicorn.Config(app, log_level="critical", access_log=False, server_header=False, lifespan="off")
+        config.timeout_graceful_shutdown = SHUTDOWN_S  # type: ignore[assignment]  # passed on to asyncio: a part of 1 s
+        server = uvicorn.Server(config)
+        ready(_address(listener, host))
+        with suppress(KeyboardInterrupt):
+            server.run(sockets=[listener])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=128)
+    except OSError as error:
+        hint = "choose another port: --port 0 takes any that is free"
+        raise InferometerError(
+            f"{host}:{port}: cannot listen: {(error.strerror or str(error)).lower()}", hint
+        ) from None
+    return listener
+
+
+def _address(listener: socket.socket, host: str) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
+
+
+# -- site ------------------------------------------------------------------------------------------------------------
+
+CHARTS = 100  # runs whose charts are part of it
+
+
+def site(folder: Path | str, store: Place = None, *, where: Sequence[str] = (), charts: int = CHARTS) -> Built:
+    """Write the site of a store, or what changed of it since the last time."""
+    return build_site(answers_of(store), Path(folder), where=where, charts=charts)

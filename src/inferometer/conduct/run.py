@@ -1,8 +1,10 @@
-"""The conductor of one run: a plan is driven at a target, measured, judged and kept."""
+"""The conductors of one run: a plan is driven at a target, or in virtual time at the simulator; measured, judged and
+kept."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from msgspec import structs
@@ -14,7 +16,7 @@ from inferometer.judge.limits import judge_plan
 from inferometer.load.facts import facts_of
 from inferometer.load.progress import GOALS, Progress
 from inferometer.load.shard import ShardJob, ShardReport, Watch
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Facts
 from inferometer.measure.observed import observed
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
@@ -22,31 +24,32 @@ from inferometer.measure.window import start_of
 from inferometer.observe.environment import environment, usable_cores
 from inferometer.observe.observer import job_of, observing
 from inferometer.observe.resources import check_room, enough_files
-from inferometer.plan.known_secrets import hiding, redactor_of
 from inferometer.plan.model import Plan
 from inferometer.plan.place import AUTO
 from inferometer.plan.reading import plan_from
 from inferometer.plan.redactor import Redactor
-from inferometer.plan.writing import to_mapping
-from inferometer.record.calibration import Curve
+from inferometer.plan.secrets import hiding, redactor_of
+from inferometer.plan.text import to_mapping
 from inferometer.record.columns import Records
 from inferometer.record.encoding import with_texts
+from inferometer.record.environment import Curve
 from inferometer.record.gather import Gathered, read_logs
 from inferometer.record.log import Note
+from inferometer.record.record import Samples
 from inferometer.record.run import STATES, Run, State
-from inferometer.record.sample import Samples
 from inferometer.record.summary import Summary, Value
 from inferometer.record.verdict import worst
-from inferometer.scale.auto import workers_for
 from inferometer.scale.goal import has_goals, watched_goals
-from inferometer.scale.place import LostShard, ShardsEnd, place_named
+from inferometer.scale.place import LostShard, ShardsEnd, place_named, workers_for
 from inferometer.scale.shard import observed_shard
 from inferometer.store.folder import RunFolder, gathered_of, logs_of
+from inferometer.store.save import keep
 from inferometer.store.store import Place, open_store
 from inferometer.target.ask import profiling, request_headers
 from inferometer.target.endpoint import Aim, aiming
 from inferometer.target.probe import TargetFacts
 from inferometer.target.server import StartedServer
+from inferometer.vocabulary import attribute_at
 from inferometer.workload.registry import new_nonce, workload_of
 from inferometer.workload.session import context_of
 
@@ -218,7 +221,7 @@ def _calibrate_once(store: Path, notify: Notes) -> None:
     """The first run on a machine learns what error the instrument has there. Where that fails, on a machine without a
     free moment, the run goes on without, and the next one tries again."""
     if load_curve(store) is None:
-        from inferometer.conduct.calibrate import calibrate
+        from inferometer.conduct.instrument import calibrate
 
         notify(
             "first run on this machine: a short calibration of the instrument itself (inferometer calibrate does more)"
@@ -289,3 +292,41 @@ def _state(end: ShardsEnd[ShardReport], losses: Sequence[Note]) -> State:
     if any(report.interrupted for report in end.reports):
         return "interrupted"
     return "failed" if losses or any(report.gave_up for report in end.reports) else "complete"
+
+
+_FLEET = "inferometer.router.virtual:simulated_fleet_run"
+_ALONE = "inferometer.simulator.virtual:simulated_run"
+
+
+def simulate(plan: Plan, note: Notes = lambda _text: None) -> Run:
+    """What the plan would come to, without a server and without a network."""
+    is_fleet = plan.server is not None and plan.server.type == "fleet"
+    made: Run = attribute_at(_FLEET if is_fleet else _ALONE)(plan, note)
+    return made
+
+
+def simulate_kept(
+    plan: Plan,
+    store: Place = None,
+    note: Notes = lambda _text: None,
+    derive: Callable[[Summary], Mapping[str, Value]] | None = None,
+) -> Run:
+    """The same, kept in the store like a run that was sent; its environment says that time was virtual."""
+    started = datetime.now(UTC)
+    made = simulate(plan, note)
+    assert made.verdict is not None
+    derived = {} if derive is None else derive(made.summary)
+    kept = keep(
+        store,
+        kind="serving",
+        plan=to_mapping(plan),
+        environment=made.environment,
+        summary=structs.replace(made.summary, values={**made.summary.values, **derived}),
+        verdict=made.verdict,
+        started=started,
+        state=made.state,
+        records=made.records,
+        samples=made.samples,
+    )
+    write_outputs(kept, plan.outputs)
+    return kept

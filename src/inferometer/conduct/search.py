@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from inferometer.conduct.run import Notes, run
 from inferometer.errors import InferometerError, LostError, PlanError, TargetError, Terminated
-from inferometer.judge.ending import ended_by, invalid_codes, losses
+from inferometer.judge.limits import ended_by, invalid_codes, losses
 from inferometer.judge.pacing import PROBE, Pace, Probe, around_s, first_load, length_s, levels_of, requests_for
 from inferometer.judge.search import Bounds, SearchResult, Step, Try, attained_of, find, result, spent_s
 from inferometer.measure.values import quantities
@@ -21,7 +21,7 @@ from inferometer.measure.verdict import OURS
 from inferometer.plan.load import Load, Stage, Stop, Warmup
 from inferometer.plan.model import Plan
 from inferometer.plan.short import RATE_TYPES
-from inferometer.plan.writing import to_mapping
+from inferometer.plan.text import to_mapping
 from inferometer.record.run import Run
 from inferometer.store.experiments import ExperimentFolder, new_experiment
 from inferometer.store.shapes import ExperimentCase

@@ -12,7 +12,7 @@ from msgspec import structs
 from inferometer.errors import StoreError
 from inferometer.observe.environment import environment
 from inferometer.plan.model import Plan, Server
-from inferometer.plan.writing import to_mapping
+from inferometer.plan.text import to_mapping
 from inferometer.record.environment import Environment, MeasuredTarget
 from inferometer.record.run import Run
 from inferometer.record.summary import MeasuredSleep, Startup, Summary, Value

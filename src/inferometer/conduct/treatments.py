@@ -14,7 +14,7 @@ from lightkube.resources.core_v1 import PersistentVolumeClaim
 from inferometer.conduct.harness import rendered_for
 from inferometer.errors import PlanError, TargetError
 from inferometer.exchange.harness.environments import check_startable
-from inferometer.exchange.harness.registry import OURS, checked_name, harness_named
+from inferometer.exchange.harness.harness import OURS, checked_name, harness_named
 from inferometer.plan.cases import cases_of
 from inferometer.plan.experiment import experiment_from
 from inferometer.plan.foreign import llmd
@@ -23,13 +23,20 @@ from inferometer.plan.model import Plan
 from inferometer.plan.opening import open_plan
 from inferometer.plan.reading import plan_from
 from inferometer.plan.redactor import REDACTED
-from inferometer.plan.writing import to_yaml
+from inferometer.plan.text import to_yaml
 from inferometer.scale.kubernetes import manifests
 from inferometer.scale.kubernetes.client import Cluster
 from inferometer.scale.kubernetes.endpoints import MODELSERVICE, STANDALONE, Endpoint, endpoint_of, model_id_of
 from inferometer.scale.kubernetes.launcher import Launcher, Objects
-from inferometer.scale.kubernetes.manifests import JobSettings, Manifest, Place, PodSettings, label_value, object_name
-from inferometer.scale.kubernetes.rights import WATCHING
+from inferometer.scale.kubernetes.manifests import (
+    WATCHING,
+    JobSettings,
+    Manifest,
+    Place,
+    PodSettings,
+    label_value,
+    object_name,
+)
 from inferometer.scale.kubernetes.settings import NOP, RunSettings
 from inferometer.scale.remote import needed_variables
 

@@ -14,7 +14,7 @@ import msgspec
 
 from inferometer.conduct.run import run
 from inferometer.errors import InferometerError, PlanError, StoreError
-from inferometer.judge.ending import exit_code
+from inferometer.judge.limits import exit_code
 from inferometer.load.shard import Watch
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import file_text, mapping_in, plan_from

@@ -8,13 +8,22 @@ import numpy as np
 
 from inferometer.errors import PlanError
 from inferometer.judge.changes import MAGNITUDE, MAX_P, WINDOW, ChangePoint, change_points, student_p
-from inferometer.judge.check_result import Checked, CheckResult, Step, Verdict
+from inferometer.judge.check_result import (
+    CAUSE,
+    Checked,
+    CheckResult,
+    Step,
+    Verdict,
+    cause_once,
+    is_text,
+    quiet_sentence,
+    sentences,
+    warnings,
+)
 from inferometer.judge.compare import Comparison, alerts, headline, named, observed
 from inferometer.judge.effect import Change, Sides, changes
-from inferometer.judge.evidence import from_intervals
+from inferometer.judge.evidence import Spread, from_intervals, weak_text
 from inferometer.judge.identity import axes_text, identity
-from inferometer.judge.spread import Spread, weak_text
-from inferometer.judge.wording import CAUSE, cause_once, is_text, quiet_sentence, sentences, warnings
 from inferometer.measure.quantiles import Floats
 from inferometer.measure.values import Quantity, common_basis, quantities
 from inferometer.record.run import Run

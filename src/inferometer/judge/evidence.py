@@ -1,15 +1,17 @@
 """`Evidence`: the requests of a run that a comparison can draw from again, and the noise of each of its numbers:
 consecutive requests are drawn in blocks, because a slow second is slow for all of them."""
 
+import math
 import zlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
 
-from inferometer.measure.answers import Answers
+from inferometer.judge.changes import change_points, regimes
 from inferometer.measure.describe import share_of
+from inferometer.measure.inputs import Answers
 from inferometer.measure.quantiles import Floats, Ints, block_count
 from inferometer.measure.rates import arrived
 from inferometer.measure.registry import REGISTRY, Measure
@@ -277,3 +279,58 @@ def _from_interval(quantity: Quantity, is_ratio: bool) -> float | None:
 def _mean(values: Iterable[float | None]) -> float | None:
     there = [value for value in values if value is not None]
     return sum(there) / len(there) if there else None
+
+
+MIDDLE = 0.05  # relative standard deviation of means, medians and rates
+TAIL = 0.10  # of p90 and above
+OF_SHARE = 0.01  # in points: of a failure rate, of a share of requests
+FEWEST_LEARNED = 8  # degrees of freedom with which other lines of history are believed
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The standard deviation between runs to assume: `learned` by key where the store's other lines of history tell
+    it, else by what kind of number it is."""
+
+    middle: float = MIDDLE
+    tail: float = TAIL
+    learned: Mapping[str, float] = field(default_factory=dict)
+
+    def of(self, quantity: Quantity) -> float:
+        if quantity.key in self.learned:
+            return self.learned[quantity.key]
+        if quantity.unit == "share":
+            return OF_SHARE
+        return self.tail if is_tail(quantity.statistic) else self.middle
+
+
+def is_tail(statistic: str | None) -> bool:
+    return (statistic is not None and statistic[0] == "p" and float(statistic[1:]) >= 90) or statistic == "max"
+
+
+def learned_spread(lines: Iterable[Sequence[Mapping[str, float]]], spread: Spread | None = None) -> Spread:
+    """From other lines of history, each a list of runs with their numbers by key, oldest first: the pooled relative
+    spread within stretches without a change."""
+    base = spread or Spread()
+    squares: dict[str, float] = {}
+    dof: dict[str, int] = {}
+    for line in lines:
+        for key in dict.fromkeys(key for numbers in line for key in numbers):
+            values = [numbers[key] for numbers in line if numbers.get(key, 0.0) > 0]
+            for stretch in regimes(len(values), change_points(values)):
+                logs = np.log([values[at] for at in stretch])
+                if len(logs) > 1:
+                    squares[key] = squares.get(key, 0.0) + float(((logs - logs.mean()) ** 2).sum())
+                    dof[key] = dof.get(key, 0) + len(logs) - 1
+    known = {key: math.sqrt(squares[key] / n) for key, n in dof.items() if n >= FEWEST_LEARNED and squares[key] > 0}
+    return Spread(base.middle, base.tail, known)
+
+
+def weak_text(quantities: Iterable[Quantity]) -> str | None:
+    """`TTFT p99 is based on 67 samples (368 needed)` for the weakest, where one is weak."""
+    weak = [quantity for quantity in quantities if quantity.needed is not None]
+    if not weak:
+        return None
+    worst = max(weak, key=lambda quantity: quantity.needed or 0)
+    samples = "too few samples" if worst.count is None else f"{worst.count:,} samples"
+    return f"{worst.title} {worst.statistic} is based on {samples} ({worst.needed:,} needed)"

@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 from inferometer.measure.values import quantities
 from inferometer.record.environment import Environment, Machine
-from inferometer.record.run import KINDS, Run
-from inferometer.record.subject import Subject, subject_of
+from inferometer.record.run import KINDS, Run, Subject, subject_of
 
 # -- identity --------------------------------------------------------------------------------------------------------
 

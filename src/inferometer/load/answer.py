@@ -2,13 +2,16 @@
 
 import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, cast
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
+from inferometer.errors import MissingExtra
 from inferometer.load.clock import Ticket
+from inferometer.plan.structured import Structured
 from inferometer.record.record import Outcome, Record
 from inferometer.wire.api import (
     END_MARK,
@@ -24,9 +27,8 @@ from inferometer.wire.api import (
 )
 from inferometer.wire.compiled import compiled
 from inferometer.wire.exchange import Exchange
-from inferometer.wire.http1 import Excessive, reading_body
+from inferometer.wire.http1 import Excessive, Piecewise, reading_body, whole
 from inferometer.wire.pieces import reading_pieces
-from inferometer.wire.piecewise import Piecewise, whole
 from inferometer.wire.sockets import LEFT, MARK, stamp_ns
 from inferometer.wire.sse import splitting_events
 
@@ -381,3 +383,49 @@ def _check_end(record: Record, exchange: Exchange, api: Api, answer: Answer) -> 
     marked = answer.done or answer.finish_reason is not None or api.in_pieces
     if exchange.head.until_close and exchange.head.sse and not marked and record.outcome == "ok":
         record.outcome, record.error = "cut", "the connection was closed before the stream's end mark"
+
+
+HasForm = Callable[[str], bool]
+
+
+def form_check(structured: Structured | None) -> HasForm | None:
+    """Made once per traffic class; None where nothing is asked for, or only what cannot be checked: a grammar."""
+    if structured is None or structured.form == "grammar":
+        return None
+    if structured.json_schema is not None:
+        return _schema_check(structured)
+    if structured.regex is not None:
+        pattern = re.compile(structured.regex)
+        return lambda text: pattern.fullmatch(text.strip()) is not None
+    if structured.choice is not None:
+        choices = {choice.strip() for choice in structured.choice}
+        return lambda text: text.strip() in choices
+    return lambda text: isinstance(_json_in(text), dict)
+
+
+def _schema_check(structured: Structured) -> HasForm:
+    try:
+        from jsonschema.validators import validator_for
+    except ImportError:
+        raise MissingExtra("checking answers against a JSON schema", "structured") from None
+    kind = validator_for(structured.json_schema)
+    validator = kind(structured.json_schema)
+
+    def check(text: str) -> bool:
+        value = _json_in(text)
+        try:
+            return value is not _NO_JSON and validator.is_valid(value)
+        except RecursionError:  # nested too deep for the schema that was asked for
+            return False
+
+    return check
+
+
+_NO_JSON = object()
+
+
+def _json_in(text: str) -> object:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return _NO_JSON

@@ -7,9 +7,8 @@ from functools import partial
 from typing import Any
 
 from inferometer.load.answer import new_record
-from inferometer.load.arrivals import Arrival
+from inferometer.load.arrivals import Arrival, Pace
 from inferometer.load.clock import Clock, Ticket, Timer, Transport
-from inferometer.load.pace import Pace
 from inferometer.plan.model import Traffic
 from inferometer.record.record import AS_PLANNED, CENSORED, Outcome, Record
 from inferometer.vocabulary import NANOSECONDS

@@ -6,17 +6,15 @@ from typing import Literal
 
 import numpy as np
 
-from inferometer.load.arrivals import Arrivals, Replay, length_s
-from inferometer.load.pace import arrivals_of, share, warmup_sessions
-from inferometer.measure.answers import Answers
-from inferometer.measure.facts import CoreUse, Facts, WorkerFacts
+from inferometer.load.arrivals import Arrivals, Replay, arrivals_of, length_s, share, warmup_sessions
+from inferometer.measure.inputs import Answers, CoreUse, Facts, WorkerFacts
 from inferometer.measure.precision import settled_at
 from inferometer.measure.window import of_class
 from inferometer.plan.model import Plan, Traffic
-from inferometer.record.calibration import Curve
 from inferometer.record.columns import Records
+from inferometer.record.environment import Curve
 from inferometer.record.log import UNREADABLE, Note
-from inferometer.record.sample import Sample
+from inferometer.record.record import Sample
 from inferometer.record.summary import Clocks, Goal
 from inferometer.vocabulary import NANOSECONDS
 

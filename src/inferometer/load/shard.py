@@ -14,19 +14,17 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from inferometer.load.arrivals import pace_of, replay_starts
 from inferometer.load.drive import HOPELESS, Drive, is_failure, why_give_up
-from inferometer.load.pace import pace_of, replay_starts
 from inferometer.load.prime import Primed, Primer, primes_of
 from inferometer.load.progress import Phase, Progress, read_goals
 from inferometer.load.transport import HttpTransport
 from inferometer.plan.model import Plan
 from inferometer.record.log import LogWriter, Note, clock_here
-from inferometer.record.record import Outcome, Record
-from inferometer.record.sample import Sample
+from inferometer.record.record import Outcome, Record, Sample
 from inferometer.vocabulary import NANOSECONDS
-from inferometer.wire.clocks import ClockPair
 from inferometer.wire.reactor import Reactor, now
-from inferometer.wire.sockets import kernel_stamps
+from inferometer.wire.sockets import ClockPair, kernel_stamps
 from inferometer.workload.registry import workload_of
 from inferometer.workload.session import context_of
 

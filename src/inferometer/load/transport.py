@@ -9,24 +9,21 @@ from collections.abc import Callable, Iterator, Mapping
 
 import orjson
 
-from inferometer.load.answer import TokenCount, kernel_stamped, last_stamp, new_record, reading_answer
+from inferometer.load.answer import TokenCount, form_check, kernel_stamped, last_stamp, new_record, reading_answer
 from inferometer.load.clock import Done, Ended, Ticket
-from inferometer.load.structure import form_check
-from inferometer.plan.known_secrets import redactor_of
 from inferometer.plan.model import Plan, Target, Traffic
-from inferometer.plan.secrets import key_of, redacted, redacted_fields, redacted_url, resolve_headers
+from inferometer.plan.secrets import key_of, redacted, redacted_fields, redacted_url, redactor_of, resolve_headers
 from inferometer.record.record import Outcome, Record
 from inferometer.record.sanitize import harmless
 from inferometer.wire.api import Manner, api_of
 from inferometer.wire.apis.template import template_body
 from inferometer.wire.client import Client
-from inferometer.wire.clocks import ClockPair
 from inferometer.wire.connection import READ_COST
 from inferometer.wire.exchange import Exchange
-from inferometer.wire.http1 import ROUTED_TO
+from inferometer.wire.http1 import ROUTED_TO, Piecewise, whole
 from inferometer.wire.origin import Origin, origin_of, tls_context
-from inferometer.wire.piecewise import Piecewise, whole
 from inferometer.wire.reactor import Reactor
+from inferometer.wire.sockets import ClockPair
 from inferometer.workload.registry import new_nonce, workload_of
 from inferometer.workload.session import Request, context_of
 

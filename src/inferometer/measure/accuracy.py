@@ -2,26 +2,31 @@
 uncertainty may move which number, and the instrument's own error by the calibration of this machine."""
 
 import math
+from collections.abc import Iterable
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 from msgspec import structs
 
-from inferometer.measure.answers import Answers, numbers
 from inferometer.measure.describe import share_of
+from inferometer.measure.inputs import Answers, numbers
 from inferometer.measure.quantiles import Distribution, Floats, Ints, quantile, sample
 from inferometer.measure.registry import REGISTRY, request_values
 from inferometer.measure.tally import Tally, Values, gap_tally
-from inferometer.record.calibration import CalibrationPoint, Curve
 from inferometer.record.columns import Mask, Reads, known
+from inferometer.record.environment import CalibrationPoint, Curve
 from inferometer.record.summary import (
     CachedTokens,
+    Clocks,
     Difference,
     FirstTokens,
     InputTokens,
     Instrument,
     OutputTokens,
+    Section,
     Slack,
+    Summary,
     Tokens,
     Uncertainty,
 )
@@ -334,3 +339,44 @@ def _along(points: list[tuple[float, float]], x: float) -> tuple[float, bool]:
 
 def _log(y: float) -> float:
     return math.log(max(y, _SMALLEST))
+
+
+Part = TypeVar("Part", bound=Section)
+
+
+def with_clock_errors(summary: Summary, clocks: Clocks, late_starts_s: Iterable[float] = ()) -> Summary:
+    """The summary with its clocks, and with their error in every part of it; unknown stays unknown. A worker knows how
+    late it started by its own clock, on which the common start is as uncertain as the clock is."""
+    off_s = clocks.uncertainty_s
+    if off_s is None:
+        return structs.replace(summary, clocks=clocks)
+    known = structs.replace(
+        summary, clocks=structs.replace(clocks, start_spread_s=max(late_starts_s, default=0.0) + off_s)
+    )
+    if not off_s:
+        return known
+    return structs.replace(
+        _with_errors(known, off_s),
+        stages=[_with_errors(stage, off_s) for stage in known.stages],
+        traffic={
+            name: structs.replace(
+                _with_errors(part, off_s), stages=[_with_errors(stage, off_s) for stage in part.stages]
+            )
+            for name, part in known.traffic.items()
+        },
+    )
+
+
+def _with_errors(part: Part, off_s: float) -> Part:
+    window, concurrency = part.window, part.concurrency
+    share = 2 * off_s / window.length_s if window.length_s else None
+
+    def of(value: float | None) -> float | None:
+        return None if value is None or share is None else value * share
+
+    return structs.replace(
+        part,
+        window=structs.replace(window, clock_error_s=off_s),
+        rates={name: structs.replace(rate, clock_error=of(rate.value)) for name, rate in part.rates.items()},
+        concurrency=structs.replace(concurrency, clock_error=of(concurrency.mean)),
+    )

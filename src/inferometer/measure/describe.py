@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from inferometer.measure import quantiles
-from inferometer.measure.answers import Answers
+from inferometer.measure.inputs import Answers
 from inferometer.measure.quantiles import Distribution, Floats
 from inferometer.measure.registry import REGISTRY, Measure
 from inferometer.measure.tally import Tally, gap_values

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from inferometer.errors import InferometerError
-from inferometer.measure.answers import Answers
+from inferometer.measure.inputs import Answers
 from inferometer.measure.registry import REGISTRY, request_values
 from inferometer.record.columns import SCALARS, Records
 from inferometer.record.parquet import records_table

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from inferometer.measure.answers import Answers
+from inferometer.measure.inputs import Answers
 from inferometer.measure.quantiles import Floats, share_interval
 from inferometer.measure.rates import Span
 from inferometer.measure.registry import REGISTRY, request_values

@@ -7,7 +7,7 @@ import numpy as np
 
 from inferometer.measure.telemetry import GPU, HARMLESS, HOST, throttle_reasons
 from inferometer.record.columns import Floats, Ints
-from inferometer.record.sample import Samples
+from inferometer.record.record import Samples
 from inferometer.record.summary import OPEN, Energy, GpusSummary, GpuSummary, HostSummary, Sampled, Value
 from inferometer.vocabulary import NANOSECONDS, duration_text, percent_text
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec.structs import replace
 
-from inferometer.measure.answers import Answers
 from inferometer.measure.hardware import gpu_summary, gpu_values, host_summary
+from inferometer.measure.inputs import Answers
 from inferometer.measure.registry import request_values
 from inferometer.measure.server import busy_span, server_summary, server_values
 from inferometer.plan.model import Plan
 from inferometer.record.columns import Floats, Ints, Mask, Records, known
 from inferometer.record.log import Note
-from inferometer.record.sample import Samples
+from inferometer.record.record import Samples
 from inferometer.record.summary import (
     Conservation,
     CountAgreement,

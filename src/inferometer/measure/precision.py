@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from inferometer.measure.answers import Answers
 from inferometer.measure.describe import describe
-from inferometer.measure.facts import Facts
 from inferometer.measure.goodput import judged_measure
+from inferometer.measure.inputs import Answers, Facts
 from inferometer.measure.quantiles import Floats
 from inferometer.measure.registry import REGISTRY, request_values
 from inferometer.measure.window import class_window

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from inferometer.measure.answers import Answers, seconds_between
+from inferometer.measure.inputs import Answers, seconds_between
 from inferometer.measure.quantiles import Floats, Ints
 from inferometer.measure.window import InFlight, Window
 from inferometer.record.columns import MISSING, Mask, known

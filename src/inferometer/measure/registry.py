@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from inferometer.measure.answers import Answers, Gaps, numbers, seconds_between
+from inferometer.measure.inputs import Answers, Gaps, numbers, seconds_between
 from inferometer.measure.quantiles import Floats, Ints
 from inferometer.vocabulary import MEASURES, NANOSECONDS, MeasureName
 

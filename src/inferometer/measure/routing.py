@@ -9,7 +9,7 @@ import numpy as np
 from inferometer.measure.server import is_server
 from inferometer.measure.telemetry import ROUTER
 from inferometer.record.columns import Floats, Ints, Records, known
-from inferometer.record.sample import Samples
+from inferometer.record.record import Samples
 
 ByReplica = dict[str, tuple[Ints, Floats]]  # instants and values
 

@@ -11,7 +11,7 @@ import numpy as np
 from inferometer.measure.telemetry import DCGM, GPU, HOST, ROUTER, SERVER, named
 from inferometer.record.columns import Categorical, Floats, Ints
 from inferometer.record.log import Note
-from inferometer.record.sample import Samples
+from inferometer.record.record import Samples
 from inferometer.record.summary import (
     Counter,
     Gauge,

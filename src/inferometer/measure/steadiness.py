@@ -8,9 +8,9 @@ from typing import Self
 import numpy as np
 from msgspec import structs
 
-from inferometer.measure.answers import Answers, seconds_between
 from inferometer.measure.describe import share_of
 from inferometer.measure.distributions import t_cdf
+from inferometer.measure.inputs import Answers, seconds_between
 from inferometer.measure.quantiles import Floats, quantile, sample
 from inferometer.measure.registry import request_values
 from inferometer.measure.window import InFlight, Window

@@ -10,13 +10,11 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
-from inferometer.measure.accuracy import lateness_moves, tokens, uncertainty, with_error
-from inferometer.measure.answers import Answers, seconds_between
+from inferometer.measure.accuracy import lateness_moves, tokens, uncertainty, with_clock_errors, with_error
 from inferometer.measure.delivery import delivery
 from inferometer.measure.describe import ALWAYS, describe_all, described
-from inferometer.measure.facts import Facts
 from inferometer.measure.goodput import attainments, goodput, stalls
-from inferometer.measure.hosts import with_clock_errors
+from inferometer.measure.inputs import Answers, Facts, seconds_between
 from inferometer.measure.precision import precision_of
 from inferometer.measure.quantiles import Floats, Ints
 from inferometer.measure.rates import basis_for, concurrency, rates, span_of

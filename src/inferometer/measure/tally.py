@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inferometer.measure.answers import Answers, Gaps
+from inferometer.measure.inputs import Answers, Gaps
 from inferometer.measure.quantiles import (
     MOST_REPEATED,
     Distribution,

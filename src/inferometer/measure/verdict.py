@@ -9,7 +9,7 @@ from inferometer.measure.doubts import client, load, target
 from inferometer.measure.doubts.load import queue_grows
 from inferometer.measure.doubts.rule import Case, Rule
 from inferometer.measure.doubts.target import failures_text, judges_failures
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Facts
 from inferometer.plan.model import Plan
 from inferometer.record.summary import Summary
 from inferometer.record.verdict import Reason, Status, Verdict, judged, worst

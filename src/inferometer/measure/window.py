@@ -7,8 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from inferometer.measure.answers import Answers
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Answers, Facts
 from inferometer.measure.quantiles import Floats
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.columns import MISSING, Ints, Mask, Records, known

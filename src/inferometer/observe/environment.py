@@ -22,10 +22,9 @@ from msgspec import structs
 
 from inferometer.observe import gpu
 from inferometer.observe import gpu as nvidia_smi
-from inferometer.plan.known_secrets import redactor_of
 from inferometer.plan.model import Plan
 from inferometer.plan.redactor import REDACTED
-from inferometer.plan.secrets import is_secret, redacted_text, redacted_url
+from inferometer.plan.secrets import is_secret, redacted_text, redacted_url, redactor_of
 from inferometer.record.encoding import with_texts
 from inferometer.record.environment import (
     OBSERVED,

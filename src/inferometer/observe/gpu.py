@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.errors import InferometerError, MissingExtra
 from inferometer.measure.telemetry import GPU
 from inferometer.record.environment import GpuDevice, GpuDriver
-from inferometer.record.sample import Sample
+from inferometer.record.record import Sample
 
 # -- gpu -------------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inferometer.measure.telemetry import HOST
-from inferometer.record.sample import Sample
+from inferometer.record.record import Sample
 
 # -- host ------------------------------------------------------------------------------------------------------------
 

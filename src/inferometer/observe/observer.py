@@ -54,7 +54,7 @@ class ObserverJob(msgspec.Struct, frozen=True):
 
 def job_of(plan: "Plan", urls: Sequence[str], headers: Mapping[str, str], log: Path) -> ObserverJob | None:
     """The observer's job for a plan whose target answers at `urls`; None where nothing is to be watched."""
-    from inferometer.plan.known_secrets import redactor_of
+    from inferometer.plan.secrets import redactor_of
 
     observe = plan.observe
     if observe.nothing:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from inferometer.measure.telemetry import GPU, SERVER
-from inferometer.record.sample import Sample
+from inferometer.record.record import Sample
 from inferometer.vocabulary import duration_text
 from inferometer.wire.origin import Origin
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inferometer.errors import PlanError
-from inferometer.observe.doctor.network import SPARE_FILES, network_facts
+from inferometer.observe.doctor.machine import SPARE_FILES, network_facts
 from inferometer.plan.model import Plan, Traffic
 from inferometer.vocabulary import size_text
 

@@ -24,7 +24,7 @@ from inferometer.observe.observer import MetricsPlace, ObserverJob, lower_priori
 from inferometer.observe.prometheus import COUNTED_BY, ON_RAY, Endpoint, Reading, Unreadable, read_exposition
 from inferometer.plan.redactor import Redactor
 from inferometer.record.log import LogWriter, Note
-from inferometer.record.sample import Sample
+from inferometer.record.record import Sample
 from inferometer.router.feed import Page
 from inferometer.wire.origin import trusted_origin
 

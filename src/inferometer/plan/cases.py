@@ -26,8 +26,7 @@ from inferometer.plan.overrides import Override, override, parse_override
 from inferometer.plan.paths import written
 from inferometer.plan.reading import plan_from
 from inferometer.plan.secrets import redacted_fields
-from inferometer.plan.text import as_written
-from inferometer.plan.writing import to_mapping
+from inferometer.plan.text import as_written, to_mapping
 from inferometer.vocabulary import attribute_at
 
 # -- other work ------------------------------------------------------------------------------------------------------

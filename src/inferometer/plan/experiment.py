@@ -16,8 +16,7 @@ from inferometer.plan.fields import HUMAN, Count, Duration, Mistake, Number, Sec
 from inferometer.plan.paths import written
 from inferometer.plan.reading import read_mapping
 from inferometer.plan.secrets import redacted_fields
-from inferometer.plan.text import Dumper, as_written, parse_yaml
-from inferometer.plan.writing import DIALECT
+from inferometer.plan.text import DIALECT, Dumper, as_written, parse_yaml
 
 # -- levels ----------------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
 """Answers of a given form: what a plan asks for, how it is written in a request, and how it is recognised in fields
-that another tool's plan puts there. Whether an answer has the form is checked in `load.structure`."""
+that another tool's plan puts there. Whether an answer has the form is checked in `load.answer`."""
 
 import json
 import re

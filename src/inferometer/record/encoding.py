@@ -19,7 +19,7 @@ from inferometer.record.environment import (
     ToolVersion,
     field_names,
 )
-from inferometer.record.schema import schema_of
+from inferometer.record.files import schema_of
 from inferometer.record.summary import (
     Adjusted,
     Backlog,

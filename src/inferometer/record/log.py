@@ -20,11 +20,9 @@ from zlib import crc32
 import msgspec
 
 from inferometer.errors import StoreError
-from inferometer.record.files import store_error, translated_errors
-from inferometer.record.record import Record, check_reads, without_response
-from inferometer.record.sample import Sample
-from inferometer.record.schema import check_schema, schema_of
-from inferometer.wire.clocks import read_offset
+from inferometer.record.files import check_schema, schema_of, store_error, translated_errors
+from inferometer.record.record import Record, Sample, check_reads, without_response
+from inferometer.wire.sockets import read_offset
 
 MAGIC = b"inflog\r\n"  # the line end shows a file that went through a text conversion
 FLUSH_BYTES = 256 * 1024  # with 64 KiB waking the thread that writes took a fiftieth of a load's time

@@ -28,9 +28,8 @@ from inferometer.record.columns import (
     offsets_of,
     read_cuts,
 )
-from inferometer.record.files import replacing, translated_errors
-from inferometer.record.sample import Samples
-from inferometer.record.schema import check_schema, schema_of
+from inferometer.record.files import check_schema, replacing, schema_of, translated_errors
+from inferometer.record.record import Samples
 from inferometer.record.streamed import HELD_READS, Piece, Pieces, StreamedRecords
 
 Table = Any  # pyarrow.Table

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from inferometer.measure.telemetry import ROUTER
-from inferometer.record.sample import Sample
+from inferometer.record.record import Sample
 from inferometer.router.policy import Eviction, PolicyState
 
 PATH = "/router/journal"

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from inferometer.measure.telemetry import ROUTER
-from inferometer.record.sample import Sample, Samples
+from inferometer.record.record import Sample, Samples
 from inferometer.router.feed import Choice, of_choice
 from inferometer.router.policy import Eviction, PolicyState
 from inferometer.simulator.engine import Engine

@@ -20,11 +20,11 @@ POLICIES: dict[str, str] = {  # a policy is added here and as a class of router/
     "round_robin": f"{_HERE}.load:RoundRobin",
     "least_loaded": f"{_HERE}.load:LeastLoaded",
     "power_of_two": f"{_HERE}.load:PowerOfTwo",
-    "prefix_aware": f"{_HERE}.prefix_aware:PrefixAware",
-    "cache_aware": f"{_HERE}.cache_aware:CacheAware",
+    "prefix_aware": f"{_HERE}.prefix:PrefixAware",
+    "cache_aware": f"{_HERE}.prefix:CacheAware",
     "block_prefix": f"{_HERE}.scorers:BlockPrefix",
     "prefix_affinity": f"{_HERE}.scorers:PrefixAffinity",
-    "session_affinity": f"{_HERE}.session_affinity:SessionAffinity",
+    "session_affinity": f"{_HERE}.load:SessionAffinity",
 }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from inferometer.router.policies.tree import TreePolicy
+from inferometer.router.policies.prefix import TreePolicy
 from inferometer.router.policy import Policy, Query, Replica
 
 

@@ -13,9 +13,9 @@ from msgspec import structs
 from inferometer.errors import PlanError
 from inferometer.load.answer import new_record
 from inferometer.load.clock import Clock, Done, Ended, Ticket, VirtualClock
-from inferometer.measure.facts import Facts
-from inferometer.plan.fleet import OWN, Router
+from inferometer.measure.inputs import Facts
 from inferometer.plan.model import Plan
+from inferometer.plan.server import OWN, Router
 from inferometer.record.columns import Records, known
 from inferometer.record.record import Outcome, Record
 from inferometer.record.run import Run

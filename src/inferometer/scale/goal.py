@@ -18,15 +18,14 @@ import orjson
 from inferometer.judge.limits import certainly_missed
 from inferometer.load.facts import facts_of
 from inferometer.load.progress import GOALS, Goals, ReachedGoal, write_goals
-from inferometer.measure.answers import Answers
+from inferometer.measure.inputs import Answers
 from inferometer.measure.precision import decided, settled_at
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import queue_grows
 from inferometer.measure.window import of_class
 from inferometer.observe.observer import lower_priority
 from inferometer.plan.model import Plan, Traffic
-from inferometer.record.gather import read_logs
-from inferometer.record.hosts import CLOCKS_LOG
+from inferometer.record.gather import CLOCKS_LOG, read_logs
 from inferometer.record.summary import ClassSummary
 from inferometer.vocabulary import percent_written
 from inferometer.wire.child import python_command

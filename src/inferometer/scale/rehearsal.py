@@ -5,12 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from inferometer.load.arrivals import pace_of
 from inferometer.load.clock import VirtualClock
 from inferometer.load.drive import Drive
-from inferometer.load.pace import pace_of
 from inferometer.plan.model import Plan
-from inferometer.record.gather import moved
-from inferometer.record.hosts import CLOCKS_LOG, ClockReading
+from inferometer.record.gather import CLOCKS_LOG, ClockReading, moved
 from inferometer.record.log import HostClock, LogWriter, Note
 from inferometer.record.record import Record
 from inferometer.simulator.virtual import (

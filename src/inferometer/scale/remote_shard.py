@@ -20,7 +20,7 @@ import msgspec
 from inferometer import __version__
 from inferometer.record.files import replacing
 from inferometer.record.log import HostClock, clock_here
-from inferometer.scale.child import WorkerProcess
+from inferometer.scale.processes import WorkerProcess
 
 NODE_FOLDER_ENV = "INFEROMETER_NODE_FOLDER"
 LARGEST_PARCEL = 1_000_000  # bytes: larger objects would spill from the object store of a node

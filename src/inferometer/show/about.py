@@ -1,12 +1,110 @@
-"""`About`: the header of a run, the same on every page, in reports and in messages: model, engine and accelerators,
-workload and load in words, when, and of which commit."""
+"""What a run is about, in words, the same on every page, in reports and messages: its header, the name of its
+series, and what was done."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
-from inferometer.record.run import Run
-from inferometer.show.series_names import hardware_words, short_model
+from pydantic import ValidationError
+from rich.table import Table
+
+from inferometer.judge.identity import identity
+from inferometer.plan.model import Plan, Server
+from inferometer.plan.wording import load_text, traffic_text, warmup_text, workload_text
+from inferometer.record.environment import ImportOrigin
+from inferometer.record.run import Run, engine_words
+from inferometer.show.console import facts_table
+from inferometer.store.entry import flat
+from inferometer.vocabulary import duration_text
+from inferometer.wire.api import api_of
+
+MOST_SETTINGS = 3  # that tell series apart whose words are the same
+UNNAMED = "all runs"
+_IN_WORDS = ("kind", "workload.", "load.", "target.", "asked.", "model", "engine", "traffic[")  # of a run's identity
+_NO_NAMES = ("type", "name")  # ends of paths that say nothing by themselves
+
+
+def series_names(runs: Mapping[str, Run], versions: bool = True) -> dict[str, str]:
+    """By the keys of `runs`. Without `versions`, the engine's version is no part of a name: a line of history goes on
+    through an upgrade."""
+    names = _differing({key: _facets(run, versions) for key, run in runs.items()})
+    for group in _alike(names):
+        settings = _differing_settings({key: runs[key] for key in group})
+        names |= {key: ", ".join(filter(None, (names[key], settings[key]))) for key in group}
+    return _numbered({key: name or UNNAMED for key, name in names.items()})
+
+
+def short_model(model: str | None) -> str:
+    """`meta-llama/Llama-3.1-8B` without its owner."""
+    return model.rstrip("/").rpartition("/")[2] if model else ""
+
+
+def hardware_words(run: Run) -> str:
+    """Accelerators, else what the run calls its hardware, else the processor of this machine where the server is."""
+    subject, machine = run.subject, run.environment.machine
+    own = machine.cpu if machine and machine.cpu and not subject.hosts_elsewhere else ""
+    return subject.accelerators_text or subject.hardware or own
+
+
+def stack_text(run: Run) -> str:
+    """`Llama-3.1-8B · vLLM 0.24.0 · 2 x NVIDIA H200`, as far as it is known."""
+    return " · ".join(filter(None, (short_model(run.subject.model), run.subject.engine_text, hardware_words(run))))
+
+
+def _facets(run: Run, versions: bool) -> list[str]:
+    subject = run.subject
+    engine = engine_words(subject.engine, subject.engine_version if versions else None)
+    model, hardware = short_model(subject.model), hardware_words(run)
+    return [subject.name or "", model, engine, hardware, subject.workload, subject.load]
+
+
+def _differing(facets: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Names alone where every series has its own; else all facets that differ."""
+    names = [parts[0] for parts in facets.values()]
+    if all(names) and len(set(names)) == len(names) > 1:
+        return {key: parts[0] for key, parts in facets.items()}
+    varied = [at for at, column in enumerate(zip(*facets.values(), strict=True)) if len(set(column)) > 1]
+    return {key: ", ".join(parts[at] for at in varied if parts[at]) for key, parts in facets.items()}
+
+
+def _alike(names: Mapping[str, str]) -> Iterator[list[str]]:
+    """Groups of keys that have one name."""
+    for name, count in Counter(names.values()).items():
+        if count > 1:
+            yield [key for key, own in names.items() if own == name]
+
+
+def _differing_settings(runs: Mapping[str, Run]) -> dict[str, str]:
+    """`speed 4`: what differs in their plans, by the last part of its path."""
+    settings = {key: _settings(run) for key, run in runs.items()}
+    paths = dict.fromkeys(path for own in settings.values() for path in own)
+    varied = [path for path in paths if len({own.get(path) for own in settings.values()}) > 1][:MOST_SETTINGS]
+    return {
+        key: ", ".join(f"{_last(path)} {own[path]}" for path in varied if path in own) for key, own in settings.items()
+    }
+
+
+def _settings(run: Run) -> dict[str, str]:
+    parts = identity(run).parts
+    flattened = flat(parts["workload"]) | flat(parts["stack"])
+    paths = (path for path in flattened if not path.startswith(_IN_WORDS) and _last(path) not in _NO_NAMES)
+    return {path: flattened[path] for path in paths}
+
+
+def _last(path: str) -> str:
+    return path.rpartition(".")[2].replace("_", " ")
+
+
+def _numbered(names: Mapping[str, str]) -> dict[str, str]:
+    """Series of one name would be one line: the second has a number."""
+    seen: Counter[str] = Counter()
+    distinct = {}
+    for key, name in names.items():
+        seen[name] += 1
+        distinct[key] = name if seen[name] == 1 else f"{name} ({seen[name]})"
+    return distinct
 
 
 @dataclass(frozen=True)
@@ -68,3 +166,90 @@ def page_link(id_: str | None, environment: Mapping[str, str], page: str = "run"
     if not id_ or not base.startswith(("http://", "https://")):
         return None
     return f"{base.rstrip('/')}/{page}.html?id={quote(id_)}"
+
+
+# -- own plan --------------------------------------------------------------------------------------------------------
+
+
+def own_plan(run: Run) -> Plan | None:
+    """None of a run without requests of ours, and of one whose plan another version of us wrote."""
+    if run.kind != "serving" or run.source is not None:
+        return None
+    try:
+        return Plan.model_validate(run.plan)
+    except ValidationError:
+        return None
+
+
+def plan_texts(run: Run) -> Iterator[tuple[str, str]]:
+    """What its plan and its file say, word by word."""
+    if run.source:
+        yield "imported", origin_text(run)
+    for name, value in run.plan.items():
+        if value not in (None, "", [], {}):
+            yield str(name), _setting_text(value)
+    if startup := run.summary.startup:
+        facts = {"engine": startup.engine, "version": startup.version, "model": startup.model}
+        yield from ((name, text) for name, text in (facts | {"load format": startup.load_format}).items() if text)
+
+
+def origin_text(run: Run) -> str:
+    """The format and the file that it was imported from: `vllm, result.json, line 7`."""
+    origin = run.environment.imported or ImportOrigin()
+    return ", ".join(filter(None, (run.source, origin.file, origin.part)))
+
+
+def _setting_text(setting: Any) -> str:
+    if isinstance(setting, Mapping):
+        return ", ".join(
+            f"{name} {_setting_text(value)}" for name, value in setting.items() if value not in (None, {}, [])
+        )
+    return ", ".join(map(_setting_text, setting)) if isinstance(setting, list) else str(setting)
+
+
+# -- done ------------------------------------------------------------------------------------------------------------
+
+
+def done_table(run: Run, plan: Plan) -> Table:
+    table = facts_table()
+    for name, value in _facts(run, plan):
+        table.add_row(name, value)
+    return table
+
+
+def _facts(run: Run, plan: Plan) -> Iterator[tuple[str, str]]:
+    generates = api_of(plan.target.api).generates
+    if plan.name:
+        yield "plan", plan.name
+    yield "target", _target(run, plan)
+    if len(plan.classes) == 1:
+        only = plan.classes[0]
+        yield "workload", workload_text(only.workload, generates)
+        yield "load", f"{load_text(only.load, only.stop)} ({'open' if only.load.open_loop else 'closed'} loop)"
+    else:
+        for traffic in plan.classes:
+            yield "traffic", traffic_text(traffic, generates)
+    yield "window", _window(run, plan)
+
+
+def _started(server: Server | None) -> str:
+    if server is None or server.type != "ray-serve":
+        return f"the {server.type if server else 'simulator'}"
+    return f"{server.replicas} replicas on Ray Serve"
+
+
+def _target(run: Run, plan: Plan) -> str:
+    target, facts = plan.target, run.environment.known_target
+    where = ", ".join(target.url) or _started(plan.server)
+    model = run.subject.model
+    server = " ".join(filter(None, [facts.server, facts.version])) if target.url else ""
+    streaming = ("streaming" if target.stream else "not streaming") if api_of(target.api).generates else ""
+    return ", ".join(filter(None, [where, server, f"model {model}" if model else "", target.api, streaming]))
+
+
+def _window(run: Run, plan: Plan) -> str:
+    window = run.summary.window
+    warmup = warmup_text(plan.warmup)
+    left_out = f"; the first {warmup} are warm-up" if warmup else ""
+    whole = f" of {duration_text(window.run_s)}" if window.run_s else ""
+    return f"{duration_text(window.length_s)}{whole}, {window.requests or 0:,} requests{left_out}"

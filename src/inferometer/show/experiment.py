@@ -18,8 +18,8 @@ from inferometer.judge.search import Attained, SearchResult, Step
 from inferometer.measure.values import Quantity
 from inferometer.plan.cases import CASE, short_names
 from inferometer.plan.text import as_written
+from inferometer.record.files import schema_of
 from inferometer.record.sanitize import cell
-from inferometer.record.schema import schema_of
 from inferometer.show.console import VERDICT_STYLES, emit, first_that_fits, plain_table
 from inferometer.store.experiments import CaseRow, KeptExperiment
 from inferometer.vocabulary import duration_text, interval_text, number_text, percent_text, spread_text, value_text

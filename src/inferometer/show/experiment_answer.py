@@ -15,7 +15,7 @@ from inferometer.record.run import Run
 from inferometer.show.charts.chart import Cannot
 from inferometer.show.charts.experiments import Case, joined_cases, readable
 from inferometer.show.charts.trade_offs import front, speed_rows
-from inferometer.show.comparison_view import comparison_rows
+from inferometer.show.comparison import comparison_rows
 from inferometer.show.experiment import UNITS, attained_text
 from inferometer.store.entry import flat
 from inferometer.store.experiments import KeptExperiment

@@ -10,8 +10,7 @@ from rich.text import Text
 
 from inferometer.show.console import emit, plain_table
 from inferometer.show.tables import title
-from inferometer.simulator.fitting.results import Capacity, Prediction, Validated
-from inferometer.simulator.fitting.server_model import ServerModel
+from inferometer.simulator.fitting.server_model import Capacity, Prediction, ServerModel, Validated
 from inferometer.vocabulary.formats import duration_text, interval_text, number_text, value_text
 
 MEASURE_TITLES = {

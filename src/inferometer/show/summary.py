@@ -27,19 +27,21 @@ from inferometer.record.summary import (
     Summary,
 )
 from inferometer.record.verdict import Reason, Status
+from inferometer.show.about import done_table, own_plan, plan_texts
 from inferometer.show.console import VERDICT_STYLES, emit, facts_table, first_that_fits, plain_table
-from inferometer.show.plan_text import done_table, own_plan, plan_texts
 from inferometer.show.tables import (
     STATS,
     adjusted_table,
     cell,
+    energy_table,
     full_table,
+    gpu_table,
     headline_table,
     interval_table,
+    server_table,
     slices_table,
     slowest_table,
 )
-from inferometer.show.telemetry import energy_table, gpu_table, server_table
 from inferometer.vocabulary import MEASURES, RATE_UNITS, WEAK_MARK, duration_text, number_text, percent_text, value_text
 
 # -- results ---------------------------------------------------------------------------------------------------------

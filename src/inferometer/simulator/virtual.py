@@ -13,25 +13,23 @@ from msgspec import structs
 from inferometer.errors import PlanError
 from inferometer.judge.limits import judge_plan
 from inferometer.load.answer import new_record
+from inferometer.load.arrivals import pace_of
 from inferometer.load.clock import Clock, Done, Ended, Ticket, Timer, Transport, VirtualClock
 from inferometer.load.drive import Drive, is_failure, why_give_up
 from inferometer.load.facts import facts_of
-from inferometer.load.pace import pace_of
 from inferometer.load.prime import Primer, primes_of
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Facts
 from inferometer.measure.observed import observed
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.measure.window import start_of
-from inferometer.plan.known_secrets import redactor_of
 from inferometer.plan.model import Plan
-from inferometer.plan.secrets import redacted
+from inferometer.plan.secrets import redacted, redactor_of
 from inferometer.record.columns import Records
 from inferometer.record.environment import Environment, MeasuredTarget
 from inferometer.record.log import Note
-from inferometer.record.record import Outcome, Record
+from inferometer.record.record import Outcome, Record, Samples
 from inferometer.record.run import Run
-from inferometer.record.sample import Samples
 from inferometer.simulator.engine import Sequence
 from inferometer.simulator.faults import HEADER, NONE, Faults, not_virtual, parse_faults
 from inferometer.simulator.pipeline import loop_of

@@ -11,9 +11,9 @@ from inferometer.errors import StoreError
 from inferometer.judge.identity import Identity, identity
 from inferometer.measure.values import Quantity, indexed
 from inferometer.record.run import Run
-from inferometer.store.damage import Damaged, DamagedError, damaged_by
 from inferometer.store.folder import load_run
 from inferometer.store.manifest import Marks, read_marks
+from inferometer.store.shapes import Damaged, DamagedError, damaged_by
 from inferometer.vocabulary import MEASURES, number, percent, seconds
 
 DAMAGED = "damaged"

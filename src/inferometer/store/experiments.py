@@ -15,16 +15,23 @@ import orjson
 from msgspec import structs
 
 from inferometer.errors import UNREACHABLE, StoreError
-from inferometer.judge.ending import exit_code
+from inferometer.judge.limits import exit_code
 from inferometer.measure.values import Quantity, common_basis, quantities
 from inferometer.record.encoding import result_from
-from inferometer.record.files import replacing, translated_errors
+from inferometer.record.files import replacing, schema_of, translated_errors
 from inferometer.record.run import Run
-from inferometer.record.schema import schema_of
 from inferometer.record.summary import Basis
-from inferometer.store.damage import Damaged, damaged_by, file_bytes, is_there
 from inferometer.store.folder import read_json, run_id
-from inferometer.store.shapes import ExperimentCase, ExperimentFile, Settings, decoded
+from inferometer.store.shapes import (
+    Damaged,
+    ExperimentCase,
+    ExperimentFile,
+    Settings,
+    damaged_by,
+    decoded,
+    file_bytes,
+    is_there,
+)
 from inferometer.store.store import Store
 
 Kind = Literal["sweep", "search", "ab"]

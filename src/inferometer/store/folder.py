@@ -22,28 +22,30 @@ from inferometer.errors import StoreError, TargetError
 from inferometer.record.columns import Records
 from inferometer.record.encoding import environment_document, summary_document, verdict_document
 from inferometer.record.environment import Environment
-from inferometer.record.files import replacing, translated_errors
+from inferometer.record.files import check_schema, replacing, schema_of, translated_errors
 from inferometer.record.gather import Gathered, logs_to_parquet, read_logs
 from inferometer.record.log import LogReader
 from inferometer.record.parquet import read_parquet, read_samples, write_parquet, write_samples
+from inferometer.record.record import Samples
 from inferometer.record.run import Kind, Run, State
-from inferometer.record.sample import Samples
 from inferometer.record.sanitize import is_harmless, json_text
-from inferometer.record.schema import check_schema, schema_of
 from inferometer.record.streamed import HELD_READS
 from inferometer.record.summary import Summary
 from inferometer.record.verdict import Verdict
-from inferometer.store.damage import Damaged, damaged_by, file_bytes, is_there
 from inferometer.store.manifest import MANIFEST, check_whole, manifest_bytes, manifest_of
 from inferometer.store.shapes import (
+    Damaged,
     RunFile,
     Settings,
     ShardsFile,
     checked,
+    damaged_by,
     decoded,
     decoded_environment,
     decoded_summary,
     decoded_verdict,
+    file_bytes,
+    is_there,
 )
 from inferometer.vocabulary import size_text
 

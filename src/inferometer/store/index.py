@@ -11,7 +11,6 @@ import orjson
 from sqlalchemy import Connection, Table, delete, func, insert, select, text
 
 from inferometer.errors import StoreError
-from inferometer.store.damage import damaged_by
 from inferometer.store.databases import Broken
 from inferometer.store.entry import (
     CHANGING,
@@ -27,7 +26,7 @@ from inferometer.store.folder import load_run
 from inferometer.store.manifest import Marks
 from inferometer.store.objects import Objects, folders_in, remove_leftovers
 from inferometer.store.query import Clause, Name
-from inferometer.store.shapes import LARGEST_INT, SMALLEST_INT
+from inferometer.store.shapes import LARGEST_INT, SMALLEST_INT, damaged_by
 from inferometer.store.tables import baselines, experiments, followed, parameters, quantities, runs, tags
 
 # -- index -----------------------------------------------------------------------------------------------------------

@@ -16,10 +16,8 @@ import orjson
 from msgspec import structs
 
 from inferometer.errors import PlanError, StoreError
-from inferometer.record.files import replacing, translated_errors
-from inferometer.record.schema import check_schema, schema_of
-from inferometer.store.damage import file_bytes, is_there
-from inferometer.store.shapes import FileFacts, ManifestFile, MarksFile, decoded
+from inferometer.record.files import check_schema, replacing, schema_of, translated_errors
+from inferometer.store.shapes import FileFacts, ManifestFile, MarksFile, decoded, file_bytes, is_there
 
 MARKS = "marks.json"
 

@@ -18,8 +18,8 @@ from inferometer.record.encoding import environment_document, summary_document, 
 from inferometer.record.environment import Environment
 from inferometer.record.files import sync, translated_errors
 from inferometer.record.parquet import write_parquet, write_samples
+from inferometer.record.record import Samples
 from inferometer.record.run import Kind, Run, State
-from inferometer.record.sample import Samples
 from inferometer.record.summary import Summary
 from inferometer.record.verdict import Verdict
 from inferometer.store.folder import (

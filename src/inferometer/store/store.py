@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from inferometer.errors import PlanError, StoreError
 from inferometer.judge.identity import Identity
 from inferometer.record.run import Kind, Run
-from inferometer.store.damage import Damaged, DamagedError
 from inferometer.store.entry import CHANGING, DAMAGED, Entry, Listing, damaged_listing, listing_at, listing_of
 from inferometer.store.folder import RunFolder, check_writable, data_folder, load_run, new_run
 from inferometer.store.manifest import Marks, checked_label, marks_bytes, read_marks, write_marks
 from inferometer.store.objects import Objects, changed_of, folders_in, is_folder_of_run, is_object_store, remove_folder
+from inferometer.store.shapes import Damaged, DamagedError
 
 # -- store -----------------------------------------------------------------------------------------------------------
 

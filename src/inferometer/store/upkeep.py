@@ -13,11 +13,11 @@ from sqlalchemy import Column, Connection, func, select
 
 from inferometer.errors import InferometerError, PlanError, StoreError
 from inferometer.record.parquet import read_parquet, read_samples
-from inferometer.store.damage import Damaged, DamagedError, damaged_by
 from inferometer.store.entry import CHANGING, DAMAGED, Entry
 from inferometer.store.folder import FOLDERS_READ, RECORDS, SAMPLES, load_run
 from inferometer.store.manifest import faults, leave_out, read_manifest
 from inferometer.store.objects import folders_in
+from inferometer.store.shapes import Damaged, DamagedError, damaged_by
 from inferometer.store.store import Store
 from inferometer.store.tables import runs, tags, version_of
 

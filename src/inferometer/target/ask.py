@@ -15,9 +15,8 @@ from urllib.parse import urlsplit
 import orjson
 
 from inferometer.errors import TargetError
-from inferometer.plan.known_secrets import redactor_of
 from inferometer.plan.model import Target
-from inferometer.plan.secrets import key_of, redacted_url, resolve_headers
+from inferometer.plan.secrets import key_of, redacted_url, redactor_of, resolve_headers
 from inferometer.record.summary import MeasuredSleep
 from inferometer.target.launch import Launch
 from inferometer.vocabulary import duration_text

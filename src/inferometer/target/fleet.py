@@ -12,8 +12,8 @@ from typing import Any
 from msgspec import structs
 
 from inferometer.errors import TargetError
-from inferometer.plan.fleet import OWN, ROUTERS, Router
 from inferometer.plan.model import Server, Target
+from inferometer.plan.server import OWN, ROUTERS, Router
 from inferometer.record.environment import ReplicaStart, ServerStart
 from inferometer.target.ask import Reset, reset_prefix_cache
 from inferometer.target.launch import Launch, Place, launch_of, model_of, variables_of

@@ -23,16 +23,17 @@ from msgspec import structs
 
 from inferometer.errors import TargetError
 from inferometer.observe.prometheus import Endpoint, await_counted
-from inferometer.plan.known_secrets import hiding, redactor_of
 from inferometer.plan.model import Server, Target
 from inferometer.plan.redactor import Redactor
 from inferometer.plan.secrets import (
+    hiding,
     is_secret,
     redacted_argv,
     redacted_fields,
     redacted_line,
     redacted_text,
     redacted_url,
+    redactor_of,
 )
 from inferometer.plan.server import Prepare
 from inferometer.record.encoding import with_texts

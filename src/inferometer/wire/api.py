@@ -15,9 +15,8 @@ from typing import Any
 import orjson
 
 from inferometer.vocabulary import attribute_at
-from inferometer.wire import piecewise
-from inferometer.wire.http1 import Excessive
-from inferometer.wire.piecewise import Piecewise, whole
+from inferometer.wire import http1
+from inferometer.wire.http1 import Excessive, Piecewise, whole
 from inferometer.wire.skeleton import Skeleton, learn
 from inferometer.wire.sse import BOM, Recognised, parse_json
 
@@ -37,9 +36,9 @@ APIS = {
     "completions": "inferometer.wire.apis.openai:COMPLETIONS",
     "chat": "inferometer.wire.apis.openai:CHAT",
     "responses": "inferometer.wire.apis.responses:API",
-    "embeddings": "inferometer.wire.apis.embeddings:API",
-    "embeddings_chat": "inferometer.wire.apis.embeddings:CHAT",
-    "rerank": "inferometer.wire.apis.rerank:API",
+    "embeddings": "inferometer.wire.apis.pooling:EMBEDDINGS",
+    "embeddings_chat": "inferometer.wire.apis.pooling:EMBEDDINGS_CHAT",
+    "rerank": "inferometer.wire.apis.pooling:RERANK",
     "anthropic": "inferometer.wire.apis.anthropic:API",
     "tgi": "inferometer.wire.apis.tgi:API",
     "transcriptions": "inferometer.wire.apis.transcriptions:TRANSCRIPTIONS",
@@ -192,11 +191,11 @@ def reading_events(api: Api, events: Sequence[bytes], keep_text: bool = False) -
     bears, gains = reading.bears, reading.gains
     skeleton: Skeleton | None = None
     unlearned = 0 if keep_text or api.text_key is None else LEARNING_TRIES
-    number, count, pause_at = -1, len(events), piecewise.AT_ONCE
+    number, count, pause_at = -1, len(events), http1.AT_ONCE
     parsed = 0  # bytes since the last pause
     while (number := number + 1) < count:
-        if number >= pause_at or parsed > piecewise.BYTES_AT_ONCE:
-            pause_at = number + piecewise.AT_ONCE
+        if number >= pause_at or parsed > http1.BYTES_AT_ONCE:
+            pause_at = number + http1.AT_ONCE
             parsed = 0
             yield
         if skeleton is not None:
@@ -232,7 +231,7 @@ def reading_recognised(api: Api, events: Recognised) -> Piecewise[Answer]:
             run = next(runs, None)
         reading.parse(number, events.data[start:stop])
         parsed += stop - start
-        if not (place + 1) % piecewise.AT_ONCE or parsed > piecewise.BYTES_AT_ONCE:
+        if not (place + 1) % http1.AT_ONCE or parsed > http1.BYTES_AT_ONCE:
             parsed = 0
             yield
     if run is not None:
@@ -382,7 +381,7 @@ def _scaling(bears: Sequence[int], counted: int, reported: int) -> Piecewise[lis
         before = reported * seen // counted if counted else 0
         seen += bearing
         tokens.append(reported * seen // counted - before if bearing else 0)
-        if not len(tokens) % piecewise.AT_ONCE:
+        if not len(tokens) % http1.AT_ONCE:
             yield
     return tokens
 
@@ -430,3 +429,27 @@ def message_in(document: Any) -> str:
         return orjson.dumps(error).decode()[:LONGEST_ERROR]
     except orjson.JSONEncodeError:
         return "JSON that is nested too deep to be shown"
+
+
+_NAMES = {"system": "System", "developer": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
+
+
+def chat_text(messages: list[dict[str, Any]]) -> str:
+    """`User: ...`, `Assistant: ...`, a line for each, as the prefix-aware benchmark of Ray Serve writes them."""
+    return "".join(map(line_of, messages))
+
+
+def line_of(message: dict[str, Any]) -> str:
+    """A message with the name of its role before it."""
+    return f"{_NAMES.get(message.get('role', ''), 'User')}: {message_text(message)}\n"
+
+
+def message_text(message: dict[str, Any]) -> str:
+    """The text of a message: of its parts where it has several, of its tool calls where it has no text."""
+    content = message.get("content")
+    if isinstance(content, list):
+        return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    if content is not None:
+        return str(content)
+    calls = [call.get("function") for call in message.get("tool_calls") or () if isinstance(call, dict)]
+    return "\n".join(f"{call.get('name')}({call.get('arguments')})" for call in calls if isinstance(call, dict))

@@ -1,11 +1,27 @@
 """HTTP/1.1 answers: where the headers end, when the body is complete, and the body without its chunk framing."""
 
 import re
+from collections.abc import Generator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
-from inferometer.wire import piecewise
-from inferometer.wire.piecewise import Piecewise, whole
+T = TypeVar("T")
+Piecewise = Generator[None, None, T]
+
+AT_ONCE = 4096  # events, lines or chunks between two pauses: some 40 ms of the slowest dialect
+BYTES_AT_ONCE = 1 << 18  # of JSON, likewise: up to 60 ms where all of it is empty lists
+
+
+def whole(work: Piecewise[T]) -> T:
+    """The result, without pauses."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
 
 ROUTED_TO = "x-inferometer-replica"  # header by which our router names the replica that a response came from
 MAX_HEAD = 64 * 1024  # bytes of the headers, those of interim answers included; as in _reader.c
@@ -200,6 +216,6 @@ def reading_body(raw: bytes, head: Head) -> Piecewise[Body]:
         ahead.append(line + 2 - length)
         length += len(piece)
         at = line + 2 + size + 2
-        if not len(pieces) % piecewise.AT_ONCE:
+        if not len(pieces) % AT_ONCE:
             yield
     return b"".join(pieces), starts, ahead

@@ -6,10 +6,9 @@ from itertools import accumulate
 
 import orjson
 
-from inferometer.wire import piecewise
+from inferometer.wire import http1
 from inferometer.wire.api import Answer, Api, read_texts, read_whole, reading_events, tokens_by_length
-from inferometer.wire.http1 import Body, Head, reading_body
-from inferometer.wire.piecewise import Piecewise
+from inferometer.wire.http1 import Body, Head, Piecewise, reading_body
 from inferometer.wire.sse import BOM, check_lines, offsets_in_answer, parse_json
 
 Pieces = tuple[Answer, list[int]]  # what they amount to, and the offset behind each one's last byte
@@ -57,7 +56,7 @@ def _splitting_lines(body: bytes, complete: bool) -> Piecewise[tuple[list[bytes]
         if line := part.strip():
             lines.append(line)
             ends.append(min(end, len(body)))  # the last one may lack its line feed
-        if not number % piecewise.AT_ONCE:
+        if not number % http1.AT_ONCE:
             yield
     return lines, ends
 
@@ -79,6 +78,6 @@ def _reading_texts(reads: list[bytes], place: Body, keep_text: bool) -> Piecewis
         texts.append(text)
         tokens.append(tokens_by_length(text) if text else 0)
         before = cut
-        if not len(texts) % piecewise.AT_ONCE:
+        if not len(texts) % http1.AT_ONCE:
             yield
     return read_texts(texts, tokens, keep_text), read_ends

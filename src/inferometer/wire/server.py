@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from inferometer.wire.clocks import ClockPair
 from inferometer.wire.reactor import BROKEN, READ, WRITE, Reactor, now
-from inferometer.wire.sockets import ANCILLARY_SIZE, ask_for_stamps, kernel_stamps, send_at_once, stamp_ns
+from inferometer.wire.sockets import ANCILLARY_SIZE, ClockPair, ask_for_stamps, kernel_stamps, send_at_once, stamp_ns
 
 READ_SIZE = 256 * 1024
 MAX_HEAD = 64 * 1024

@@ -13,10 +13,9 @@ from typing import Any, overload
 
 import orjson
 
-from inferometer.wire import piecewise
+from inferometer.wire import http1
 from inferometer.wire.compiled import compiled
-from inferometer.wire.http1 import Excessive, Head, reading_body
-from inferometer.wire.piecewise import Piecewise, whole
+from inferometer.wire.http1 import Excessive, Head, Piecewise, reading_body, whole
 
 _BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _SIZE = re.compile(rb"\r\n([0-9a-fA-F]{1,15})\r\n")
@@ -122,7 +121,7 @@ def offsets_in_answer(ends: Sequence[int], starts: list[int], ahead: list[int]) 
     offsets: list[int] = []
     for number, end in enumerate(ends, 1):
         offsets.append(end + ahead[bisect_right(starts, end - 1) - 1])
-        if not number % piecewise.AT_ONCE:
+        if not number % http1.AT_ONCE:
             yield
     return offsets
 
@@ -161,7 +160,7 @@ def _one_event_per_chunk(raw: bytes, start: int) -> Piecewise[Events | None]:
             data.append(line)
             at += len(part) + 2
             ends.append(at)
-            if not len(ends) % piecewise.AT_ONCE:
+            if not len(ends) % http1.AT_ONCE:
                 yield
     except ValueError:
         return None
@@ -209,7 +208,7 @@ def _reading_lines(body: bytes, complete: bool) -> Piecewise[Events]:
     for number, blank in enumerate(blank_line.finditer(body), 1):
         _add_event(lines_of(body[start : blank.start()]), blank.end(), data, ends)
         start = blank.end()
-        if not number % piecewise.AT_ONCE:
+        if not number % http1.AT_ONCE:
             yield
     if complete:  # then the last event may lack its blank line; else it is a fragment
         _add_event(lines_of(body[start:]), len(body), data, ends)

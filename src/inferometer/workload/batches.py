@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from inferometer.errors import PlanError
-from inferometer.wire.dialogue import as_text
+from inferometer.wire.api import chat_text
 from inferometer.workload.draws import numbers
 from inferometer.workload.session import Request, Workload
 from inferometer.workload.writer import ids_writer
@@ -63,4 +63,4 @@ def _plain(request: Request) -> list[int] | str:
     if isinstance(prompt, str):
         return prompt
     messages = [part for part in prompt if isinstance(part, dict)]
-    return as_text(messages) if messages else [part for part in prompt if isinstance(part, int)]
+    return chat_text(messages) if messages else [part for part in prompt if isinstance(part, int)]

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from inferometer.errors import DataError, MissingExtra, PlanError
-from inferometer.plan.workloads.dataset import MEDIA, Conversations, Dataset, HuggingFace, Oasst
+from inferometer.plan.workloads.recorded import MEDIA, Conversations, Dataset, HuggingFace, Oasst
 from inferometer.vocabulary import number_text
-from inferometer.wire.api import api_of
-from inferometer.wire.dialogue import as_text
+from inferometer.wire.api import api_of, chat_text
 from inferometer.workload.draws import Draws, Purpose, longest_of, pause_quantile, picker, quantile_of
 from inferometer.workload.files import open_rows
 from inferometer.workload.formats import TEMPLATE, Conversation, Json, looks_like, reader_of
@@ -134,11 +133,11 @@ class RecordedSessions:
         alone = len(messages) == 1 and isinstance(messages[0]["content"], str)
         if alone and (not self.wanted.named or is_alone(conversation, self.wanted.turns)):
             return str(messages[0]["content"])
-        return as_text(messages) if self.wanted.named else messages
+        return chat_text(messages) if self.wanted.named else messages
 
     def _headers(self, messages: list[Json]) -> dict[str, str]:
         name = getattr(self.spec, "prefix_header", None)
-        return {name: f"{prefix_number(as_text(messages), self.wanted.prefix_chars):016x}"} if name else {}
+        return {name: f"{prefix_number(chat_text(messages), self.wanted.prefix_chars):016x}"} if name else {}
 
     def _note_repeat(self) -> None:
         if not self._noted_repeat:

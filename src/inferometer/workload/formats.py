@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from inferometer.plan.workloads.dataset import MEDIA
+from inferometer.plan.workloads.recorded import MEDIA
 from inferometer.vocabulary import attribute_at
 from inferometer.workload.media import media_parts
 from inferometer.workload.rows import MISSING, RowError, reached

@@ -13,8 +13,7 @@ from typing import Any, Protocol
 import orjson
 
 from inferometer.errors import DataError
-from inferometer.plan.workloads.dataset import HuggingFace
-from inferometer.plan.workloads.trace import AgentSessions, Otel
+from inferometer.plan.workloads.recorded import AgentSessions, HuggingFace, Otel
 from inferometer.workload.dataset import hub_rows
 from inferometer.workload.formats import Json, as_tools
 from inferometer.workload.rows import RowError

@@ -11,7 +11,7 @@ from inferometer.workload.session import NOWHERE, Workload, WorkloadContext
 
 WORKLOADS = {
     "synthetic": "inferometer.workload.synthetic:synthetic",
-    "conversation_pieces": "inferometer.workload.pieces:conversation_pieces",
+    "conversation_pieces": "inferometer.workload.benchmark_prompts:conversation_pieces",
     "azure": "inferometer.workload.traces:trace",
     "mooncake": "inferometer.workload.traces:trace",
     "burstgpt": "inferometer.workload.traces:trace",
@@ -27,7 +27,7 @@ WORKLOADS = {
     "otel": "inferometer.workload.otel:otel",
     "weka": "inferometer.workload.weka:weka",
     "text": "inferometer.workload.synthetic:fixed_text",
-    "sonnet": "inferometer.workload.sonnet:sonnet",
+    "sonnet": "inferometer.workload.benchmark_prompts:sonnet",
 }
 
 

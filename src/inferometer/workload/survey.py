@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 
 from inferometer.errors import DataError
-from inferometer.wire.dialogue import as_text, line_of, message_text
+from inferometer.wire.api import chat_text, line_of, message_text
 from inferometer.workload.cache import cached_path, kept_arrays, replacing
 from inferometer.workload.formats import Columns, Conversation, Reader, looks_like
 from inferometer.workload.rows import Ints, RowError, Rows, numbered_rows, reached
@@ -251,7 +251,7 @@ class _Surveyor:
         return max(tokens + (max(output, 1) if requested is None else requested) for tokens, output in turns)
 
     def _prefix(self, conversation: Conversation, end: int) -> int:
-        return prefix_number(as_text(conversation.messages[:end]), self._wanted.prefix_chars)
+        return prefix_number(chat_text(conversation.messages[:end]), self._wanted.prefix_chars)
 
     def _leave(self, number: int, why: str, example: str = "", broken: bool = False) -> None:
         self._left_out[why] += 1

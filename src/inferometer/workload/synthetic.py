@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from inferometer.errors import PlanError
-from inferometer.plan.workloads.media import Media
-from inferometer.plan.workloads.synthetic import FixedText, Prefix, Synthetic, Tools
+from inferometer.plan.workloads.synthetic import FixedText, Media, Prefix, Synthetic, Tools
 from inferometer.workload.draws import (
     Draws,
     Numbers,
@@ -22,7 +21,7 @@ from inferometer.workload.draws import (
     quantile_of,
     zipf_picker,
 )
-from inferometer.workload.made_media import Maker, placed_in
+from inferometer.workload.media import Maker, placed_in
 from inferometer.workload.session import NOWHERE, Prompt, Request, Session, WorkloadContext
 from inferometer.workload.writer import words, writer_of
 

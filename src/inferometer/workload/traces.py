@@ -5,17 +5,259 @@ gives the same block of tokens, and a turn begins with the turns before it, so t
 them what it found in the recorded traffic.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 
-from inferometer.errors import DataError
-from inferometer.plan.workloads.trace import TraceFile
-from inferometer.workload.columns import MISSING
+from inferometer.errors import DataError, PlanError
+from inferometer.plan.workloads.recorded import Trace, TraceFile
+from inferometer.vocabulary import duration_text
+from inferometer.workload.cache import cached_path, fingerprint, locked, replacing
+from inferometer.workload.columns import (
+    MISSING,
+    Column,
+    Columns,
+    Ints,
+    LeftOut,
+    Lists,
+    instant,
+    names_as_numbers,
+    read_columns,
+    seconds,
+    tokens,
+)
 from inferometer.workload.draws import Draws, Numbers, Purpose, numbers
-from inferometer.workload.recording import NANOSECONDS, Recording, recording_of
+from inferometer.workload.files import local_file, open_rows
+from inferometer.workload.rows import Rows
 from inferometer.workload.session import Prompt, Request, Session, Workload, WorkloadContext
 from inferometer.workload.writer import Writer, writer_of
+
+NANOSECONDS = 10**9
+KEPT_FROM = 50_000  # rows: reading so many takes a second
+LAYOUT = 1  # of what is kept of a recording
+_ARRAYS = ("row", "at", "input_tokens", "output_tokens", "elapsed", "sessions", "hash_ids", "hash_ends")
+Notify = Callable[[str], None]
+
+# the columns of well-known files, by their use; those behind a `?` need not be there
+FORMATS = {
+    "azure": {"time": "TIMESTAMP", "input_tokens": "ContextTokens", "output_tokens": "GeneratedTokens"},
+    "mooncake": {
+        "time": "timestamp",
+        "input_tokens": "input_length",
+        "output_tokens": "output_length",
+        "hash_ids": "hash_ids",
+    },
+    "burstgpt": {
+        "time": "Timestamp",
+        "input_tokens": "Request tokens",
+        "output_tokens": "Response tokens",
+        "session": "?Session ID",
+        "elapsed": "?Elapsed time",
+    },
+}
+UNITS = {"mooncake": "ms", "burstgpt": "s"}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Recording:
+    """Requests in the order of their sessions, and inside of one in time; a session is as old as its first request.
+
+    The requests of session i are those from `sessions[i]` to `sessions[i + 1]`, the hash ids of request j those from
+    `hash_ends[j]` to `hash_ends[j + 1]`. Numbers that the file does not have are `MISSING`.
+    """
+
+    rows: Rows
+    row: Ints  # of the file
+    at: Ints  # nanoseconds after the start
+    input_tokens: Ints
+    output_tokens: Ints
+    elapsed: Ints
+    sessions: Ints
+    hash_ids: Ints
+    hash_ends: Ints
+    prompt_column: str | None
+    notes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.sessions) - 1
+
+    @property
+    def starts(self) -> Ints:
+        """When each session begins."""
+        return self.at[self.sessions[:-1]]
+
+    def where(self, request: int) -> str:
+        return self.rows.where(int(self.row[request]))
+
+
+def recording_of(spec: TraceFile, notify: Notify = lambda _text: None) -> Recording:
+    """The recording that a plan names, read once in a process."""
+    place = spec.path or spec.url
+    if place is None:
+        raise PlanError("workload.path is missing: give the file, or the url to fetch it from")
+    path = local_file(place, spec.sha256, notify)
+    return _recording(type(spec), spec.model_dump_json(), place, fingerprint(path))
+
+
+@lru_cache(4)
+def _recording(kind: type[TraceFile], settings: str, place: str, state: tuple[str, int, int]) -> Recording:
+    """Read from the file or, where that is long, from what an earlier reading kept: other workers want it too."""
+    spec = kind.model_validate_json(settings)
+    rows = open_rows(place, sha256=spec.sha256)
+    if len(rows) < KEPT_FROM:
+        return _read(spec, rows)
+    kept = cached_path("recording", Path(place).name, LAYOUT, settings, *state).with_suffix(".npz")
+    with locked(kept):
+        if not kept.exists():
+            _keep(_read(spec, rows), kept)
+        return _kept_recording(kept, rows, names_of(spec).get("prompt"))
+
+
+def _keep(recording: Recording, place: Path) -> None:
+    columns = {name: getattr(recording, name) for name in _ARRAYS}
+    with replacing(place) as file:
+        np.savez(file, notes=np.array(recording.notes, np.str_), **columns)
+
+
+def _kept_recording(place: Path, rows: Rows, prompt_column: str | None) -> Recording:
+    with np.load(place) as kept:
+        notes = tuple(str(note) for note in kept["notes"])
+        return Recording(rows=rows, prompt_column=prompt_column, notes=notes, **{name: kept[name] for name in _ARRAYS})
+
+
+def _read(spec: TraceFile, rows: Rows) -> Recording:
+    left_out, lists = LeftOut(), Lists()
+    columns = read_columns(rows, _wanted(spec, lists), left_out)
+    columns = _in_order(_usable(columns, rows, left_out), rows, spec.sort)
+    columns = _cut(columns, rows, spec, left_out)
+    return _by_session(columns, rows, lists, names_of(spec).get("prompt"), tuple(left_out.lines(rows.name, len(rows))))
+
+
+def names_of(spec: TraceFile) -> dict[str, str]:
+    """The columns of a trace by their use."""
+    if not isinstance(spec, Trace):
+        return FORMATS[str(getattr(spec, "type", ""))]
+    needed = {"time"} if "prompt" in spec.columns else {"time", "input_tokens"}
+    return {use: use for use in needed} | spec.columns
+
+
+def _wanted(spec: TraceFile, lists: Lists) -> list[Column]:
+    unit = spec.unit if isinstance(spec, Trace) else UNITS.get(str(getattr(spec, "type", "")))
+    read = {
+        "time": instant(unit),
+        "input_tokens": tokens,
+        "output_tokens": tokens,
+        "session": names_as_numbers(),
+        "elapsed": seconds,
+        "hash_ids": lists.read,
+    }
+    return [
+        Column(use, name.removeprefix("?"), read[use], needed=not name.startswith("?") and use != "session")
+        for use, name in names_of(spec).items()
+        if use in read
+    ]
+
+
+def _usable(columns: Columns, rows: Rows, left_out: LeftOut) -> Columns:
+    """Without rows that ask for nothing: requests that had failed when they were recorded."""
+    nothing = np.zeros(len(columns.rows), bool)
+    for use in ("input_tokens", "output_tokens"):
+        if use in columns.values:
+            nothing |= columns.values[use] == 0
+    for number in columns.rows[nothing]:
+        left_out.add(rows.where(int(number)), "has 0 tokens: it failed when it was recorded")
+    return _kept(columns, ~nothing, rows, "have any tokens")
+
+
+def _kept(columns: Columns, which: Ints | np.ndarray[tuple[int], np.dtype[np.bool_]], rows: Rows, what: str) -> Columns:
+    chosen = columns.rows[which]
+    if not len(chosen):
+        raise DataError(f"{rows.name}: none of its {len(rows):,} rows {what}", "look at workload.window and max_tokens")
+    return Columns(chosen, {use: values[which] for use, values in columns.values.items()})
+
+
+def _in_order(columns: Columns, rows: Rows, sort: bool) -> Columns:
+    at = columns.values["time"]
+    back = np.flatnonzero(np.diff(at) < 0)
+    if not len(back):
+        return columns
+    if sort:
+        order = np.argsort(at, kind="stable")
+        return Columns(columns.rows[order], {use: values[order] for use, values in columns.values.items()})
+    first = int(back[0]) + 1
+    step = (int(at[first - 1]) - int(at[first])) / NANOSECONDS
+    more = f" (and {len(back) - 1:,} more)" if len(back) > 1 else ""
+    raise DataError(
+        f"{rows.where(int(columns.rows[first]))} goes back in time, by {duration_text(step)}{more}",
+        "sort the file by time, or use --set workload.sort=true",
+    )
+
+
+def _cut(columns: Columns, rows: Rows, spec: TraceFile, left_out: LeftOut) -> Columns:
+    """The stretch that the plan asks for, on a clock that starts with it."""
+    at = columns.values["time"] - columns.values["time"][0]
+    start, end = round(spec.window.start * NANOSECONDS), spec.window.end
+    until = int(at[-1]) + 1 if end is None else round(end * NANOSECONDS)
+    inside = (at >= start) & (at < until)
+    lasts = f"lie in workload.window: the recording lasts {duration_text(at[-1] / NANOSECONDS)}"
+    columns = _kept(Columns(columns.rows, columns.values | {"time": at - start}), inside, rows, lasts)
+    if spec.max_tokens is not None and "input_tokens" in columns.values:
+        columns = _short_enough(columns, rows, spec.max_tokens, left_out)
+    return _kept(columns, np.arange(min(len(columns.rows), spec.limit or len(columns.rows))), rows, "are left")
+
+
+def _short_enough(columns: Columns, rows: Rows, most: int, left_out: LeftOut) -> Columns:
+    long = columns.values["input_tokens"] > most
+    for number, length in zip(columns.rows[long], columns.values["input_tokens"][long], strict=True):
+        text = f"is longer than workload.max_tokens, {most:,}, got {length:,} tokens"
+        left_out.add(rows.where(int(number)), text)
+    return _kept(columns, ~long, rows, f"have at most workload.max_tokens, {most:,}")
+
+
+def _by_session(
+    columns: Columns, rows: Rows, lists: Lists, prompt_column: str | None, notes: tuple[str, ...]
+) -> Recording:
+    count = len(columns.rows)
+    missing = np.full(count, MISSING, np.int64)
+    session = _numbered(columns.values.get("session", missing))
+    order = np.argsort(session, kind="stable")
+    values = {use: column[order] for use, column in columns.values.items()}
+    hash_ids, hash_ends = _hash_ids(values.get("hash_ids"), lists, count)
+    return Recording(
+        rows=rows,
+        row=columns.rows[order],
+        at=values["time"],
+        input_tokens=values.get("input_tokens", missing),
+        output_tokens=values.get("output_tokens", missing),
+        elapsed=values.get("elapsed", missing),
+        sessions=np.concatenate([[0], np.cumsum(np.bincount(session))]).astype(np.int64),
+        hash_ids=hash_ids,
+        hash_ends=hash_ends,
+        prompt_column=prompt_column,
+        notes=notes,
+    )
+
+
+def _numbered(session: Ints) -> Ints:
+    """Sessions numbered in the order of their first requests; a request without one is a session of its own."""
+    named = np.where(session == MISSING, -1 - np.arange(len(session)), session)
+    _, first, which = np.unique(named, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[which]
+
+
+def _hash_ids(which: Ints | None, lists: Lists, count: int) -> tuple[Ints, Ints]:
+    """The lists of the requests that are left, in their order."""
+    if which is None:
+        return np.empty(0, np.int64), np.zeros(count + 1, np.int64)
+    flat, ends = np.frombuffer(lists.flat, np.int64), np.frombuffer(lists.ends, np.int64)
+    parts = [flat[ends[number] : ends[number + 1]] for number in which]
+    return np.concatenate(parts), np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
+
 
 KEPT_BLOCKS = 4096  # of 512 numbers each: 8 MB
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from inferometer.errors import DataError
-from inferometer.plan.workloads.trace import Weka
+from inferometer.plan.workloads.recorded import Weka
 from inferometer.workload.draws import Draws, Numbers, Purpose, numbers
 from inferometer.workload.formats import Json
 from inferometer.workload.otel import closest, documents, pause_s, reduced

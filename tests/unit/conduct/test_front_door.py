@@ -11,7 +11,7 @@ import pytest
 
 import inferometer
 from inferometer.errors import InferometerError, PlanError, StoreError
-from inferometer.measure.answers import Answers
+from inferometer.measure.inputs import Answers
 from inferometer.measure.registry import request_values
 from inferometer.record.columns import Records
 from inferometer.record.record import Record

@@ -10,16 +10,14 @@ import altair
 import pytest
 
 from inferometer.conduct.prepare import begin, prepare
-from inferometer.conduct.strategies import changes_of, doubt_of_tape
-from inferometer.conduct.sweep import Swept, sweep
+from inferometer.conduct.sweep import Swept, changes_of, doubt_of_tape, sweep
 from inferometer.errors import PlanError
 from inferometer.record.run import Run
 from inferometer.show.charts.chart import Cannot, Chart
 from inferometer.show.charts.experiments import Varied, cases_of
-from inferometer.show.charts.registry import CHARTS, FLEET, draw, gallery
-from inferometer.show.charts.rendering import SCHEMA
+from inferometer.show.charts.registry import CHARTS, FLEET, SCHEMA, draw, gallery
 from inferometer.show.charts.subject import ChartedRun
-from inferometer.show.report.together import experiment_report
+from inferometer.show.report.content import experiment_report
 from inferometer.store.store import Store, open_store
 
 SMALL = ("repeats=3", "stop.requests=60", "workload.groups=20")

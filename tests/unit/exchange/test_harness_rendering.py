@@ -8,8 +8,17 @@ import pytest
 from inferometer.conduct.harness import rendered_for
 from inferometer.errors import PlanError, TargetError
 from inferometer.exchange.harness.environments import installed
-from inferometer.exchange.harness.harness import Endpoint, Harness, Places, Rendered, checked
-from inferometer.exchange.harness.registry import HARNESSES, NAMES, checked_name, harness_named
+from inferometer.exchange.harness.harness import (
+    HARNESSES,
+    NAMES,
+    Endpoint,
+    Harness,
+    Places,
+    Rendered,
+    checked,
+    checked_name,
+    harness_named,
+)
 from inferometer.plan.reading import plan_from
 
 ENDPOINT = Endpoint("http://127.0.0.1:8000", "tiny", "/models/tiny")

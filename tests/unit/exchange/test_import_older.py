@@ -239,7 +239,7 @@ def test_results_of_a_folder_are_told_apart_in_the_list(tmp_path: Path) -> None:
 def lowered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small files are read as large ones are."""
     monkeypatch.setattr("inferometer.exchange.importing.recognise.LARGE", 300)
-    monkeypatch.setattr("inferometer.documents.large_json.PARSED", 60)
+    monkeypatch.setattr("inferometer.documents.json_text.PARSED", 60)
     monkeypatch.setattr("inferometer.exchange.importing.requests.HELD_READS", 3)
 
 

@@ -219,7 +219,7 @@ def test_the_document_is_plain_and_complete() -> None:
 
 
 def test_what_changed_at_the_same_time_is_told_once() -> None:
-    from inferometer.judge.wording import CAUSE, cause_once
+    from inferometer.judge.check_result import CAUSE, cause_once
 
     texts = [f"A got worse{CAUSE}commit a to b.", f"B got worse{CAUSE}commit a to b.", "C got worse.", "D got worse."]
     assert cause_once(texts) == [texts[0], "B got worse.", "C got worse.", "D got worse."]

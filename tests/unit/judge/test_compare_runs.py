@@ -11,8 +11,7 @@ from msgspec import structs
 
 from inferometer.errors import PlanError
 from inferometer.judge.compare import compare
-from inferometer.judge.evidence import evidence, noise, on_one_tape
-from inferometer.judge.spread import Spread
+from inferometer.judge.evidence import Spread, evidence, noise, on_one_tape
 from inferometer.measure.values import quantities
 from inferometer.record.columns import Records
 from inferometer.record.environment import Environment, Machine

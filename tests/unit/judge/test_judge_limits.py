@@ -4,7 +4,7 @@ import pytest
 from measure_rows import closed_plan, failure, many, open_plan, row, steady_load
 
 from inferometer.judge.limits import judge_limits, judge_plan
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Facts
 from inferometer.measure.summary import summarize
 from inferometer.plan.limit import Limit
 from inferometer.plan.model import Plan

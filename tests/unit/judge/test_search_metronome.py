@@ -13,10 +13,10 @@ from msgspec import structs
 from inferometer.judge.limits import judge_plan
 from inferometer.judge.search import Bounds, Step, Try, attained_of, find
 from inferometer.load.answer import new_record, read_answer
+from inferometer.load.arrivals import pace_of
 from inferometer.load.clock import VirtualClock
 from inferometer.load.drive import Drive
 from inferometer.load.facts import facts_of
-from inferometer.load.pace import pace_of
 from inferometer.measure.summary import summarize
 from inferometer.plan.reading import plan_from
 from inferometer.record.columns import Records

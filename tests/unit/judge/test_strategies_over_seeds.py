@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from inferometer.judge.strategies import paired_change, winner
+from inferometer.judge.compare import paired_change, winner
 
 
 def test_what_a_seed_costs_both_cancels() -> None:

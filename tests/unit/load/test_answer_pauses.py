@@ -12,7 +12,7 @@ from chaos.dialects import DIALECTS, Content, event_bytes
 from inferometer.load import answer as answers
 from inferometer.load.answer import reading_answer
 from inferometer.record.record import Record
-from inferometer.wire import piecewise, skeleton, sse
+from inferometer.wire import http1, skeleton, sse
 from inferometer.wire.api import APIS, api_of
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.sockets import STAMP, UNPROVEN
@@ -111,7 +111,7 @@ def too_long(api: str, hostile: Iterator[tuple[str, list[bytes]]]) -> dict[tuple
 
 @pytest.fixture(params=["compiled", "python"])
 def _reader(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    monkeypatch.setattr(piecewise, "AT_ONCE", AT_ONCE)
+    monkeypatch.setattr(http1, "AT_ONCE", AT_ONCE)
     if request.param == "python":
         for module in (sse, skeleton, answers):
             monkeypatch.setattr(module, "compiled", lambda: None)
@@ -131,7 +131,7 @@ def test_reading_anything_else_pauses(api: str) -> None:
 
 def test_events_of_many_bytes_are_read_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few of them are as much work as thousands of small ones."""
-    monkeypatch.setattr(piecewise, "BYTES_AT_ONCE", 1000)
+    monkeypatch.setattr(http1, "BYTES_AT_ONCE", 1000)
     event = b'data: {"choices":[],"x":[%b[]]}\n\n' % (b"[]," * 500)
     for reads in ([HEAD + chunk(event) * UNITS + LAST], in_one_chunk(HEAD, event * UNITS)):
         reading = reading_answer(Record(session=0, scheduled_at=0), exchange_of(reads, "ok"), api_of("chat"), 0)
@@ -148,7 +148,7 @@ def test_a_document_that_is_too_dense_makes_the_answer_too_large() -> None:
 
 def test_a_run_of_events_that_fit_is_read_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiled reader goes through them in one call, so that calls do not tell."""
-    monkeypatch.setattr(piecewise, "AT_ONCE", AT_ONCE)
+    monkeypatch.setattr(http1, "AT_ONCE", AT_ONCE)
     document = orjson.dumps({"choices": [{"text": "x"}]})
     reads = [HEAD + chunk(b"data: %b\n\n" % document) * UNITS + LAST]
     reading = reading_answer(Record(session=0, scheduled_at=0), exchange_of(reads, "ok"), api_of("completions"), 0)

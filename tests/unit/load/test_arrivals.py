@@ -7,8 +7,7 @@ from itertools import islice
 import pytest
 
 from inferometer.errors import PlanError
-from inferometer.load.arrivals import Arrivals, length_s
-from inferometer.load.pace import arrivals_of
+from inferometer.load.arrivals import Arrivals, arrivals_of, length_s
 from inferometer.plan.model import Load, Stage, Stop, Warmup
 from inferometer.plan.reading import plan_from
 

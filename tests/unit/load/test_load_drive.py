@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from inferometer.load.answer import new_record
+from inferometer.load.arrivals import Pace, pace_of
 from inferometer.load.clock import VirtualClock
 from inferometer.load.drive import Drive
 from inferometer.load.facts import facts_of
-from inferometer.load.pace import Pace, pace_of
 from inferometer.plan.model import Plan
 from inferometer.record.columns import Records
 from inferometer.record.log import Note

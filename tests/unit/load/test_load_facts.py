@@ -3,9 +3,9 @@
 from measure_rows import many, open_plan, row
 
 from inferometer.load.facts import facts_of
-from inferometer.measure.facts import CoreUse
+from inferometer.measure.inputs import CoreUse
 from inferometer.record.log import Note
-from inferometer.record.sample import Sample
+from inferometer.record.record import Sample
 
 SECOND = 1_000_000_000
 STARTED, ENDED = Note("start", SECOND), Note("ended", 9 * SECOND, {"stamps": "kernel"})

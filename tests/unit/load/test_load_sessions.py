@@ -7,12 +7,12 @@ import pytest
 from msgspec import structs
 from test_load_drive import Fixed, Run  # type: ignore[import-not-found]
 
+from inferometer.load.arrivals import Pace
 from inferometer.load.clock import VirtualClock
-from inferometer.load.pace import Pace
 from inferometer.load.prime import Primer, primes_of
 from inferometer.measure.doubts.rule import Case
 from inferometer.measure.doubts.target import hit_rate_off
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Facts
 from inferometer.plan.model import Plan
 from inferometer.record.summary import CachedTokens
 from inferometer.record.verdict import Reason

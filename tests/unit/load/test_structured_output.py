@@ -9,9 +9,9 @@ import pytest
 
 from inferometer.errors import PlanError
 from inferometer.judge.limits import judge_plan
-from inferometer.load.structure import form_check
+from inferometer.load.answer import form_check
 from inferometer.load.transport import Encoder
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Facts
 from inferometer.measure.summary import summarize
 from inferometer.measure.values import quantities
 from inferometer.plan.foreign import inference_perf

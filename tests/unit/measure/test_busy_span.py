@@ -1,7 +1,7 @@
 """When somebody else's load began and ended, by the servers' counters."""
 
 from inferometer.measure.server import busy_span
-from inferometer.record.sample import Sample, Samples
+from inferometer.record.record import Sample, Samples
 
 URL = "http://127.0.0.1:8000/metrics"
 

@@ -7,7 +7,7 @@ import pytest
 from made_runs import TOKENS, made_run
 from msgspec import structs
 
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Facts
 from inferometer.measure.observed import observed
 from inferometer.measure.summary import summarize
 from inferometer.measure.values import quantities
@@ -15,8 +15,8 @@ from inferometer.measure.verdict import verdict
 from inferometer.plan.model import Plan
 from inferometer.record.columns import Records
 from inferometer.record.log import Note
+from inferometer.record.record import Sample, Samples
 from inferometer.record.run import Run
-from inferometer.record.sample import Sample, Samples
 from inferometer.record.summary import HostSummary, Lateness
 from inferometer.show.console import console
 from inferometer.show.summary import print_summary

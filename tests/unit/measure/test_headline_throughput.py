@@ -5,8 +5,8 @@ import pytest
 from measure_rows import closed_plan, many, open_plan, row
 
 from inferometer.exchange.exporting.facts import seen_by_others
-from inferometer.measure.facts import Facts
-from inferometer.measure.rosetta.registry import tool_named, translated
+from inferometer.measure.inputs import Facts
+from inferometer.measure.rosetta.definition import tool_named, translated
 from inferometer.measure.summary import summarize
 from inferometer.measure.values import common_basis, quantities
 from inferometer.plan.model import Plan

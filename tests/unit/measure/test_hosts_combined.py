@@ -7,7 +7,7 @@ import pytest
 from measure_rows import MS, many, open_plan, row
 
 from inferometer.load.facts import facts_of
-from inferometer.measure.facts import Facts, WorkerFacts
+from inferometer.measure.inputs import Facts, WorkerFacts
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.record.log import Note

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from inferometer.measure.accuracy import with_error
-from inferometer.record.calibration import Curve
+from inferometer.record.environment import Curve
 from inferometer.record.summary import Instrument
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from measure_rows import many, open_plan, row
 
-from inferometer.measure.answers import Answers
 from inferometer.measure.delivery import delivery
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Answers, Facts
 from inferometer.plan.model import Plan
 from inferometer.record.summary import Delivery
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from measure_rows import MS, failure, many, row
 
-from inferometer.measure.answers import Answers
+from inferometer.measure.inputs import Answers
 from inferometer.measure.registry import REGISTRY, request_values
 from inferometer.vocabulary import MEASURES
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from measure_rows import MS, closed_plan, failure, many, open_plan, packed, row, steady_load
 
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Facts
 from inferometer.measure.summary import slowest, summarize
 from inferometer.plan.model import Plan
-from inferometer.record.calibration import Curve
 from inferometer.record.columns import Records
 from inferometer.record.encoding import summary_document, summary_from
+from inferometer.record.environment import Curve
 from inferometer.record.record import Record
 from inferometer.record.summary import CachedTokens, Difference, ErrorCount, Failures, Stalls, Summary
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from measure_rows import MS, closed_plan, failure, many, open_plan, row
 
-from inferometer.measure.facts import CoreUse, Facts
+from inferometer.measure.inputs import CoreUse, Facts
 from inferometer.measure.quantiles import share_interval
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import OF_A_CLASS, OF_THE_RUN, verdict
 from inferometer.plan.model import Plan
-from inferometer.record.calibration import Curve
+from inferometer.record.environment import Curve
 from inferometer.record.record import Record
 from inferometer.record.verdict import STATUSES, Status, Verdict
 

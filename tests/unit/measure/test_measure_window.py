@@ -7,8 +7,7 @@ import pytest
 from measure_rows import MS, closed_plan, failure, many, open_plan, row, steady_load
 from scipy import stats
 
-from inferometer.measure.answers import Answers
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Answers, Facts
 from inferometer.measure.rates import busiest_second, concurrency, span_of
 from inferometer.measure.steadiness import trend
 from inferometer.measure.window import InFlight, Window, class_window, stage_windows, whole_window

@@ -4,7 +4,7 @@ import pytest
 
 from inferometer.measure.hardware import gpu_summary, gpu_values
 from inferometer.measure.telemetry import throttle_reasons
-from inferometer.record.sample import Sample, Samples
+from inferometer.record.record import Sample, Samples
 from inferometer.record.summary import Energy
 
 S = 1_000_000_000

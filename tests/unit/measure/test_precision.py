@@ -8,7 +8,7 @@ from inferometer.errors import PlanError
 from inferometer.measure.precision import BATCH, settled_from
 from inferometer.plan.limit import Precision
 from inferometer.plan.reading import plan_from
-from inferometer.plan.writing import to_mapping
+from inferometer.plan.text import to_mapping
 
 
 def test_a_precision_reads_as_people_write_it() -> None:

@@ -9,8 +9,19 @@ from made_runs import made_run
 from measure_rows import failure, many, row
 
 from inferometer.errors import PlanError, StoreError
-from inferometer.measure.rosetta.definition import Seen, Series, by_index, by_weight, linear
-from inferometer.measure.rosetta.registry import TOOLS, CountedRequests, fields, our_statistic, tool_named, translated
+from inferometer.measure.rosetta.definition import (
+    TOOLS,
+    CountedRequests,
+    Seen,
+    Series,
+    by_index,
+    by_weight,
+    fields,
+    linear,
+    our_statistic,
+    tool_named,
+    translated,
+)
 from inferometer.measure.values import quantities
 from inferometer.show.console import console
 from inferometer.show.imported import print_rosetta, rosetta, rosetta_document

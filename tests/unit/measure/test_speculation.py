@@ -3,7 +3,7 @@
 import pytest
 
 from inferometer.measure.server import server_summary, server_values
-from inferometer.record.sample import Sample, Samples
+from inferometer.record.record import Sample, Samples
 from inferometer.simulator.metrics import Drafts
 from inferometer.simulator.settings import SpeculationSettings
 

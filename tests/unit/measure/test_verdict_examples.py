@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from measure_rows import closed_plan, many, open_plan, row
 
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Facts
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 

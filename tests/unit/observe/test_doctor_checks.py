@@ -9,11 +9,10 @@ import pytest
 
 from inferometer.observe.doctor import check as asked
 from inferometer.observe.doctor import check as software
-from inferometer.observe.doctor import devices, machine, network
+from inferometer.observe.doctor import devices, machine
 from inferometer.observe.doctor.check import Check, Tried, worst
 from inferometer.observe.doctor.devices import DeviceFacts, Gpu, device_facts
-from inferometer.observe.doctor.machine import MachineFacts, MachineLook
-from inferometer.observe.doctor.network import NetworkFacts, network_facts
+from inferometer.observe.doctor.machine import MachineFacts, MachineLook, NetworkFacts, network_facts
 
 GIB = 2**30
 WELL = MachineFacts(
@@ -69,13 +68,13 @@ DOCKER = replace(ONE_GPU, engine="docker", runtimes=("nvidia", "runc"), default_
         (machine.synchronization, WELL, "ok", "synchronized"),
         (machine.synchronization, replace(WELL, synchronized=False), "warning", "not synchronized"),
         (machine.synchronization, replace(WELL, synchronized=None), "not applicable", ""),
-        (network.ports_to_listen, NET, "not applicable", ""),
-        (network.ports_to_listen, replace(NET, requested=(8000,)), "ok", "free: 8000"),
-        (network.ports_to_listen, replace(NET, requested=(8000, 1), taken=(8000,)), "error", "already in use: 8000"),
-        (network.stamps, NET, "ok", "timestamps"),
-        (network.stamps, replace(NET, stamps=False), "warning", "does not"),
-        (network.reader, NET, "ok", "built"),
-        (network.reader, replace(NET, reader=False), "warning", "not built"),
+        (machine.ports_to_listen, NET, "not applicable", ""),
+        (machine.ports_to_listen, replace(NET, requested=(8000,)), "ok", "free: 8000"),
+        (machine.ports_to_listen, replace(NET, requested=(8000, 1), taken=(8000,)), "error", "already in use: 8000"),
+        (machine.stamps, NET, "ok", "timestamps"),
+        (machine.stamps, replace(NET, stamps=False), "warning", "does not"),
+        (machine.reader, NET, "ok", "built"),
+        (machine.reader, replace(NET, reader=False), "warning", "not built"),
         (devices.nvml, ONE_GPU, "ok", "installed"),
         (devices.nvml, replace(ONE_GPU, nvml=False), "warning", "nvidia-ml-py"),
         (devices.nvml, DeviceFacts(), "not applicable", "no NVIDIA GPU"),
@@ -90,14 +89,14 @@ def test_checks_of_facts_alone(check, facts, word: str, says: str):
 @pytest.mark.parametrize(
     ("check", "facts", "wanted", "word", "says"),
     [
-        (network.open_files, NET, 256, "ok", "limit 20,000"),
-        (network.open_files, replace(NET, files_soft=None), 10**6, "ok", "no limit"),
-        (network.open_files, replace(NET, files_soft=1024), 1000, "error", "1,128 needed for 1,000"),
-        (network.open_files, replace(NET, files_soft=1024, files_hard=1024), 5000, "error", "5,128 needed"),
-        (network.local_ports, NET, 256, "ok", "28,222 free"),
-        (network.local_ports, replace(NET, waiting=28_000), 256, "error", "232 free, 256 wanted"),
-        (network.local_ports, NET, 20_000, "warning", "20,000 wanted"),
-        (network.local_ports, replace(NET, ports=None), 1, "not applicable", ""),
+        (machine.open_files, NET, 256, "ok", "limit 20,000"),
+        (machine.open_files, replace(NET, files_soft=None), 10**6, "ok", "no limit"),
+        (machine.open_files, replace(NET, files_soft=1024), 1000, "error", "1,128 needed for 1,000"),
+        (machine.open_files, replace(NET, files_soft=1024, files_hard=1024), 5000, "error", "5,128 needed"),
+        (machine.local_ports, NET, 256, "ok", "28,222 free"),
+        (machine.local_ports, replace(NET, waiting=28_000), 256, "error", "232 free, 256 wanted"),
+        (machine.local_ports, NET, 20_000, "warning", "20,000 wanted"),
+        (machine.local_ports, replace(NET, ports=None), 1, "not applicable", ""),
         (devices.driver, ONE_GPU, None, "ok", "1 x NVIDIA H200, driver 570.1"),
         (devices.driver, DeviceFacts(), None, "not applicable", "no NVIDIA GPU"),
         (devices.driver, DeviceFacts(smi="NVIDIA-SMI has failed"), None, "error", "NVIDIA-SMI has failed"),
@@ -240,7 +239,7 @@ def test_connections_are_read_from_their_files(tmp_path: Path) -> None:
     )
     facts = network_facts(tmp_path, [8000, 8001], [8001])
     assert (facts.ports, facts.waiting, facts.taken) == ((32768, 60999), 311, (8001,))
-    assert len(list(network.network_checks(facts, 10))) == 5
+    assert len(list(machine.network_checks(facts, 10))) == 5
     assert network_facts(tmp_path / "nothing").ports is None
 
 

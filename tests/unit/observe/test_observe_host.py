@@ -7,7 +7,7 @@ import pytest
 
 from inferometer.measure.hardware import host_summary, scarcity
 from inferometer.observe.host import HostSampler
-from inferometer.record.sample import Sample, Samples
+from inferometer.record.record import Sample, Samples
 from inferometer.record.summary import HostSummary
 
 FILES = {

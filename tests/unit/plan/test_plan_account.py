@@ -8,9 +8,8 @@ from click.testing import CliRunner
 
 from inferometer.cli.group import group
 from inferometer.errors import PlanError
-from inferometer.plan.foreign.account import Account, Settings
-from inferometer.plan.foreign.audit import audit
-from inferometer.plan.foreign.explain import explain_command, explain_file
+from inferometer.plan.foreign.common import Account, Settings
+from inferometer.plan.foreign.explain import audit, explain_command, explain_file
 
 PERF = """\
 load: {type: constant, interval: 15, stages: [{rate: 1, duration: 30}, {rate: 2, duration: 30}]}

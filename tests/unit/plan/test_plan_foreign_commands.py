@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferometer.errors import PlanError
-from inferometer.exchange.exporting.inferx import COLUMNS, write_folder
+from inferometer.exchange.exporting.tables import COLUMNS, write_folder
 from inferometer.plan.foreign import aiperf, genai_bench, guidellm_flags, inferx, ray_bench, sglang, vllm_bench
 from inferometer.plan.foreign.common import Foreign
 from inferometer.plan.foreign.recognise import from_command
 from inferometer.plan.opening import open_plan
 from inferometer.plan.reading import plan_from
-from inferometer.plan.writing import to_mapping
+from inferometer.plan.text import to_mapping
 from inferometer.simulator.virtual import simulated_run
 
 ONLINE = (

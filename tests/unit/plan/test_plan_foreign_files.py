@@ -18,10 +18,9 @@ from inferometer.plan.foreign import fmperf, guidellm, inference_perf, llmd
 from inferometer.plan.foreign.experiments import open_experiment
 from inferometer.plan.foreign.recognise import from_command, is_foreign
 from inferometer.plan.foreign.templates import changed, rendered
-from inferometer.plan.opening import open_plan
-from inferometer.plan.profiles import find_profile
+from inferometer.plan.opening import find_profile, open_plan
 from inferometer.plan.reading import plan_from, read_plan
-from inferometer.plan.writing import to_mapping
+from inferometer.plan.text import to_mapping
 
 SANITY = """\
 load:

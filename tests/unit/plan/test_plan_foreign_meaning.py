@@ -11,13 +11,11 @@ from click.testing import CliRunner
 from inferometer.cli.group import group
 from inferometer.errors import PlanError
 from inferometer.plan.foreign import fmperf, guidellm, inference_perf, llmd
-from inferometer.plan.foreign.account import Account, Settings
-from inferometer.plan.foreign.common import Foreign
+from inferometer.plan.foreign.common import Account, Foreign, Settings
 from inferometer.plan.foreign.explain import REQUIRED, Read, Variant, explained
 from inferometer.plan.foreign.recognise import from_command
 from inferometer.plan.foreign.shapes import together
-from inferometer.plan.opening import open_plan
-from inferometer.plan.profiles import find_profile
+from inferometer.plan.opening import find_profile, open_plan
 from inferometer.plan.reading import plan_from, read_plan
 from inferometer.workload.registry import workload_of
 

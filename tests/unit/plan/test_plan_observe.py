@@ -7,7 +7,7 @@ import pytest
 from inferometer.errors import PlanError
 from inferometer.observe.observer import is_here, job_of
 from inferometer.plan.reading import plan_from
-from inferometer.plan.writing import to_mapping, to_yaml
+from inferometer.plan.text import to_mapping, to_yaml
 
 
 def observe(value):

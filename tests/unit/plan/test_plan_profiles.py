@@ -7,8 +7,7 @@ from click.testing import CliRunner
 
 from inferometer.cli.group import group
 from inferometer.errors import PlanError
-from inferometer.plan.opening import open_plan
-from inferometer.plan.profiles import OURS, find_profile, folders, profiles
+from inferometer.plan.opening import OURS, find_profile, folders, open_plan, profiles
 from inferometer.plan.reading import read_plan
 from inferometer.simulator.virtual import rehearse
 from inferometer.workload.draws import quantile_of

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from inferometer.errors import PlanError
 from inferometer.plan.paths import kind_at, known_paths, meant, section_at
 from inferometer.plan.reading import plan_from
-from inferometer.plan.text import parse_yaml
+from inferometer.plan.text import json_schema, parse_yaml, to_mapping, to_yaml
 from inferometer.plan.workloads import TYPES, Lengths
 from inferometer.plan.workloads.lengths import Pause
-from inferometer.plan.writing import json_schema, to_mapping, to_yaml
 
 SCHEMA = jsonschema.Draft202012Validator(json_schema())
 

@@ -10,13 +10,11 @@ import yaml
 
 from inferometer.errors import PlanError
 from inferometer.plan.fields import Section
-from inferometer.plan.known_secrets import redactor_of
 from inferometer.plan.model import Plan
 from inferometer.plan.paths import known_paths, section_at
 from inferometer.plan.reading import plan_from
-from inferometer.plan.secrets import is_secret, redacted, redacted_fields, redacted_url, resolve_headers
-from inferometer.plan.text import parse_yaml
-from inferometer.plan.writing import json_schema, to_yaml
+from inferometer.plan.secrets import is_secret, redacted, redacted_fields, redacted_url, redactor_of, resolve_headers
+from inferometer.plan.text import json_schema, parse_yaml, to_yaml
 
 SECRET = {
     "target": {

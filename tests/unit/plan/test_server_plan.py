@@ -8,8 +8,7 @@ import pytest
 from inferometer.errors import PlanError
 from inferometer.plan.reading import plan_from
 from inferometer.plan.secrets import redacted_argv
-from inferometer.plan.text import parse_yaml
-from inferometer.plan.writing import to_mapping, to_yaml
+from inferometer.plan.text import parse_yaml, to_mapping, to_yaml
 
 WHOLE = {
     "type": "vllm",

@@ -11,11 +11,10 @@ from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.plan.reading import plan_from
 from inferometer.record import log as log_module
-from inferometer.record.gather import read_logs
-from inferometer.record.hosts import CLOCKS_LOG, ClockReading, OffsetLine
+from inferometer.record.gather import CLOCKS_LOG, ClockReading, OffsetLine, read_logs
 from inferometer.record.log import HostClock, LogWriter, Note, clock_here
 from inferometer.record.record import Record
-from inferometer.scale.clocks import ClockLog, read_clock
+from inferometer.scale.remote import ClockLog, read_clock
 from inferometer.store.folder import gathered_of, new_run
 
 DRIVER = HostClock("driver", "boot-0", 0)

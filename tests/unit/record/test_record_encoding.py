@@ -16,7 +16,7 @@ from inferometer.conduct.startup import startup_from_log
 from inferometer.errors import StoreError
 from inferometer.exchange.importing.importer import import_file
 from inferometer.measure.custom import measures_in, summary_of
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Facts
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.plan.model import Plan

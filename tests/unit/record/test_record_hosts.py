@@ -10,8 +10,7 @@ from inferometer.record import gather
 from inferometer.record.gather import logs_to_parquet, read_logs
 from inferometer.record.log import HostClock, LogWriter, Note, clock_here, read_log
 from inferometer.record.parquet import read_parquet
-from inferometer.record.record import Record
-from inferometer.record.sample import Sample
+from inferometer.record.record import Record, Sample
 from inferometer.record.streamed import HELD_READS
 
 HERE = HostClock("one", "boot-1", 1_000_000)

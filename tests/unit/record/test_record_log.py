@@ -14,8 +14,7 @@ from inferometer.errors import StoreError
 from inferometer.record import log as log_room
 from inferometer.record.gather import read_logs
 from inferometer.record.log import MAGIC, Header, HostClock, LogReader, LogWriter, Note, read_log
-from inferometer.record.record import Record
-from inferometer.record.sample import Sample
+from inferometer.record.record import Record, Sample
 
 
 def record(session: int, **fields: Any) -> Record:

@@ -12,14 +12,12 @@ from inferometer.errors import StoreError
 from inferometer.record import gather, parquet
 from inferometer.record.columns import Records
 from inferometer.record.encoding import verdict_from
-from inferometer.record.files import replacing
+from inferometer.record.files import check_schema, replacing
 from inferometer.record.gather import logs_to_parquet
 from inferometer.record.log import LogWriter, Note
 from inferometer.record.parquet import read_batches, read_parquet, read_samples, write_parquet, write_samples
-from inferometer.record.record import Record
+from inferometer.record.record import Record, Sample, Samples
 from inferometer.record.run import Run, document
-from inferometer.record.sample import Sample, Samples
-from inferometer.record.schema import check_schema
 from inferometer.record.streamed import HELD_READS
 from inferometer.record.summary import Summary
 from inferometer.record.verdict import Verdict

@@ -13,11 +13,10 @@ import orjson
 import pytest
 
 from inferometer.errors import PlanError, TargetError
-from inferometer.plan.known_secrets import hiding, redactor_of
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.plan.redactor import PIECE, Redactor
-from inferometer.plan.secrets import key_of, redacted, redacted_argv, redacted_line
+from inferometer.plan.secrets import hiding, key_of, redacted, redacted_argv, redacted_line, redactor_of
 from inferometer.record.sanitize import cell, file_name_part, harmless, is_harmless, json_text, one_line
 from inferometer.target import logkeeper
 from inferometer.target.logkeeper import Stars

@@ -12,9 +12,8 @@ from exported_runs import open_run
 from inferometer.plan.model import Plan
 from inferometer.record.columns import Records
 from inferometer.record.environment import OBSERVED, Environment
-from inferometer.record.record import Record
+from inferometer.record.record import Record, Samples
 from inferometer.record.run import Run, document
-from inferometer.record.sample import Samples
 from inferometer.record.summary import Part, Summary
 from inferometer.record.verdict import Verdict
 from inferometer.store import folder, manifest

@@ -7,7 +7,7 @@ from exported_runs import latency_run, open_run
 
 from inferometer.record.encoding import environment_from
 from inferometer.record.environment import Environment
-from inferometer.record.subject import Subject, subject_of
+from inferometer.record.run import Subject, subject_of
 
 
 def of(plan: dict[str, Any], environment: dict[str, Any] | None = None, is_own: bool = False) -> Subject:

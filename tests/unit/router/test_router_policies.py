@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from inferometer.errors import PlanError
-from inferometer.router.policies.prefix_aware import PrefixAware
+from inferometer.router.policies.prefix import PrefixAware
 from inferometer.router.policy import POLICIES, NoReplicaError, Policy, Query, Replica, policy_class, policy_named
 
 PREFIX = "You are a careful assistant of the harbour office. " * 20

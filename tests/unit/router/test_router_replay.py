@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from inferometer.measure.routing import decisions_of
-from inferometer.record.sample import Sample, Samples
+from inferometer.record.record import Sample, Samples
 from inferometer.router.feed import Choice, Feed
 from inferometer.router.policy import Eviction, Policy, PolicyState, policy_named
 from inferometer.router.replay import Chosen, Event, ReplicasChanged, Sent, read_events, replay, write_events

@@ -6,17 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inferometer.conduct.simulate import simulate
+from inferometer.conduct.run import simulate
 from inferometer.errors import PlanError
 from inferometer.measure.routing import cached_by_replica
 from inferometer.measure.telemetry import ROUTER
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
-from inferometer.record.sample import Samples
+from inferometer.record.record import Samples
 from inferometer.router.virtual import FleetRehearsal, rehearse_fleet
 from inferometer.show.charts.routing import cache_hits, tree_against_cache
 from inferometer.show.charts.subject import ChartedRun
-from inferometer.show.telemetry import server_table
+from inferometer.show.tables import server_table
 
 ENGINE = {"blocks": 2000, "max_model_len": 2000, "max_sequences": 16, "max_batched_tokens": 512}
 

@@ -9,7 +9,7 @@ import yaml
 from inferometer.cli import execute
 from inferometer.conduct.treatments import Request, all_manifests
 from inferometer.scale.kubernetes import manifests
-from inferometer.scale.kubernetes.rights import roles_for
+from inferometer.scale.kubernetes.manifests import roles_for
 from inferometer.scale.kubernetes.settings import settings_from
 
 VERSIONS = [f"1.{minor}" for minor in range(25, 38)]

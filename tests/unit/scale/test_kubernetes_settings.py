@@ -8,8 +8,7 @@ from inferometer.cli import execute
 from inferometer.cli.k8s import request_of, run
 from inferometer.conduct.treatments import Request, all_manifests, stack_names
 from inferometer.errors import PlanError, TargetError
-from inferometer.scale.kubernetes.scenario import scenario_in
-from inferometer.scale.kubernetes.settings import settings_from
+from inferometer.scale.kubernetes.settings import scenario_in, settings_from
 
 SCENARIO = r"""
 #!/usr/bin/env bash

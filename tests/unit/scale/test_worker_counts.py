@@ -6,9 +6,9 @@ import pytest
 
 from inferometer.plan.place import AUTO
 from inferometer.plan.reading import plan_from
-from inferometer.plan.writing import to_mapping
-from inferometer.record.calibration import Curve
-from inferometer.scale.auto import expected_events_per_s, workers_for
+from inferometer.plan.text import to_mapping
+from inferometer.record.environment import Curve
+from inferometer.scale.place import expected_events_per_s, workers_for
 
 CURVE = Curve(ceiling_events_per_s=50_000.0)
 

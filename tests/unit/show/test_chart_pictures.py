@@ -7,8 +7,8 @@ import pytest
 
 from charted_runs import charted_run
 from inferometer.errors import MissingExtra
-from inferometer.show.charts import Chart, draw, render_png, render_svg, rendering, vega_bundle
-from inferometer.show.charts.rendering import contact_sheet, size_of
+from inferometer.show.charts import Chart, draw, registry, render_png, render_svg, vega_bundle
+from inferometer.show.charts.registry import contact_sheet, size_of
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -41,15 +41,15 @@ def test_the_bundle_is_made_once_and_can_stand_in_a_page(monkeypatch: pytest.Mon
 
 
 def test_nothing_in_a_script_ends_it() -> None:
-    assert rendering.embeddable("a = '</script><!--<script>'") == "a = '<\\/script>\\x3c!--\\x3cscript>'"
+    assert registry.embeddable("a = '</script><!--<script>'") == "a = '<\\/script>\\x3c!--\\x3cscript>'"
 
 
 def test_without_the_extra_its_name_is_said(monkeypatch: pytest.MonkeyPatch, chart: Chart) -> None:
     def missing(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr(rendering, "import_module", missing)
-    assert not rendering.has_charts()
+    monkeypatch.setattr(registry, "import_module", missing)
+    assert not registry.has_charts()
     with pytest.raises(MissingExtra, match="'charts'"):
         render_png(chart.spec)
     assert importlib.import_module("vl_convert")

@@ -18,8 +18,7 @@ from inferometer.show.charts import CHARTS, Cannot, Chart, charts_of, charts_of_
 from inferometer.show.charts.chart import MOST, SERIES, legend_columns
 from inferometer.show.charts.experiments import Varied, cases_of, keys_of
 from inferometer.show.charts.history import MOST_SERIES, History, Point, history_of
-from inferometer.show.charts.registry import FLEET
-from inferometer.show.charts.rendering import SCHEMA
+from inferometer.show.charts.registry import FLEET, SCHEMA
 from inferometer.show.charts.subject import ChartedRun
 from inferometer.store.experiments import KeptExperiment
 from inferometer.store.shapes import ExperimentCase

@@ -19,11 +19,11 @@ from inferometer.record.environment import Environment
 from inferometer.record.run import Run
 from inferometer.record.sanitize import harmless
 from inferometer.record.summary import LimitResult, Summary, Value
-from inferometer.show.ci import github, gitlab
-from inferometer.show.ci.junit import junit
-from inferometer.show.ci.markdown import fitting, plain, summary
+from inferometer.show.ci import formats, github
+from inferometer.show.ci.formats import junit
+from inferometer.show.ci.github import fitting, plain, summary
 from inferometer.show.ci.outcome import Problem, Report, outcome
-from inferometer.show.notify import slack, teams
+from inferometer.show.notify import posting
 from inferometer.show.notify.findings import of_check, of_run
 from inferometer.show.report.content import run_report
 from lined_runs import environment_of, line_of, lined_run
@@ -69,7 +69,9 @@ def test_a_summary_has_a_line_per_finding_the_cause_once_and_links(monkeypatch: 
     assert told is not None and len(told.event.sentences) == 2
     assert sum("changed at the same time" in text for text in told.event.sentences) == 1
     assert {"hardware", "workload"} <= set(told.event.facts)
-    assert "|page>" in json.dumps(slack.message(told.event)) and '"page"' in json.dumps(teams.message(told.event))
+    assert "|page>" in json.dumps(posting.slack_message(told.event)) and '"page"' in json.dumps(
+        posting.teams_message(told.event)
+    )
 
 
 def test_exit_codes_follow_the_worst() -> None:
@@ -110,7 +112,7 @@ def test_names_of_parameters_and_of_measures_are_names_too() -> None:
     assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines[at : at + 4]}) == 1
 
 
-@pytest.mark.parametrize("write", [summary, junit, gitlab.metrics, lambda report: "".join(github.annotations(report))])
+@pytest.mark.parametrize("write", [summary, junit, formats.metrics, lambda report: "".join(github.annotations(report))])
 def test_everything_can_be_written(write):
     assert write(Report((hostile(),), HOSTILE)).encode()
 
@@ -219,12 +221,12 @@ def test_junit_fails_where_the_command_does() -> None:
 
 def test_gitlab_metrics_have_no_comment_in_them() -> None:
     """Its parser cuts a line at the first #, also inside quotes."""
-    lines = gitlab.metrics(Report((hostile(),))).splitlines()
+    lines = formats.metrics(Report((hostile(),))).splitlines()
     assert all("#" not in line for line in lines if not line.startswith("# "))
 
 
 def test_gitlab_metrics_are_openmetrics_that_stay_the_same() -> None:
-    text = gitlab.metrics(Report((hostile(),)))
+    text = formats.metrics(Report((hostile(),)))
     families = {family.name: family for family in text_string_to_metric_families(text)}
     ttft = {sample.labels["statistic"]: sample for sample in families["inferometer_ttft_seconds"].samples}
     assert ttft["p50"].labels["plan"] == harmless(HOSTILE).replace("#", "＃") and 0 < ttft["p50"].value < 1

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from inferometer.conduct.dashboard import answers_of
+from inferometer.conduct.report import answers_of
+from inferometer.show.about import series_names
 from inferometer.show.charts.history import History, Point, history
 from inferometer.show.dashboard.families import points_of
-from inferometer.show.series_names import series_names
 from inferometer.store.store import open_store
 from shown_stores import batches, keep_one, starts, unsynced
 

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from inferometer.errors import PlanError
 from inferometer.judge.check import check
-from inferometer.show.notify import mail, slack, teams
-from inferometer.show.notify.channels import Channel, channels
+from inferometer.show.notify import mail, posting
+from inferometer.show.notify.channels import Channel, Event, channels
 from inferometer.show.notify.delivery import Delivered, hidden
-from inferometer.show.notify.event import Event
 from inferometer.show.notify.findings import job_link, of_check, of_error, of_job, of_run
 from inferometer.show.notify.news import NOTEBOOK, deliver_finding, notebook
 from inferometer.store.store import Store, open_store
@@ -129,7 +128,7 @@ def test_jobs_are_told_apart() -> None:
 @given(texts, st.lists(texts, max_size=80), st.dictionaries(texts, texts, max_size=30))
 def test_slack_takes_every_message(title, sentences, facts):
     event = Event("failure", "s", title, tuple(sentences), facts, run="r", link="https://ci/1")
-    made = slack.message(event)
+    made = posting.slack_message(event)
     assert made["text"] and len(made["blocks"]) <= 50
     for block in made["blocks"]:
         pieces = [*_pieces({"blocks": [block]})]
@@ -145,16 +144,16 @@ HUGE = Event("regression", "s", "📉" * 9000, ("é📉<&>" * 5000,) * 300, {f"k
 @pytest.mark.parametrize("more", [{}, {"run": "r" * 9000, "link": "https://ci/" + "x" * 9000}])
 def test_the_largest_of_events_has_room_everywhere(more):
     event = replace(HUGE, **more)
-    blocks = slack.message(event)["blocks"]
-    assert len(blocks) <= 50 and len(json.dumps(slack.message(event))) < 200_000
-    assert "… and 281 more" in str(blocks) and "… and 281 more" in str(teams.message(event))
-    assert len(json.dumps(teams.message(event), ensure_ascii=False).encode()) < 28_000
+    blocks = posting.slack_message(event)["blocks"]
+    assert len(blocks) <= 50 and len(json.dumps(posting.slack_message(event))) < 200_000
+    assert "… and 281 more" in str(blocks) and "… and 281 more" in str(posting.teams_message(event))
+    assert len(json.dumps(posting.teams_message(event), ensure_ascii=False).encode()) < 28_000
     assert len(mail.message(event, mail.addresses("a@b.org")[0], []).as_bytes()) < 5_000_000
 
 
 @given(texts, st.lists(texts, max_size=50), st.dictionaries(texts, texts, max_size=30))
 def test_teams_takes_every_message(title, sentences, facts):
-    made = teams.message(Event("regression", "s", title, tuple(sentences), facts, link="https://ci/1"))
+    made = posting.teams_message(Event("regression", "s", title, tuple(sentences), facts, link="https://ci/1"))
     card = made["attachments"][0]["content"]
     assert card["type"] == "AdaptiveCard" and len(json.dumps(made, ensure_ascii=False).encode()) < 28_000
     assert len(card["body"]) <= 32
@@ -164,9 +163,9 @@ def test_names_are_text_in_every_message() -> None:
     run = replace(lined_run(1, 20.0), plan={"name": "a\n<!channel>\x1b[31m\ud800 http://x.org"})
     event = of_run(run, [("limit", "\ud800 *is* wrong")]).event
     assert event.title == "a <!channel>�[31m� http://x.org: failed"
-    made = slack.message(event)
+    made = posting.slack_message(event)
     assert all(piece["verbatim"] for piece in _pieces(made) if piece["type"] == "mrkdwn")
-    for message in (made, teams.message(event), event.document()):
+    for message in (made, posting.teams_message(event), event.document()):
         assert json.dumps(message, ensure_ascii=False).encode()
     assert mail.message(event, mail.addresses("a@b.org")[0], []).as_bytes() and event.id
 

@@ -9,19 +9,18 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from inferometer.conduct.dashboard import answers_of
+from inferometer.conduct.report import answers_of
 from inferometer.judge.search import Attained, Bounds, Step
 from inferometer.judge.search import result as search_result
 from inferometer.record.run import Run
 from inferometer.record.summary import LimitResult
-from inferometer.show.about import about_of, page_link
-from inferometer.show.charts.differences import comparison
+from inferometer.show.about import about_of, page_link, series_names
+from inferometer.show.charts.comparisons import comparison
 from inferometer.show.charts.experiments import cases_of, joined_cases
 from inferometer.show.charts.trade_offs import PlottedRun, PointRow, throughput_by_user_speed
 from inferometer.show.dashboard.answers import Answers
 from inferometer.show.dashboard.overview import history_lines
 from inferometer.show.experiment_answer import answer_of, comparison_from, search_sentence
-from inferometer.show.series_names import series_names
 from inferometer.store.experiments import experiments_of
 from inferometer.store.store import Store, open_store
 from shown_stores import START, ab_test, keep_one, load_search, nightly, sweep, unsynced

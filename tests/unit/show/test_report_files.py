@@ -18,12 +18,11 @@ from inferometer.record.environment import Environment
 from inferometer.record.run import Run
 from inferometer.record.summary import Summary, Value
 from inferometer.record.verdict import Verdict
-from inferometer.show.charts import rendering
+from inferometer.show.charts import registry
 from inferometer.show.report import writing as html
 from inferometer.show.report import writing as numbers
-from inferometer.show.report.content import run_report
+from inferometer.show.report.content import experiment_report, run_report, runs_report
 from inferometer.show.report.document import runs_as_rows
-from inferometer.show.report.together import experiment_report, runs_report
 from inferometer.show.report.writing import ReportWithRuns, as_html, as_markdown, write_report
 from inferometer.store.experiments import KeptExperiment
 from inferometer.store.shapes import ExperimentCase
@@ -165,7 +164,7 @@ def test_without_the_extras_a_page_is_still_a_page(run: Run, monkeypatch: pytest
     def missing(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr(rendering, "import_module", missing)
+    monkeypatch.setattr(registry, "import_module", missing)
     monkeypatch.setattr(numbers, "import_module", missing)
     told = ReportWithRuns(run_report(run), [run])
     (page,) = write_report(told, tmp_path / "r.html")

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from inferometer.plan.reading import plan_from
 from inferometer.plan.wording import load_text, traffic_text, warmup_text, workload_text
-from inferometer.record.calibration import CalibrationPoint, Curve
+from inferometer.record.environment import CalibrationPoint, Curve
 from inferometer.show.console import console, emit
 from inferometer.show.instrument import ceiling_text, curve_table
 from inferometer.show.runs import grid_lines, runs_grid, runs_table, when_text

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from inferometer.conduct.dashboard import site
+from inferometer.conduct.report import site
 from inferometer.errors import StoreError
 from inferometer.record.environment import Environment
 from inferometer.record.summary import MeasureSummary, Summary
 from inferometer.record.verdict import Verdict
-from inferometer.show.site.building import file_of, neighbours
+from inferometer.show.site import file_of, neighbours
 from inferometer.store.save import keep
 from inferometer.store.store import Store, open_store
 from shown_stores import keep_one, shown_store, unsynced
@@ -150,8 +150,8 @@ def test_a_site_that_was_interrupted_is_gone_on_with(store: Store, tmp_path: Pat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("inferometer.show.site.building._put_experiments", interrupted)
-        patch.setattr("inferometer.show.site.building.families", interrupted)
+        patch.setattr("inferometer.show.site._put_experiments", interrupted)
+        patch.setattr("inferometer.show.site.families", interrupted)
         with pytest.raises(KeyboardInterrupt):
             site(tmp_path, store, charts=0)
     assert (tmp_path / "index.html").exists()

@@ -15,8 +15,8 @@ import pytest
 from damaged_stores import INDEX_FILE, Damage, SmallStore, damages, small_store
 from inferometer.cli import execute
 from inferometer.cli.errors import UNEXPECTED, WRONG_USE
-from inferometer.store.damage import Damaged
 from inferometer.store.folder import load_run, read_run
+from inferometer.store.shapes import Damaged
 from inferometer.store.store import _opened, open_store
 from lengths import LONG
 

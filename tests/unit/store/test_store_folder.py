@@ -12,10 +12,9 @@ import yaml
 
 from inferometer.errors import PlanError, StoreError, TargetError
 from inferometer.record.encoding import environment_document, environment_from
+from inferometer.record.files import schema_of
 from inferometer.record.log import HostClock, LogWriter, Note
-from inferometer.record.record import Record
-from inferometer.record.sample import Sample
-from inferometer.record.schema import schema_of
+from inferometer.record.record import Record, Sample
 from inferometer.record.summary import MeasureSummary, Summary
 from inferometer.record.verdict import Verdict
 from inferometer.store import folder as folder_room

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferometer.show.charts.chart import number_in_vega, share_in_vega
-from inferometer.show.charts.rendering import render_svg
+from inferometer.show.charts.registry import render_svg
 from inferometer.vocabulary import (
     change_interval_text,
     change_text,

@@ -8,11 +8,11 @@ import pytest
 from inferometer.plan.target import Api as ApiName
 from inferometer.plan.target import Target
 from inferometer.wire.api import APIS, Answer, Manner, api_of, read_events, read_whole
-from inferometer.wire.apis.rerank import query_and_documents
+from inferometer.wire.apis.pooling import query_and_documents
 from inferometer.wire.apis.template import template_body
 from inferometer.wire.http1 import parse_head
+from inferometer.wire.http1 import whole as all_at_once
 from inferometer.wire.pieces import reading_pieces
-from inferometer.wire.piecewise import whole as all_at_once
 from inferometer.wire.sse import events_of
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}

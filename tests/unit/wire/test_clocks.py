@@ -5,7 +5,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferometer.wire.clocks import STEP_NS, ClockPair, read_offset
+from inferometer.wire.sockets import STEP_NS, ClockPair, read_offset
 
 
 class Hands:

@@ -11,9 +11,8 @@ from inferometer.errors import TargetError
 from inferometer.wire import skeleton
 from inferometer.wire.api import APIS, api_of, error_text, read_events, read_whole, reading_events
 from inferometer.wire.compiled import compiled
-from inferometer.wire.http1 import Excessive, body_of, parse_head
+from inferometer.wire.http1 import Excessive, body_of, parse_head, whole
 from inferometer.wire.origin import origin_of, tls_context, trusted_origin
-from inferometer.wire.piecewise import whole
 from inferometer.wire.server import head
 from inferometer.wire.skeleton import learn
 from inferometer.wire.sockets import ANCILLARY_SIZE, ask_for_stamps, kernel_stamps, stamp_ns

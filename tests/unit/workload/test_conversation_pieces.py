@@ -4,8 +4,8 @@ import pytest
 
 from inferometer.errors import PlanError
 from inferometer.plan.reading import plan_from
-from inferometer.plan.workloads.pieces import ConversationPieces
-from inferometer.workload.pieces import PiecesTape, conversation_pieces
+from inferometer.plan.workloads.synthetic import ConversationPieces
+from inferometer.workload.benchmark_prompts import PiecesTape, conversation_pieces
 from inferometer.workload.session import Request, WorkloadContext
 
 

@@ -10,17 +10,17 @@ import pyarrow.parquet
 import pytest
 
 from inferometer.errors import DataError, PlanError
+from inferometer.load.arrivals import arrivals_of, pace_of, warmup_sessions
 from inferometer.load.facts import _planned
-from inferometer.load.pace import arrivals_of, pace_of, warmup_sessions
-from inferometer.measure.answers import Answers
+from inferometer.measure.inputs import Answers
 from inferometer.measure.window import class_window
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.simulator.virtual import rehearse
-from inferometer.workload import recording
-from inferometer.workload.recording import recording_of
+from inferometer.workload import traces
 from inferometer.workload.registry import workload_of
 from inferometer.workload.session import Session, WorkloadContext
+from inferometer.workload.traces import recording_of
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:17:03.9799600,48,10
@@ -189,13 +189,13 @@ def test_behind_its_end_a_trace_begins_again_with_other_words(tmp_path: Path) ->
 def test_a_long_recording_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = plan(file(tmp_path, "b.csv", BURST + "110.0,,1,GPT-4,0,0,0,API log\n"), "burstgpt").workload
     read = recording_of(spec)  # type: ignore[arg-type]
-    monkeypatch.setattr(recording, "KEPT_FROM", 1)
+    monkeypatch.setattr(traces, "KEPT_FROM", 1)
     for _ in range(2):
-        recording._recording.cache_clear()
+        traces._recording.cache_clear()
         kept = recording_of(spec)  # type: ignore[arg-type]
-        assert all((getattr(kept, name) == getattr(read, name)).all() for name in recording._ARRAYS)
+        assert all((getattr(kept, name) == getattr(read, name)).all() for name in traces._ARRAYS)
         assert kept.notes == read.notes != ()
-        monkeypatch.setattr(recording, "_read", None)  # the second time it is not read
+        monkeypatch.setattr(traces, "_read", None)  # the second time it is not read
 
 
 # -- cut and sped up -------------------------------------------------------------------------------------------

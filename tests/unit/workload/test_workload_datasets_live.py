@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from inferometer.load.answer import new_record
+from inferometer.load.arrivals import Pace
 from inferometer.load.clock import VirtualClock
 from inferometer.load.drive import Drive
-from inferometer.load.pace import Pace
 from inferometer.plan.reading import plan_from
 from inferometer.workload.registry import workload_of
 from inferometer.workload.session import WorkloadContext

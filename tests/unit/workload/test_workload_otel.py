@@ -9,9 +9,9 @@ import pytest
 
 from inferometer.errors import DataError
 from inferometer.load.answer import new_record
+from inferometer.load.arrivals import pace_of
 from inferometer.load.clock import Ticket, VirtualClock
 from inferometer.load.drive import Drive
-from inferometer.load.pace import pace_of
 from inferometer.plan.reading import plan_from
 from inferometer.record.record import Outcome, Record
 from inferometer.workload.registry import workload_of

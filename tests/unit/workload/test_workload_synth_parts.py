@@ -11,7 +11,7 @@ import pytest
 from inferometer.errors import PlanError
 from inferometer.plan.model import Plan
 from inferometer.plan.workloads.synthetic import Synthetic
-from inferometer.workload.images import Picture, jpeg, pixels, png
+from inferometer.workload.media import Picture, jpeg, pixels, png
 from inferometer.workload.registry import workload_of
 from inferometer.workload.session import WorkloadContext
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from inferometer.errors import PlanError
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Facts
 from inferometer.measure.rosetta.definition import Seen
 from inferometer.measure.server import Series, all_series
 from inferometer.measure.values import quantities

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import yaml
 
-from inferometer.errors import PlanError
+from inferometer.errors import PlanError, StoreError
 from inferometer.exchange.exporting.facts import (
     concurrency_of,
     duration_of,
@@ -22,9 +22,8 @@ from inferometer.exchange.exporting.facts import (
 from inferometer.exchange.exporting.registry import ExportRequest, Piece, json_piece, text_piece
 from inferometer.judge.identity import identity
 from inferometer.measure import quantiles
-from inferometer.measure.answers import Answers
 from inferometer.measure.describe import share_of
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Answers, Facts
 from inferometer.measure.registry import REGISTRY
 from inferometer.measure.tally import Tally, gap_values
 from inferometer.measure.values import Quantity, quantities
@@ -287,3 +286,91 @@ def _numbers(measure: MeasureSummary | None) -> dict[str, float]:
 
 def _known(content: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in content.items() if value is not None}
+
+
+VERSION_V01 = "0.1"
+GENERATORS = ("fmperf", "guidellm", "inference-perf", "vllm-benchmark", "nop")
+NEAREST = "inference-perf"  # of those that the schema allows
+RATES_V01 = {
+    "input_tokens_per_sec": "input_rate",
+    "output_tokens_per_sec": "output_rate",
+    "total_tokens_per_sec": "total_rate",
+    "requests_per_sec": "request_rate",
+}
+_PER_TOKEN = 1000.0  # s/token to ms/token, the only unit for it there
+
+
+def export_v01(request: ExportRequest) -> list[Piece]:
+    """YAML, or JSON where the path says so."""
+    made = []
+    for run in request.runs:
+        name = f"benchmark_report_v{VERSION_V01}_{run.id}"
+        plain = orjson.loads(orjson.dumps(report_v01(run), option=orjson.OPT_SERIALIZE_NUMPY))
+        text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+        made.append(
+            json_piece(f"{name}.json", plain) if request.suffix == ".json" else text_piece(f"{name}.yaml", text)
+        )
+    return made
+
+
+def report_v01(run: Run) -> dict[str, Any]:
+    """What the schema requires must be there: TTFT, total tokens per second, the requests, the duration."""
+    newer = report(run)["results"]["request_performance"]["aggregate"]
+    latency, requests = newer.get("latency") or {}, newer.get("requests")
+    if "time_to_first_token" not in latency or requests is None or duration_of(run) is None:
+        raise StoreError(
+            f"{run.id}: a benchmark report of version {VERSION_V01} needs the times to first token of a run"
+        )
+    return {
+        "version": VERSION_V01,
+        "scenario": _scenario(run),
+        "metrics": {
+            "time": _time(run),
+            "requests": requests,
+            "latency": {name: _in_ms(statistics) for name, statistics in latency.items()},
+            "throughput": _throughput(run),
+            "metadata": {"verdict": run.status},
+        },
+    }
+
+
+def _scenario(run: Run) -> dict[str, Any]:
+    gpus, args = list(run.subject.accelerators), dict(section(run.plan, "server", "args"))
+    engine = {"name": run.subject.engine or "unknown", "version": run.subject.engine_version, "args": args or None}
+    host = {
+        "accelerator": [{"model": gpus[0], "count": len(gpus)}] if gpus else None,
+        "type": ["replica"] if gpus else None,
+    }
+    load = {
+        "name": run.source if run.source in GENERATORS else NEAREST,
+        "type": section(run.plan, "load").get("type"),
+        "args": dict(run.plan),
+        "metadata": {"tool": run.source or "inferometer", "tool_version": run.environment.inferometer},
+    }
+    whole = {
+        "description": run.plan.get("about") or run.plan.get("name"),
+        "host": _known(host) or None,
+        "platform": {"engine": [_known(engine)]},
+        "model": {"name": run.subject.model or "unknown"},
+        "load": _known(load),
+    }
+    return _known(whole)
+
+
+def _time(run: Run) -> dict[str, Any]:
+    start, length_s = started(run), duration_of(run) or 0.0
+    stop = start + timedelta(seconds=length_s)
+    return {"duration": length_s, "start": start.timestamp(), "stop": stop.timestamp()}
+
+
+def _in_ms(statistics: Mapping[str, Any]) -> dict[str, Any]:
+    """Times per token in ms/token, the others in seconds as they are."""
+    if statistics["units"] != "s/token":
+        return dict(statistics)
+    scaled = {name: value * _PER_TOKEN for name, value in statistics.items() if name != "units"}
+    return {"units": "ms/token", **scaled}
+
+
+def _throughput(run: Run) -> dict[str, float]:
+    values = quantities(run.summary)
+    return {theirs: values[ours].value for theirs, ours in RATES_V01.items() if ours in values}

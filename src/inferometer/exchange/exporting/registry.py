@@ -130,26 +130,26 @@ FORMATS: dict[str, Format] = {
     "parquet": Format("records, reads as lists", f"{_HERE}.tables:export_parquet"),
     "vllm": Format("JSON of vllm bench serve, latency, throughput", f"{_HERE}.vllm:export"),
     "llm-d": Format("llm-d benchmark report v0.2.1, YAML or .json", f"{_HERE}.llmd:export"),
-    "llm-d-v0.1": Format("llm-d benchmark report v0.1, YAML or .json", f"{_HERE}.llmd_v01:export"),
+    "llm-d-v0.1": Format("llm-d benchmark report v0.1, YAML or .json", f"{_HERE}.llmd:export_v01"),
     "github-action-benchmark": Format(
-        "arrays by direction: bigger.json, smaller.json, observe.json", f"{_HERE}.action_benchmark:export", True
+        "arrays by direction: bigger.json, smaller.json, observe.json", f"{_HERE}.ci:export_action_benchmark", True
     ),
     "ci-bench": Format(
-        "data points, table and three JSON databases, appended to", f"{_HERE}.ci_bench:export", folder=True
+        "data points, table and three JSON databases, appended to", f"{_HERE}.ci:export_ci_bench", folder=True
     ),
     "nm-vllm": Format("BenchmarkResult of nm-vllm", f"{_HERE}.benchmark_result:export"),
     "ray-sweep": Format(
-        "CSV lines of Ray's sweep: serve_*.csv, vllm_*.csv, appended to", f"{_HERE}.ray_sweep:export", folder=True
+        "CSV lines of Ray's sweep: serve_*.csv, vllm_*.csv, appended to", f"{_HERE}.ray:export_sweep", folder=True
     ),
     "ray-routing": Format(
-        "what Ray's prefix-aware scheduler keeps of itself, per second", f"{_HERE}.ray_routing:export", folder=True
+        "what Ray's prefix-aware scheduler keeps of itself, per second", f"{_HERE}.ray:export_routing", folder=True
     ),
     "inferx": Format("InferX's folder: metrics.csv and related files", f"{_HERE}.tables:export_inferx", True),
-    "pytorch-hud": Format("records for the PyTorch HUD's database", f"{_HERE}.hud:export"),
-    "openmetrics": Format("OpenMetrics text", f"{_HERE}.openmetrics:export"),
-    "mlflow": Format("MLflow's file store: mlruns/", f"{_HERE}.mlflow:export", folder=True),
-    "wandb": Format("arguments of Weights & Biases: init and summary, JSON", f"{_HERE}.wandb:export"),
-    "opentelemetry": Format("OpenTelemetry GenAI metrics, OTLP JSON", f"{_HERE}.opentelemetry:export"),
+    "pytorch-hud": Format("records for the PyTorch HUD's database", f"{_HERE}.ci:export_hud"),
+    "openmetrics": Format("OpenMetrics text", f"{_HERE}.telemetry:export_openmetrics"),
+    "mlflow": Format("MLflow's file store: mlruns/", f"{_HERE}.trackers:export_mlflow", folder=True),
+    "wandb": Format("arguments of Weights & Biases: init and summary, JSON", f"{_HERE}.trackers:export_wandb"),
+    "opentelemetry": Format("OpenTelemetry GenAI metrics, OTLP JSON", f"{_HERE}.telemetry:export_opentelemetry"),
 }
 
 

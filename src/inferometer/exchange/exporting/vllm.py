@@ -20,19 +20,19 @@ from inferometer.exchange.exporting.facts import (
     started,
 )
 from inferometer.exchange.exporting.registry import ExportRequest, Piece, Rows, json_piece, long_json_piece, of_kind
-from inferometer.measure.answers import Answers
+from inferometer.measure.inputs import Answers
 from inferometer.measure.rosetta import vllm as rosetta
 from inferometer.measure.rosetta.definition import (
     MS,
     Seen,
     input_lengths,
     messages,
+    our_statistic,
     output_lengths,
     posted_at,
     statistic,
     total,
 )
-from inferometer.measure.rosetta.registry import our_statistic
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.files import write_text
 from inferometer.record.run import Run
@@ -180,7 +180,7 @@ def _backend(run: Run) -> str:
 
 def _counts(run: Run, seen: Seen) -> dict[str, Any]:
     inputs, outputs = total(input_lengths(seen.good)), total(output_lengths(seen.good))
-    figures = {figure.field: figure.value(seen) for figure in rosetta.TOOL.figures}
+    figures = {figure.field: figure.value(seen) for figure in rosetta.VLLM.figures}
     good = quantities(run.summary).get("goodput")
     return {
         "num_prompts": len(seen.every),
@@ -197,7 +197,7 @@ def _counts(run: Run, seen: Seen) -> dict[str, Any]:
 
 
 def _peaks(seen: Seen) -> dict[str, Any]:
-    figures = {figure.field: figure.value(seen) for figure in rosetta.TOOL.figures}
+    figures = {figure.field: figure.value(seen) for figure in rosetta.VLLM.figures}
     at_once = figures["max_concurrent_requests"]
     return {
         "max_output_tokens_per_s": figures["max_output_tokens_per_s"],
@@ -208,10 +208,10 @@ def _peaks(seen: Seen) -> dict[str, Any]:
 
 def _statistics(seen: Seen) -> dict[str, Any]:
     statistics: dict[str, Any] = {}
-    for spread in rosetta.TOOL.spreads:
+    for spread in rosetta.VLLM.spreads:
         series = spread.series(seen)
         for stat, share in STATISTICS.items():
-            value = statistic(series, stat, share, rosetta.TOOL.quantile)
+            value = statistic(series, stat, share, rosetta.VLLM.quantile)
             statistics[spread.field.format(stat)] = None if value is None else value * spread.scale
     return statistics
 

@@ -3,6 +3,7 @@ that it leaves. Nothing is started here: a process on this machine and a pod do 
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from inferometer.errors import PlanError
@@ -13,6 +14,7 @@ from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.plan.text import as_written
 from inferometer.plan.workloads import Lengths, Synthetic
+from inferometer.vocabulary import attribute_at
 
 LLMD_IMAGE = "ghcr.io/llm-d/llm-d-benchmark"  # which has the harnesses that llm-d-benchmark launches
 
@@ -218,3 +220,47 @@ def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 def _below(path: str, places: Any) -> str | None:
     """The one of the places that is the path, or a section that it is in."""
     return next((place for place in places if path == place or path.startswith(f"{place}.")), None)
+
+
+OURS = {
+    "inferometer": "Inferometer itself",
+    "nop": "no load: how long the server takes to start, as `inferometer startup` measures it",
+}
+_HERE = "inferometer.exchange.harness"
+HARNESSES: dict[str, str] = {
+    "inference-perf": f"{_HERE}.inference_perf:HARNESS",
+    "guidellm": f"{_HERE}.guidellm:HARNESS",
+    "vllm-benchmark": f"{_HERE}.vllm:HARNESS",
+    "sglang": f"{_HERE}.sglang:HARNESS",
+    "aiperf": f"{_HERE}.aiperf:HARNESS",
+    "genai-bench": f"{_HERE}.genai_bench:HARNESS",
+    "fmperf": f"{_HERE}.fmperf:HARNESS",
+}
+NAMES = ("inferometer", *HARNESSES, "nop")
+_REFUSED = {
+    "inferencemax": "drives a cluster of its own",
+    "lm-eval": "scores answers instead of timing them",
+    "eval-containers": "scores answers instead of timing them",
+    "priority-mix": "its profile is a plan with traffic classes: inferometer run PROFILE",
+}
+_ALIASES = {"vllm": "vllm-benchmark", "vllm-bench": "vllm-benchmark", "sglang-bench": "sglang", "genai-perf": "aiperf"}
+
+
+def checked_name(name: str) -> str:
+    """A harness by its name; those of llm-d that are none here are refused with the reason."""
+    if name in NAMES:
+        return name
+    if name in _REFUSED:
+        raise PlanError(f"--harness {name}: is not run: {_REFUSED[name]}", f"there are {', '.join(NAMES)}")
+    meant = f"; did you mean {_ALIASES[name]}?" if name in _ALIASES else ""
+    raise PlanError(f"--harness {name}: there is no such harness{meant}", f"there are {', '.join(NAMES)}")
+
+
+@cache
+def harness_named(name: str) -> Harness:
+    """One of the others; `inferometer` and `nop` have nothing to render."""
+    checked_name(name)
+    if name in OURS:
+        raise PlanError(f"--harness {name}: is ours, and has no other tool's files")
+    harness: Harness = attribute_at(HARNESSES[name])
+    return harness

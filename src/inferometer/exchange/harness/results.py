@@ -13,7 +13,7 @@ from inferometer.exchange.importing.importer import checksum, read_result, summa
 from inferometer.exchange.importing.recognise import format_named
 from inferometer.exchange.importing.source import ImportedRun
 from inferometer.plan.model import Plan
-from inferometer.plan.writing import to_mapping
+from inferometer.plan.text import to_mapping
 from inferometer.record.environment import HarnessRun, ImportOrigin
 from inferometer.record.run import Run
 from inferometer.store.manifest import MARKS, Marks, checked_label, marks_bytes

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from inferometer.documents.large_json import LargeObject
+from inferometer.documents.json_text import LargeObject
 from inferometer.errors import DataError
 from inferometer.exchange.importing.requests import ImportedRequest
 from inferometer.exchange.importing.source import ImportedPlan, ImportedRun, ParsedFile, Row, Source

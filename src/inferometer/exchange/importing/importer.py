@@ -23,7 +23,7 @@ from inferometer.exchange.importing.source import BrokenResult, Format, Imported
 from inferometer.exchange.importing.units import contradictions
 from inferometer.measure.doubts.rule import TOLERATED
 from inferometer.measure.doubts.target import FAILED_DOUBTFUL, FAILED_INVALID
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Facts
 from inferometer.measure.summary import HEADLINE, HEADLINE_OPEN, summarize
 from inferometer.plan.model import Plan
 from inferometer.record.environment import ImportOrigin

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from inferometer.documents.files import GZIP, binary_kind, file_bytes, text_in, unpacked
-from inferometer.documents.json_text import RefusedError, json_value
-from inferometer.documents.large_json import LARGE, large_lines, large_value
+from inferometer.documents.json_text import LARGE, RefusedError, json_value, large_lines, large_value
 from inferometer.documents.yaml_text import yaml_value
 from inferometer.errors import DataError
 from inferometer.exchange.importing.source import Format, Row, SiblingError, Source
@@ -35,7 +34,7 @@ FORMATS: dict[str, str] = {
     "aiperf-requests": f"{_HERE}.aiperf:REQUESTS",
     "genai-perf": f"{_HERE}.aiperf:GENAI_PERF",
     "genai-bench": f"{_HERE}.genai_bench:RUN",
-    "fmperf": f"{_HERE}.fmperf:TABLE",
+    "fmperf": f"{_HERE}.request_tables:TABLE",
     "llmperf": f"{_HERE}.llmperf:SUMMARY",
     "llmperf-responses": f"{_HERE}.llmperf:RESPONSES",
     "mlperf": f"{_HERE}.mlperf:SUMMARY",
@@ -44,10 +43,10 @@ FORMATS: dict[str, str] = {
     "ci-bench-latency": f"{_HERE}.ci_bench:LATENCY",
     "ci-bench-online": f"{_HERE}.ci_bench:ONLINE",
     "ci-bench-concurrency": f"{_HERE}.ci_bench:CONCURRENCY",
-    "ray-serve-sweep": f"{_HERE}.ray_sweep:SERVE",
-    "ray-vllm-sweep": f"{_HERE}.ray_sweep:ENGINE",
+    "ray-serve-sweep": f"{_HERE}.sglang:SERVE",
+    "ray-vllm-sweep": f"{_HERE}.sglang:ENGINE",
     "nm-vllm": f"{_HERE}.nm_vllm:RESULT",
-    "inferx": f"{_HERE}.inferx:METRICS",
+    "inferx": f"{_HERE}.request_tables:METRICS",
 }
 MOST_KEYS = 8
 

@@ -6,13 +6,13 @@ from datetime import datetime
 from mmap import mmap
 from typing import Any, Literal, NamedTuple
 
-from inferometer.documents.large_json import Entries
+from inferometer.documents.json_text import Entries
 from inferometer.errors import DataError
 from inferometer.plan.draft import PlanDraft
 from inferometer.record.columns import Records
 from inferometer.record.environment import Environment
+from inferometer.record.record import Samples
 from inferometer.record.run import Kind
-from inferometer.record.sample import Samples
 from inferometer.record.summary import MeasureSummary, Rate, Value
 
 

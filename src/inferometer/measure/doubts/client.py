@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from inferometer.measure.doubts.rule import EITHER, TOO_HIGH, TOO_LOW, Case, is_invalid, moved_text, telling
-from inferometer.measure.facts import Facts
 from inferometer.measure.hardware import scarcity
+from inferometer.measure.inputs import Facts
 from inferometer.record.summary import Summary
 from inferometer.record.verdict import Reason
 from inferometer.vocabulary import duration_text, number_text, percent_text

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Facts
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.summary import ClassSummary, Levels, Section, Summary
 from inferometer.record.verdict import Move, Reason, Status

@@ -3,7 +3,7 @@ until the answer was processed."""
 
 import numpy as np
 
-from inferometer.measure.answers import seconds_between
+from inferometer.measure.inputs import seconds_between
 from inferometer.measure.quantiles import Floats, Ints
 from inferometer.measure.rosetta.definition import (
     Figure,

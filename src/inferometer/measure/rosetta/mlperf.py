@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from inferometer.measure.answers import numbers
+from inferometer.measure.inputs import numbers
 from inferometer.measure.quantiles import Floats
 from inferometer.measure.rosetta.definition import (
     Figure,

@@ -5,10 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inferometer.plan.draft import LoadDraft, PlanDraft, SamplingDraft, StopDraft, TargetDraft, WhenDraft, WorkloadDraft
-from inferometer.plan.foreign.account import Account
-from inferometer.plan.foreign.arguments import Flag, Given, given_of, parse
-from inferometer.plan.foreign.common import Foreign, without_missing
-from inferometer.plan.foreign.shapes import SHAREGPT, bell, load_of, tidy
+from inferometer.plan.foreign.common import Account, Foreign, without_missing
+from inferometer.plan.foreign.shapes import SHAREGPT, Flag, Given, bell, given_of, load_of, parse, tidy
 from inferometer.plan.text import parse_yaml
 
 TOOL = "aiperf profile"

@@ -1,13 +1,242 @@
-"""`Foreign`: another tool's plan in our form, with the account of its source."""
+"""`Foreign`: another tool's plan in our form, with the account of its source: every key and flag, and what became of
+it."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
+from inferometer import vocabulary
 from inferometer.errors import PlanError
 from inferometer.plan.draft import ExperimentDraft, PlanDraft
-from inferometer.plan.foreign.account import Account, Entry
+from inferometer.plan.text import as_written
+
+Outcome = Literal["translated", "noted", "no effect", "refused"]
+_ON = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One key or flag of the source. `where` lists the settings of the plan that it decides."""
+
+    source: str
+    value: str
+    outcome: Outcome
+    note: str = ""
+    where: tuple[str, ...] = ()
+
+
+class Account:
+    """What a reader did with its source, gathered while it reads; `settle` raises all mistakes at once."""
+
+    def __init__(self, tool: str) -> None:
+        self.tool = tool
+        self.mistakes: list[str] = []
+        self.general: list[str] = []  # notes that belong to no single key
+        self._values: dict[str, Any] = {}
+        self._read: set[str] = set()
+        self._notes: dict[str, tuple[Outcome, str]] = {}
+
+    def add(self, source: str, value: Any) -> None:
+        """A key that must be accounted for."""
+        self._values[source] = value
+
+    def read(self, source: str) -> None:
+        self._read.add(source)
+
+    def was_read(self, source: str) -> bool:
+        return source in self._read
+
+    def note(self, source: str, text: str) -> None:
+        """Translated, with a difference that a person should know."""
+        self._read.add(source)
+        self._notes[source] = ("noted", text)
+
+    def no_effect(self, source: str, text: str) -> None:
+        """Changes nothing of what is sent, and why."""
+        self._read.add(source)
+        self._notes[source] = ("no effect", text)
+
+    def refuse(self, source: str, text: str) -> None:
+        self._read.add(source)
+        self._notes[source] = ("refused", text)
+        self.mistakes.append(f"{self.tool}: {source} {text}")
+
+    @property
+    def notes(self) -> list[str]:
+        """For a person to read: one line for each key with a difference, then the general ones."""
+        lines = [
+            f"{source}: {text}" for source, (outcome, text) in self._notes.items() if outcome != "refused" and text
+        ]
+        return list(dict.fromkeys([*lines, *self.general]))
+
+    def entries(self) -> list[Entry]:
+        return [self._entry(source, value) for source, value in self._values.items()]
+
+    def _entry(self, source: str, value: Any) -> Entry:
+        shown = "" if value is True and source.startswith("--") else as_written(value)
+        if value is None or value in ({}, []):
+            return Entry(source, shown, "no effect", "empty")
+        above = list(_above(source))
+        noted = next((self._notes[place] for place in above if place in self._notes), None)
+        if noted is not None:
+            return Entry(source, shown, *noted)
+        if any(place in self._read for place in above):
+            return Entry(source, shown, "translated")
+        return Entry(source, shown, "refused", "is not understood")
+
+    def settle(self) -> None:
+        """Raise the mistakes; without any, refuse every key that nobody read."""
+        if self.mistakes:  # a reader that gave up has not come to all keys
+            raise PlanError(list(dict.fromkeys(self.mistakes)))
+        for entry in self.entries():
+            if entry.outcome == "refused" and entry.source not in self._notes:
+                got = f", got {entry.value}" if entry.value else ""
+                self.mistakes.append(f"{self.tool}: {entry.source} is not understood{got}")
+        if self.mistakes:
+            raise PlanError(list(dict.fromkeys(self.mistakes)))
+
+
+def _above(source: str) -> Iterator[str]:
+    """The key itself and the sections that it is in: a section that was read as a whole answers for its keys."""
+    yield source
+    while "." in source:
+        source = source.rpartition(".")[0]
+        yield source
+
+
+class Settings:
+    """One section of another tool's file, or its command line; every read is recorded in the account."""
+
+    def __init__(self, values: Mapping[str, Any], account: Account, prefix: str = "", *, known: bool = False) -> None:
+        self.values = dict(values)
+        self.account = account
+        self.prefix = prefix
+        if not known:
+            for name, value in self.values.items():
+                _register(account, f"{prefix}{name}", value)
+
+    @property
+    def tool(self) -> str:
+        return self.account.tool
+
+    def __contains__(self, name: str) -> bool:
+        return self.values.get(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values)
+
+    def source(self, name: str) -> str:
+        """The key as the account names it."""
+        return f"{self.prefix}{name}"
+
+    def wrong(self, name: str, must: str) -> None:
+        """Refuse a value."""
+        got = f", got {as_written(self.values[name])}" if name in self else ""
+        self.account.refuse(self.source(name), f"{must}{got}")
+
+    def note(self, name: str, text: str) -> None:
+        self.account.note(self.source(name), text)
+
+    def no_effect(self, name: str, text: str = "") -> None:
+        """Say why a key changes nothing, where it is there."""
+        if name in self.values:
+            self.account.no_effect(self.source(name), text)
+
+    def value(self, name: str, default: Any = None) -> Any:
+        """As it was written, with everything below it."""
+        self.account.read(self.source(name))
+        value = self.values.get(name)
+        return default if value is None else value
+
+    def section(self, name: str) -> "Settings":
+        """The settings below a key; none where it is not there."""
+        value = self.values.get(name)
+        if value is not None and not isinstance(value, Mapping):
+            self.wrong(name, "must be settings by name")
+            value = None
+        return Settings(value or {}, self.account, f"{self.prefix}{name}.", known=True)
+
+    def sections(self, name: str) -> "list[Settings]":
+        """The settings of each entry of a list."""
+        value = self.values.get(name)
+        entries = [] if value is None else value if isinstance(value, list) else [value]
+        if not all(isinstance(entry, Mapping) for entry in entries):
+            self.wrong(name, "must be a list of settings by name")
+            return []
+        indexed = isinstance(value, list)
+        places = [f"{self.prefix}{name}.{at}." if indexed else f"{self.prefix}{name}." for at in range(len(entries))]
+        return [Settings(entry, self.account, place, known=True) for entry, place in zip(entries, places, strict=True)]
+
+    def text(self, name: str, default: str | None = None) -> str | None:
+        value = self.value(name)
+        return default if value is None else str(value)
+
+    def number(self, name: str, default: float | None = None) -> float | None:
+        """A number; `inf` is one."""
+        text = self.text(name)
+        if text is None:
+            return default
+        try:
+            return math.inf if text.strip().lower() in ("inf", "infinity") else vocabulary.number(text)
+        except ValueError:
+            self.wrong(name, "must be a number")
+            return default
+
+    def count(self, name: str, default: int | None = None) -> int | None:
+        text = self.text(name)
+        if text is None:
+            return default
+        try:
+            return vocabulary.count(text.removesuffix(".0"))
+        except ValueError:
+            self.wrong(name, "must be a whole number")
+            return default
+
+    def on(self, name: str, default: bool = False) -> bool:
+        """A switch: there or not, or followed by true or false, however it is spelled."""
+        value = self.value(name, default)
+        if isinstance(value, bool):
+            return value
+        if str(value).lower() not in _ON:
+            self.wrong(name, "must be true or false")
+            return default
+        return _ON[str(value).lower()]
+
+    def was_read(self, name: str) -> bool:
+        return self.account.was_read(self.source(name))
+
+    def several(self, name: str) -> list[str]:
+        value = self.value(name, [])
+        return [str(entry) for entry in value] if isinstance(value, list) else str(value).split()
+
+    def without(self, *names: str) -> Self:
+        """Without some of its keys, which somebody else accounts for."""
+        other = object.__new__(type(self))
+        other.values = {name: value for name, value in self.values.items() if name not in names}
+        other.account, other.prefix = self.account, self.prefix
+        return other
+
+    def settle(self) -> None:
+        self.account.settle()
+
+
+def _register(account: Account, source: str, value: Any) -> None:
+    """Every leaf of a document by its path."""
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            _register(account, f"{source}.{name}", inner)
+    elif isinstance(value, list) and any(isinstance(entry, Mapping) for entry in value):
+        for at, entry in enumerate(value):
+            _register(account, f"{source}.{at}", entry)
+    else:
+        account.add(source, value)
+
+
+def with_places(entries: Sequence[Entry], places: Mapping[str, Sequence[str]]) -> list[Entry]:
+    """Entries with the settings of the plan that each decides."""
+    return [replace(entry, where=tuple(places.get(entry.source, ()))) for entry in entries]
 
 
 class IsExperiment(PlanError):

@@ -11,8 +11,7 @@ from pathlib import Path
 from inferometer.errors import PlanError
 from inferometer.plan.experiment import Experiment, experiment_from
 from inferometer.plan.foreign import recognise
-from inferometer.plan.foreign.account import Entry
-from inferometer.plan.foreign.common import Foreign
+from inferometer.plan.foreign.common import Entry, Foreign
 from inferometer.plan.foreign.nm_vllm import Known
 from inferometer.plan.opening import is_command, is_plan
 from inferometer.plan.reading import nearby, read_mapping

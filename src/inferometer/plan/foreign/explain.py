@@ -2,18 +2,21 @@
 differs in the plan is what the key decides. A key that decides nothing and has no note was lost."""
 
 import json
+import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from inferometer.documents.json_text import json_value
-from inferometer.errors import PlanError
+from inferometer.errors import InferometerError, PlanError
+from inferometer.plan.cases import cases_of
+from inferometer.plan.experiment import experiment_from
 from inferometer.plan.foreign import recognise, templates
-from inferometer.plan.foreign.account import Entry
-from inferometer.plan.foreign.common import Foreign
-from inferometer.plan.reading import file_text
+from inferometer.plan.foreign.common import Entry, Foreign, NeedsFileError, NoPlanError
+from inferometer.plan.reading import file_text, plan_from
 from inferometer.plan.text import parse_json, parse_yaml
 
 Read = Callable[[], Foreign]
@@ -310,3 +313,173 @@ def _place(argv: list[str], begin: int, at: int) -> str:
 
 def _put(argv: list[str], at: int, text: str) -> list[str]:
     return [*argv[:at], text, *argv[at + 1 :]]
+
+
+Status = Literal["understood", "refused", "wrong", "no plan"]
+STATUSES: tuple[Status, ...] = ("understood", "refused", "wrong", "no plan")
+_PLANS = (".yaml", ".yml", ".json", ".yaml.in", ".yml.in", ".json.in")
+_TEXTS = (".txt", ".md", ".sh", ".rst")
+_LARGEST = 4 * 1024**2  # bytes: no plan is larger
+_MOST_CASES = 100_000
+_TOOLS = (
+    *("vllm bench ", "vllm-bench ", "guidellm run", "guidellm benchmark", "aiperf profile", "genai-perf profile"),
+    *("genai-bench benchmark", "inference-perf ", "llmdbenchmark run", "./run.sh "),
+)
+_MODULES = re.compile(
+    r"^python3? (-m )?\S*(sglang\.bench_serving|benchmark_serving|benchmark_latency|benchmark_throughput)"
+)
+_OF_PLANS = re.compile(  # keys at the top of a file, or of a suite in JSON
+    r"^(load|api|data|server|target|profile|benchmarks|executable|dataset-name|treatments|trafficClasses)\s*:"
+    r'|"(test_name|qps_list|benchmarks|profile|data)"\s*:',
+    re.MULTILINE,
+)
+_PATTERNS = (
+    r"[\s,]\.\.\.(\s|$)|\.\.\.\]",
+    r"(^|\s)--?<|=<[A-Z_]+>",
+    r"\s\w+(\|\w+){2,}(\s|$)",
+    r"\s\{\w+(, ?\w+)+\}",
+    r"^\S+ \S+ \w+:$",
+)
+_PATTERN = re.compile("|".join(_PATTERNS))
+_VARIABLE = re.compile(r"\$[A-Za-z_({0-9][\w}]*")
+_PLACEHOLDER = re.compile(r"<[^<>]*>")
+_STAND_IN = {"LLMDBENCH_DEPLOY_CURRENT_MODEL": "model", "LLMDBENCH_DEPLOY_CURRENT_MAX_MODEL_LEN": "32768"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One file or command, and what became of it."""
+
+    name: str
+    status: Status
+    cause: str = ""
+    tool: str = ""
+
+
+def audit(folder: Path) -> Iterator[Finding]:
+    """Every plan and command below a folder, in the order of their names."""
+    for path in sorted(place for place in folder.rglob("*") if place.is_file() and ".git" not in place.parts):
+        name = str(path.relative_to(folder))
+        if path.stat().st_size > _LARGEST:
+            continue
+        if path.suffix in _TEXTS:
+            yield from _commands(path, name)
+        elif name.endswith(_PLANS):
+            yield _file(path, name)
+
+
+def _file(path: Path, name: str) -> Finding:
+    try:
+        text = file_text(path)
+        around = recognise.Surroundings(_environ(text), run_only=False)
+        explained = explain_file(path, (), around)
+    except (NoPlanError, NeedsFileError) as error:
+        return Finding(name, "no plan", _line(error))
+    except PlanError as error:
+        cause = _line(error).removeprefix(f"{path}: ")
+        return Finding(name, "no plan" if _is_something_else(path) else "refused", cause)
+    if explained is None:
+        return Finding(name, "no plan", "is no other tool's plan")
+    return _judged(explained, name)
+
+
+def _is_something_else(path: Path) -> bool:
+    """Whether a file cannot be parsed and has nothing of a plan: a chart's template, several documents in one file."""
+    where = str(path)
+    try:
+        text = file_text(path)
+        if recognise.is_template(where) or templates.has_variables(text):
+            return False
+        (parse_json if where.endswith(".json") else parse_yaml)(text, where)
+    except PlanError:
+        return "apiVersion:" in text or not _OF_PLANS.search(text)
+    return False
+
+
+def _environ(text: str) -> Mapping[str, str]:
+    """A value for every variable of a template: what a cluster would set is not here."""
+    names = dict.fromkeys(templates.variables_in(text))
+    return {**{name: _STAND_IN.get(name, "http://localhost:8000") for name in names}, **os.environ}
+
+
+def _commands(path: Path, name: str) -> Iterator[Finding]:
+    try:
+        text = file_text(path)
+    except PlanError:
+        return
+    for line in _joined(text):
+        words = line.strip().removeprefix("$ ").strip()
+        if words.startswith(_TOOLS) or _MODULES.match(words):
+            yield _command_line(words, f"{name}: {words}")
+
+
+def _joined(text: str) -> Iterator[str]:
+    """Lines, those that end in a backslash with the next."""
+    whole = ""
+    for line in text.splitlines():
+        if line.rstrip().endswith("\\"):
+            whole += line.rstrip()[:-1] + " "
+            continue
+        if whole and line.lstrip().startswith("```"):  # the last line of an example goes on nowhere
+            line = ""
+        yield whole + line
+        whole = ""
+
+
+def _command_line(line: str, name: str) -> Finding:
+    if _PATTERN.search(line):
+        return Finding(name, "no plan", "a pattern, not a command")
+    try:
+        argv = _words(_PLACEHOLDER.sub(lambda match: match[0].strip("<>").replace(" ", "_"), line))
+    except ValueError:
+        return Finding(name, "no plan", "goes on in lines that are not here")
+    try:
+        return _judged(explain_command(argv), name)
+    except (NoPlanError, NeedsFileError) as error:
+        return Finding(name, "no plan", _line(error))
+    except PlanError as error:
+        if variables := _VARIABLE.findall(" ".join(error.mistakes)):
+            return Finding(
+                name, "no plan", f"its values are variables of a shell: {', '.join(dict.fromkeys(variables))}"
+            )
+        return Finding(name, "refused", _line(error))
+
+
+def _words(line: str) -> list[str]:
+    """The words of the command, up to a comment, a pipe, a redirection or another command."""
+    words = shlex.shlex(line, posix=True, punctuation_chars=";<>|&")
+    words.whitespace_split, words.commenters = True, ""
+    argv: list[str] = []
+    for word in words:
+        if word.startswith("#"):
+            break
+        if word and not word.strip(";<>|&"):
+            number = argv[-1] if argv and f"{argv[-1]}{word}" in line else ""
+            return argv[:-1] if number.isdigit() and word.startswith(">") else argv
+        argv.append(word)
+    return argv
+
+
+def _judged(explained: Explained, name: str) -> Finding:
+    tool = explained.foreign.tool
+    try:
+        _check(explained.foreign)
+    except InferometerError as error:
+        return Finding(name, "refused", _line(error), tool)
+    if explained.lost:
+        return Finding(name, "wrong", f"read, but without effect: {', '.join(explained.lost)}", tool)
+    return Finding(name, "understood", "", tool)
+
+
+def _check(foreign: Foreign) -> None:
+    """Like any plan or experiment."""
+    if foreign.is_experiment:
+        cases_of(experiment_from(foreign.experiment, (), foreign.tool), foreign.tool, _MOST_CASES)
+    else:
+        plan_from(foreign.plan, (), foreign.tool)
+
+
+def _line(error: InferometerError) -> str:
+    mistakes = error.mistakes if isinstance(error, PlanError) else [str(error)]
+    more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
+    return f"{mistakes[0]}{more}"

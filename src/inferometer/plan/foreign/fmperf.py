@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from inferometer.plan.draft import LoadDraft, StageDraft, WhenDraft, WorkloadDraft
-from inferometer.plan.foreign.account import Account, Settings
-from inferometer.plan.foreign.common import Foreign, without_missing
+from inferometer.plan.foreign.common import Account, Foreign, Settings, without_missing
 from inferometer.plan.foreign.shapes import SHAREGPT, of_sessions, tidy
 from inferometer.plan.text import as_written, parse_yaml
 

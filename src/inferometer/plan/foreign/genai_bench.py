@@ -4,9 +4,8 @@ import re
 from collections.abc import Sequence
 
 from inferometer.plan.draft import CaseDraft, LoadDraft, PlanDraft, StopDraft, TargetDraft, WorkloadDraft
-from inferometer.plan.foreign.arguments import Flag, Given, parse
 from inferometer.plan.foreign.common import Foreign, NoPlanError, without_missing
-from inferometer.plan.foreign.shapes import bell, load_of, tidy, with_parameters
+from inferometer.plan.foreign.shapes import Flag, Given, bell, load_of, parse, tidy, with_parameters
 
 TOOL = "genai-bench benchmark"
 _ONE, _MANY = Flag(), Flag("many")

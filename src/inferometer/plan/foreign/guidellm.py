@@ -24,10 +24,8 @@ from inferometer.plan.draft import (
     WhenDraft,
 )
 from inferometer.plan.foreign import guidellm_data
-from inferometer.plan.foreign.account import Account, Settings
-from inferometer.plan.foreign.arguments import Flag, Given, parse
-from inferometer.plan.foreign.common import Foreign, NoPlanError, without_missing
-from inferometer.plan.foreign.shapes import experiment, of_sessions, tidy, with_parameters
+from inferometer.plan.foreign.common import Account, Foreign, NoPlanError, Settings, without_missing
+from inferometer.plan.foreign.shapes import Flag, Given, experiment, of_sessions, parse, tidy, with_parameters
 from inferometer.plan.reading import read_mapping
 from inferometer.plan.text import parse_yaml
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from inferometer.documents.json_text import json_value
 from inferometer.plan.draft import WorkloadDraft
-from inferometer.plan.foreign.account import Settings
+from inferometer.plan.foreign.common import Settings
 from inferometer.plan.foreign.shapes import bell, tidy
 
 _TEXT = "prompt|instruction|question|input|context|content|conversation|turn|text"  # columns that guidellm looks for

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inferometer.plan.foreign import guidellm_data
-from inferometer.plan.foreign.account import Account, Settings
-from inferometer.plan.foreign.arguments import Flag, Given, parse
-from inferometer.plan.foreign.common import Foreign, without_missing
+from inferometer.plan.foreign.common import Account, Foreign, Settings, without_missing
 from inferometer.plan.foreign.guidellm import TOOL, foreign_of
+from inferometer.plan.foreign.shapes import Flag, Given, parse
 
 FLAGS: dict[str, Flag] = {
     **dict.fromkeys(("target", "profile", "model", "processor", "random-seed", "max-seconds", "max-requests"), Flag()),

@@ -18,11 +18,9 @@ from inferometer.plan.draft import (
     WorkloadDraft,
 )
 from inferometer.plan.foreign import inference_perf_data
-from inferometer.plan.foreign.account import Account, Settings
-from inferometer.plan.foreign.arguments import Flag, parse
-from inferometer.plan.foreign.common import Foreign, NeedsFileError, NoPlanError, without_missing
+from inferometer.plan.foreign.common import Account, Foreign, NeedsFileError, NoPlanError, Settings, without_missing
 from inferometer.plan.foreign.inference_perf_data import seconds
-from inferometer.plan.foreign.shapes import ESTIMATED, experiment, of_sessions, tidy
+from inferometer.plan.foreign.shapes import ESTIMATED, Flag, experiment, of_sessions, parse, tidy
 from inferometer.plan.foreign.templates import changed
 from inferometer.plan.reading import file_text
 from inferometer.plan.text import parse_yaml

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inferometer.plan.draft import WorkloadDraft
-from inferometer.plan.foreign.account import Settings
+from inferometer.plan.foreign.common import Settings
 from inferometer.plan.foreign.shapes import RESOLUTIONS, SHAREGPT, bell, tidy, together
 
 _DISTRIBUTION = ("type", "min", "max", "mean", "std_dev", "variance", "skew", "total_count")

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from inferometer.plan.draft import ObserveDraft, WorkloadDraft
-from inferometer.plan.foreign.arguments import Flag, Given, parse
 from inferometer.plan.foreign.common import Foreign, without_missing
-from inferometer.plan.foreign.shapes import load_of, tidy
+from inferometer.plan.foreign.shapes import Flag, Given, load_of, parse, tidy
 
 TOOL = "inferx_benchmark_framework.py"
 _TEMPLATE = '{"prompt": "{prompt}"}'

@@ -6,13 +6,73 @@ from pathlib import Path
 from typing import Any, cast
 
 from inferometer.errors import PlanError
-from inferometer.plan.draft import CaseDraft, PlanDraft, TargetDraft
-from inferometer.plan.foreign import aiperf, fmperf, guidellm, inference_perf, priority_mix, templates, vllm_bench
-from inferometer.plan.foreign.account import Account
-from inferometer.plan.foreign.arguments import Flag, Given, parse
-from inferometer.plan.foreign.common import Foreign, NoPlanError
+from inferometer.plan.draft import CaseDraft, PlanDraft, TargetDraft, WorkloadDraft
+from inferometer.plan.foreign import aiperf, fmperf, guidellm, inference_perf, templates, vllm_bench
+from inferometer.plan.foreign.common import Account, Foreign, NoPlanError, Settings, without_missing
+from inferometer.plan.foreign.shapes import Flag, Given, parse, tidy
 from inferometer.plan.reading import file_text
 from inferometer.plan.text import parse_yaml
+
+PRIORITY_MIX = "priority-mix"
+_HEADERS = {"objective": "x-llm-d-inference-objective", "fairnessID": "x-llm-d-inference-fairness-id"}
+
+
+def is_it(mapping: Mapping[str, Any]) -> bool:
+    return "trafficClasses" in mapping and "endpoint_url" in mapping
+
+
+def priority_mix(mapping: Mapping[str, Any]) -> Foreign:
+    """Each class sends its share of the rate, as text of its own."""
+    settings = Settings(mapping, Account(PRIORITY_MIX))
+    load, api, common = settings.section("load"), settings.section("api"), settings.section("request")
+    rate, lasts = load.number("rate_per_second", 1.0) or 1.0, load.number("duration_seconds", 60.0) or 60.0
+    cap = load.count("max_in_flight")
+    load.no_effect("fail_on_error", "failed requests are counted in every run")
+    classes = settings.sections("trafficClasses")
+    weights = [one.number("weight", 1.0) or 1.0 for one in classes]
+    traffic = []
+    for one, weight in zip(classes, weights, strict=True):
+        share = weight / sum(weights)
+        one.no_effect("priority", "is not sent: the objective names it")
+        most = None if cap is None else max(1, round(cap * share))
+        traffic.append(
+            {
+                "name": one.text("name"),
+                "workload": _workload(one.section("request"), common),
+                "load": {"type": "constant", "rate": tidy(round(rate * share, 6)), "max_concurrency": most},
+                "stop": {"duration": f"{tidy(lasts)}s"},
+                "headers": {header: one.text(name) for name, header in _HEADERS.items()},
+            }
+        )
+    if cap is not None:
+        load.note("max_in_flight", "each class has its share of it")
+    kind = api.text("type", "chat")
+    path = api.text("path")
+    plan = {
+        "target": {
+            "url": settings.text("endpoint_url"),
+            "model": settings.text("model"),
+            "api": kind,
+            "path": None if path == "/v1/chat/completions" else path,
+            "stream": None if common.on("stream", True) else False,
+            "timeout": {"request": load.number("request_timeout_seconds")},
+        },
+        "traffic": traffic,
+    }
+    for name, own in (("prompt", "promptTemplate"), ("max_tokens", "max_tokens")):
+        if all(own in one.section("request").values for one in classes):
+            common.no_effect(name, "every class has its own")
+    settings.account.general.append("every class has even arrivals of its own; priority-mix has them in one row")
+    return Foreign.of(settings.account, without_missing(plan))
+
+
+def _workload(own: Settings, common: Settings) -> WorkloadDraft:
+    """A text with `{variation}` for a number that differs in every request, repeated."""
+    template, repeat = own.text("promptTemplate"), own.count("promptRepeat", 1) or 1
+    output = own.count("max_tokens", common.count("max_tokens"))
+    text = template if template is not None else own.text("prompt") or common.text("prompt") or ""
+    return {"type": "text", "text": text.replace("{variation}", "{index}"), "repeat": repeat, "output_tokens": output}
+
 
 TOOL = "run.sh"
 _CLUSTER = "belongs to a cluster, not to a plan"
@@ -106,8 +166,8 @@ def reader_of(mapping: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Forei
         return _vllm
     if aiperf.is_it(mapping):
         return aiperf.from_mapping
-    if priority_mix.is_it(mapping):
-        return priority_mix.from_mapping
+    if is_it(mapping):
+        return priority_mix
     if inference_perf.is_it(mapping):
         return inference_perf.from_mapping
     if guidellm.is_it(mapping):
@@ -230,7 +290,7 @@ def _several(models: Sequence[str], place: Path | str, changes: Sequence[str], e
 
 def _ours(name: str, environ: Mapping[str, str]) -> Foreign:
     """Our own plan of a profile, aimed as llm-d's variables say."""
-    from inferometer.plan.profiles import find_profile
+    from inferometer.plan.opening import find_profile
     from inferometer.plan.reading import read_mapping
 
     plan = cast(PlanDraft, read_mapping(find_profile(name, environ).path)[0])  # one of ours, which a test reads
@@ -246,7 +306,7 @@ def _ours(name: str, environ: Mapping[str, str]) -> Foreign:
 def _profile(given: Given, environ: Mapping[str, str]) -> Path | str:
     """A file by its path, `HARNESS/NAME.yaml.in` below the folders that are searched for profiles, or the name of a
     plan of ours."""
-    from inferometer.plan.profiles import folders, our_folder, profiles
+    from inferometer.plan.opening import folders, our_folder, profiles
 
     name = given.text("workload") or environ.get(f"{_PREFIX}EXPERIMENT_PROFILE", "sanity_random.yaml")
     harness = given.text("harness") or environ.get(f"{_PREFIX}NAME", "inference-perf")

@@ -12,10 +12,9 @@ from inferometer.documents.json_text import json_value
 from inferometer.errors import PlanError
 from inferometer.plan.draft import CaseDraft, ExperimentDraft, PlanDraft, TargetDraft
 from inferometer.plan.foreign import inference_perf, llmd, templates
-from inferometer.plan.foreign.account import Account, Settings
-from inferometer.plan.foreign.common import Foreign, NeedsFileError, without_missing
+from inferometer.plan.foreign.common import Account, Foreign, NeedsFileError, Settings, without_missing
 from inferometer.plan.foreign.shapes import expanded, with_parameters
-from inferometer.plan.profiles import find_profile, folders, our_folder
+from inferometer.plan.opening import find_profile, folders, our_folder
 from inferometer.plan.reading import file_text, read_mapping
 from inferometer.plan.text import as_written
 

@@ -10,10 +10,8 @@ from typing import Any
 
 from inferometer.errors import PlanError
 from inferometer.plan.draft import CaseDraft, Setting
-from inferometer.plan.foreign.account import Account, Settings
-from inferometer.plan.foreign.arguments import Flag, Given, parse
-from inferometer.plan.foreign.common import Foreign, NeedsFileError, without_missing
-from inferometer.plan.foreign.shapes import ESTIMATED, SHAREGPT, load_of, with_parameters
+from inferometer.plan.foreign.common import Account, Foreign, NeedsFileError, Settings, without_missing
+from inferometer.plan.foreign.shapes import ESTIMATED, SHAREGPT, Flag, Given, load_of, parse, with_parameters
 from inferometer.plan.reading import file_text, read_mapping
 from inferometer.plan.text import as_written
 

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from inferometer.plan.draft import StageDraft, TargetDraft, WhenDraft, WorkloadDraft
-from inferometer.plan.foreign.arguments import Flag, Given, parse
 from inferometer.plan.foreign.common import Foreign, without_missing
-from inferometer.plan.foreign.shapes import ESTIMATED, below, load_of, tidy, url_of
+from inferometer.plan.foreign.shapes import ESTIMATED, Flag, Given, below, load_of, parse, tidy, url_of
 
 TOOL = "Ray's benchmark.py"
 _PORTS = {

@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from inferometer.errors import PlanError
-from inferometer.plan.foreign import llmd, llmd_experiment, nm_vllm, templates, vllm_multi_turn, vllm_offline
+from inferometer.plan.foreign import llmd, llmd_experiment, nm_vllm, templates, vllm_bench, vllm_offline
 from inferometer.plan.foreign.common import Foreign, reading
 from inferometer.plan.reading import file_text
 from inferometer.plan.text import parse_json, parse_yaml
@@ -163,10 +163,10 @@ def from_value(
             return vllm_offline.from_suite(value, where)
     if not isinstance(value, dict):
         return None
-    if vllm_multi_turn.is_it(value):
+    if vllm_bench.is_it(value):
         refuse_changes(changes, "conversations of vLLM's multi-turn benchmark")
         with reading(where, "conversations of vLLM's multi-turn benchmark"):
-            return vllm_multi_turn.from_mapping(value)
+            return vllm_bench.from_mapping(value)
     if nm_vllm.is_it(value):
         refuse_changes(changes, "a config of nm-vllm")
         with reading(where, "a config of nm-vllm"):
@@ -187,7 +187,7 @@ def is_foreign(value: Any) -> bool:
         return True
     if not isinstance(value, dict):
         return False
-    kinds = (vllm_multi_turn.is_it, nm_vllm.is_it, llmd_experiment.is_it)
+    kinds = (vllm_bench.is_it, nm_vllm.is_it, llmd_experiment.is_it)
     return any(is_it(value) for is_it in kinds) or llmd.reader_of(value) is not None
 
 

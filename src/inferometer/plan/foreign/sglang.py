@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from inferometer.plan.draft import OutputDraft, PlanDraft, SamplingDraft, TargetDraft, WhenDraft, WorkloadDraft
-from inferometer.plan.foreign.arguments import Flag, Given, parse
 from inferometer.plan.foreign.common import Foreign, without_missing
-from inferometer.plan.foreign.shapes import ESTIMATED, RESOLUTIONS, SHAREGPT, below, load_of, url_of
+from inferometer.plan.foreign.shapes import ESTIMATED, RESOLUTIONS, SHAREGPT, Flag, Given, below, load_of, parse, url_of
 
 TOOL = "sglang.bench_serving"
 _APIS = {

@@ -1,7 +1,7 @@
 """`vllm bench serve` (and its predecessor `benchmark_serving.py`): its flags as a plan."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inferometer.plan.draft import (
@@ -16,10 +16,20 @@ from inferometer.plan.draft import (
     WorkloadDraft,
 )
 from inferometer.plan.foreign import vllm_datasets
-from inferometer.plan.foreign.account import Account
-from inferometer.plan.foreign.arguments import Flag, Given, given_of, parse
-from inferometer.plan.foreign.common import Foreign, without_missing
-from inferometer.plan.foreign.shapes import NO_FILES, load_of, tidy, url_of, with_parameters
+from inferometer.plan.foreign.common import Account, Foreign, Settings, without_missing
+from inferometer.plan.foreign.shapes import (
+    NO_FILES,
+    Flag,
+    Given,
+    bell,
+    given_of,
+    load_of,
+    parse,
+    tidy,
+    together,
+    url_of,
+    with_parameters,
+)
 
 TOOL = "vllm bench serve"
 _ONE, _NONE, _MANY = Flag(), Flag("none"), Flag("many")
@@ -286,3 +296,73 @@ def _outputs(given: Given) -> list[OutputDraft]:
         name = f"{given.text('label') or given.text('backend') or 'openai'}-{rate}qps-{model}.json"
         given.note("save-result", f"written to {name}; vLLM appends the time to the name")
     return [{"format": "vllm", "path": f"{folder.rstrip('/')}/{name}" if folder else name}]
+
+
+MULTI_TURN = "benchmark_serving_multi_turn.py"
+
+
+def is_it(mapping: Mapping[str, Any]) -> bool:
+    return mapping.get("filetype") == "generate_conversations"
+
+
+def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
+    """One client sends them one after the other, as the script does by default."""
+    settings = Settings(mapping, Account(MULTI_TURN))
+    settings.value("filetype")
+    settings.no_effect("print_stats", "the statistics of a workload are always shown")
+    settings.note("text_files", "the text of prompts is made up, with the same lengths")
+    inputs, outputs = settings.section("prompt_input"), settings.section("prompt_output")
+    count = settings.count("num_conversations")
+    turns, shared = _lengths(inputs, "num_turns"), _lengths(inputs, "common_prefix_num_tokens")
+    own, added = _lengths(inputs, "prefix_num_tokens"), _lengths(inputs, "num_tokens")
+    first = together(own, added) if own else added
+    if own:
+        settings.account.general.append("prefix_num_tokens: the prefix and the first question are drawn together")
+    settings.account.general.append(
+        "num_turns: a turn of the script is a message; here it is a question with its answer"
+    )
+    workload = {
+        **({"prefix": {"tokens": shared, "suffix_tokens": first}} if shared else {"input_tokens": first}),
+        "turn_tokens": added,
+        "output_tokens": _lengths(outputs, "num_tokens"),
+        "turns": _halved(turns),
+        "count": count,
+    }
+    plan = {
+        "target": {"api": "chat"},
+        "workload": workload,
+        "load": {"type": "concurrency", "concurrency": 1},
+        "stop": {"sessions": count},
+    }
+    return Foreign.of(settings.account, without_missing(plan))
+
+
+def _lengths(section: Settings, name: str) -> Any:
+    if name not in section.values:
+        return None
+    own = section.section(name)
+    kind = own.text("distribution")
+    match kind:
+        case "constant":
+            return own.count("value")
+        case "uniform":
+            return f"{own.count('min')}-{own.count('max')}"
+        case "lognormal":
+            mean, most = own.number("average"), own.count("max")
+            if mean is None:
+                own.wrong("average", "is missing: lognormals are given by their average")
+                return None
+            own.note(
+                "average", "a lognormal with a median of a quarter of its maximum has its deviation, here half the mean"
+            )
+            return bell(mean, tidy(mean / 2), 1, most, "lognormal")
+    own.wrong("distribution", "has no counterpart; there are constant, uniform, lognormal")
+    return None
+
+
+def _halved(turns: Any) -> Any:
+    """Messages as questions with their answers."""
+    if isinstance(turns, str):
+        least, _, most = turns.partition("-")
+        return f"{max(1, int(least) // 2)}-{max(1, int(most) // 2)}"
+    return max(1, turns // 2) if isinstance(turns, int) else turns

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from inferometer.plan.draft import WorkloadDraft
-from inferometer.plan.foreign.arguments import Given
-from inferometer.plan.foreign.shapes import about
+from inferometer.plan.foreign.shapes import Given, about
 
 REQUESTS = 1000
 _TEMPLATED = (

@@ -9,10 +9,8 @@ from typing import Any
 from inferometer.errors import PlanError
 from inferometer.plan.draft import CaseDraft, PlanDraft
 from inferometer.plan.foreign import vllm_bench, vllm_datasets
-from inferometer.plan.foreign.account import Account, Settings
-from inferometer.plan.foreign.arguments import Given
-from inferometer.plan.foreign.common import Foreign, NoPlanError, without_missing
-from inferometer.plan.foreign.shapes import with_parameters
+from inferometer.plan.foreign.common import Account, Foreign, NoPlanError, Settings, without_missing
+from inferometer.plan.foreign.shapes import Given, with_parameters
 
 LATENCY, THROUGHPUT, STARTUP = "vllm bench latency", "vllm bench throughput", "vllm bench startup"
 SUITE = "vLLM's nightly suite"

@@ -9,9 +9,8 @@ from typing import Any
 
 from inferometer.errors import PlanError
 from inferometer.plan.draft import CaseDraft, ExperimentDraft, PlanDraft, TargetDraft
-from inferometer.plan.foreign.arguments import Flag, Given, parse
 from inferometer.plan.foreign.common import Foreign, NeedsFileError, NoPlanError, without_missing
-from inferometer.plan.foreign.shapes import NO_FILES, load_of, with_parameters
+from inferometer.plan.foreign.shapes import NO_FILES, Flag, Given, load_of, parse, with_parameters
 from inferometer.plan.reading import file_text
 from inferometer.plan.text import parse_json
 

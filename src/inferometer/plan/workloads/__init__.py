@@ -11,21 +11,26 @@ from pydantic_core import CoreSchema
 from inferometer.plan import short
 from inferometer.plan.fields import Mistake, SectionError
 from inferometer.plan.workloads.common import WorkloadSection
-from inferometer.plan.workloads.dataset import (
+from inferometer.plan.workloads.lengths import Lengths
+from inferometer.plan.workloads.recorded import (
+    Azure,
+    BurstGpt,
     HuggingFace,
     HumanEval,
     Messages,
+    Mooncake,
     MtBench,
     Oasst,
+    Otel,
     Prompts,
     ShareGpt,
     Sonnet,
     Table,
+    Trace,
+    TraceFile,
+    Weka,
 )
-from inferometer.plan.workloads.lengths import Lengths
-from inferometer.plan.workloads.pieces import ConversationPieces
-from inferometer.plan.workloads.synthetic import FixedText, Synthetic
-from inferometer.plan.workloads.trace import Azure, BurstGpt, Mooncake, Otel, Trace, TraceFile, Weka
+from inferometer.plan.workloads.synthetic import ConversationPieces, FixedText, Synthetic
 
 __all__ = ["TYPES", "Lengths", "Synthetic", "TraceFile", "Workload", "WorkloadSection", "section_of"]
 

@@ -1,7 +1,10 @@
 """Policies that look at load alone, or at nothing: random, round robin, least loaded, power of two choices."""
 
-from collections.abc import Sequence
-from typing import Literal
+import bisect
+import math
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -62,3 +65,63 @@ class PowerOfTwo(Policy):
         left = available(replicas)
         two = self._random.sample(left, min(2, len(left)))
         return Decision(least_loaded(two, self._random).name, "power_of_two", by_load(two))
+
+
+class SessionAffinitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`load_factor` bounds the load: no session goes to a replica that has more than this many times the mean."""
+
+    load_factor: Annotated[float, msgspec.Meta(ge=1)] = 1.25
+    points: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 160  # of every replica on the ring
+    prefix_chars: Annotated[int, msgspec.Meta(ge=0)] = 256  # a query without session is known by its beginning
+
+
+class SessionAffinity(Policy):
+    """Decisions: `session`, `session_overflow` where its own replica has too much, `no_session` (least loaded)."""
+
+    name = "session_affinity"
+    Settings = SessionAffinitySettings
+    needs_text = True
+
+    def __init__(self, settings: SessionAffinitySettings, seed: int) -> None:
+        super().__init__(settings, seed)
+        self._names: tuple[str, ...] = ()
+        self._ring: list[tuple[int, str]] = []
+
+    def choose(self, query: Query, replicas: Sequence[Replica], now_s: float) -> Decision:
+        left = available(replicas)
+        key = query.session if query.session is not None else query.text[: self.settings.prefix_chars]
+        if not key:
+            return Decision(least_loaded(left, self._random).name, "no_session", by_load(left))
+        by_name = {replica.name: replica for replica in left}
+        most = self._bound(left)
+        order = list(self._around(key, tuple(by_name)))
+        chosen = next((name for name in order if by_name[name].in_flight < most), order[0])
+        candidates = by_load([by_name[name] for name in order])
+        return Decision(chosen, "session" if chosen == order[0] else "session_overflow", candidates)
+
+    def _bound(self, left: list[Replica]) -> int:
+        """Requests in flight that a replica may have: the mean, with this request, times the factor."""
+        total = sum(replica.in_flight for replica in left) + 1
+        factor: float = self.settings.load_factor
+        return math.ceil(factor * total / len(left))
+
+    def _around(self, key: str, names: tuple[str, ...]) -> Iterator[str]:
+        """The replicas in the order in which the ring has them from the key on, each once."""
+        if names != self._names:
+            points = range(self.settings.points)
+            self._ring = sorted((_place(f"{name}#{point}"), name) for name in names for point in points)
+            self._names = names
+        start = bisect.bisect(self._ring, (_place(key), ""))
+        passed = set()
+        for at in range(len(self._ring)):
+            name = self._ring[(start + at) % len(self._ring)][1]
+            if name not in passed:
+                passed.add(name)
+                yield name
+                if len(passed) == len(names):
+                    return
+
+
+def _place(text: str) -> int:
+    """The same in every process, unlike `hash`."""
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())

@@ -2,8 +2,17 @@
 aggregated before it enters a chart."""
 
 from inferometer.show.charts.chart import Absent, Cannot, Chart, Spec
-from inferometer.show.charts.registry import CHARTS, charts_of, charts_of_runs, draw, gallery
-from inferometer.show.charts.rendering import has_charts, render_png, render_svg, vega_bundle
+from inferometer.show.charts.registry import (
+    CHARTS,
+    charts_of,
+    charts_of_runs,
+    draw,
+    gallery,
+    has_charts,
+    render_png,
+    render_svg,
+    vega_bundle,
+)
 
 __all__ = [
     "CHARTS",

@@ -34,7 +34,7 @@ class Chart:
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         """How a notebook draws it: as a picture where the extra `charts` is installed, and by its own Vega."""
-        rendering = "inferometer.show.charts.rendering"  # imports this module
+        rendering = "inferometer.show.charts.registry"  # imports this module
         drawn = {"application/vnd.vegalite.v5+json": self.spec, "text/plain": self.title}
         if attribute_at(f"{rendering}:has_charts")():
             drawn["image/svg+xml"] = attribute_at(f"{rendering}:render_svg")(self.spec)

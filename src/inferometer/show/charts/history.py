@@ -9,6 +9,7 @@ from inferometer.judge.changes import change_points
 from inferometer.judge.identity import identity
 from inferometer.measure.values import common_basis, quantities
 from inferometer.record.run import Run
+from inferometer.show.about import series_names
 from inferometer.show.charts.chart import (
     MOST,
     Cannot,
@@ -24,7 +25,6 @@ from inferometer.show.charts.chart import (
     with_unit,
     y,
 )
-from inferometer.show.series_names import series_names
 from inferometer.vocabulary import change_text
 
 MOST_SERIES = 12

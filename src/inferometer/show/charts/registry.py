@@ -1,15 +1,121 @@
-"""The list of charts: a name, what it shows, what it is made of and where its code is. A chart is added here and in no
-other place."""
+"""The list of charts: a name, what it shows, what it is made of and where its code is; and specifications as
+pictures. A chart is added here and in no other place."""
 
+import copy
+import re
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
-from inferometer.errors import PlanError
+from inferometer.errors import MissingExtra, PlanError
+from inferometer.record.files import write_text
 from inferometer.record.run import Run
-from inferometer.show.charts.chart import Absent, Cannot, Chart, Spec
-from inferometer.show.charts.rendering import render_png
+from inferometer.show.charts.chart import INK, Absent, Cannot, Chart, Spec, Theme, config
 from inferometer.show.charts.subject import ChartedRun
 from inferometer.vocabulary import attribute_at
+from inferometer.workload.cache import cached_path
+
+# -- rendering -------------------------------------------------------------------------------------------------------
+
+VEGA_LITE = "6.4"
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # a name: nothing is fetched from there
+PIXELS = 2.0  # of the picture for one of the chart: sharp on today's screens
+
+
+def render_png(spec: Spec, theme: Theme = "light", scale: float = PIXELS) -> bytes:
+    made: bytes = _converter().vegalite_to_png(_dressed(spec, theme), vl_version=VEGA_LITE, scale=scale)
+    return made
+
+
+def render_svg(spec: Spec, theme: Theme = "light") -> str:
+    made: str = _converter().vegalite_to_svg(_dressed(spec, theme), vl_version=VEGA_LITE)
+    return made
+
+
+def svg_as_png(picture: str, scale: float = PIXELS) -> bytes:
+    made: bytes = _converter().svg_to_png(picture, scale=scale)
+    return made
+
+
+def _dressed(spec: Spec, theme: Theme) -> Spec:
+    """With the theme's colours; a picture has a background, as nobody knows where it will be pasted."""
+    looks = config(theme) | {"background": INK[theme]["page"], "padding": 12}
+    return {"$schema": SCHEMA, **copy.deepcopy(spec), "config": looks}
+
+
+def vega_bundle() -> str:
+    """Vega, Vega-Lite and vega-embed as one script that puts `vegaEmbed` on the window. Making it takes seconds, so it
+    is kept in the cache folder, once for each version."""
+    converter = _converter()
+    versions = (converter.__version__, VEGA_LITE)
+    kept = cached_path("charts", "vega.js", *versions)
+    if kept.is_file():
+        return kept.read_text(encoding="utf-8")
+    bundle = embeddable(converter.javascript_bundle(vl_version=VEGA_LITE))
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_text(kept, bundle)
+    except Exception:  # a cache that cannot be written costs seconds, not the page
+        return bundle
+    return bundle
+
+
+def embeddable(script: str) -> str:
+    """A script that may stand inside of a page: nothing in it ends or opens a script element."""
+    return script.replace("</script", "<\\/script").replace("<script", "\\x3cscript").replace("<!--", "\\x3c!--")
+
+
+def has_charts() -> bool:
+    """Whether the extra is installed."""
+    try:
+        _converter()
+    except MissingExtra:
+        return False
+    return True
+
+
+def _converter() -> Any:
+    try:
+        return import_module("vl_convert")
+    except ImportError:
+        raise MissingExtra("a chart", "charts") from None
+
+
+# -- sheet -----------------------------------------------------------------------------------------------------------
+
+COLUMNS = 2
+_OPENING = re.compile(r"<svg[^>]*?>", re.DOTALL)
+_SIZE = re.compile(r'\b(width|height)="([0-9.]+)')
+_IDS = re.compile(r'(id="|url\(#|href="#)')
+
+
+def contact_sheet(charts: Sequence[Chart], theme: Theme = "light", columns: int = COLUMNS, scale: float = 1.5) -> bytes:
+    """As PNG; each chart goes where the columns are shortest."""
+    pictures = [render_svg(chart.spec, theme) for chart in charts]
+    sizes = [size_of(picture) for picture in pictures]
+    width = max(size[0] for size in sizes)
+    bottoms = [0.0] * max(1, min(columns, len(charts)))
+    placed = []
+    for at, (picture, (_, height)) in enumerate(zip(pictures, sizes, strict=True)):
+        column = bottoms.index(min(bottoms))
+        placed.append(f'<g transform="translate({column * width},{bottoms[column]})">{_with_own_ids(picture, at)}</g>')
+        bottoms[column] += height
+    size = f'width="{width * len(bottoms):.0f}" height="{max(bottoms):.0f}"'
+    ground = f'<rect width="100%" height="100%" fill="{INK[theme]["page"]}"/>'
+    return svg_as_png(f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{ground}{"".join(placed)}</svg>', scale)
+
+
+def size_of(picture: str) -> tuple[float, float]:
+    """Width and height in pixels, as its first element says them."""
+    opening = _OPENING.search(picture)
+    size = dict(_SIZE.findall(opening[0])) if opening else {}
+    return float(size.get("width", 0)), float(size.get("height", 0))
+
+
+def _with_own_ids(picture: str, at: int) -> str:
+    """Clip paths of all charts have the same names."""
+    return _IDS.sub(rf"\g<1>c{at}-", picture)
+
 
 # -- registry --------------------------------------------------------------------------------------------------------
 
@@ -56,10 +162,10 @@ CHARTS: dict[str, Definition] = {
     "latency_over_time": _of_run("timelines:latency_over_time", "TTFT over time"),
     "tokens_over_time": _of_run("timelines:tokens_over_time", "Tokens per second over time"),
     "in_flight": _of_run("timelines:in_flight", "Requests in flight and waiting over time"),
-    "requests": _of_run("lanes:requests", "Timeline of requests: waiting, first token, last token"),
+    "requests": _of_run("timelines:requests", "Timeline of requests: waiting, first token, last token"),
     "under_one_clock": _of_run("timelines:under_one_clock", "Load, server and GPU on one time axis", "samples"),
-    "startup_phases": _of_run("startup:startup_phases", "Startup time by phase", "startup phases"),
-    "batch_latency": _of_run("batches:batch_latency", "Batch latency by batch size", "batch sizes"),
+    "startup_phases": _of_run("engine:startup_phases", "Startup time by phase", "startup phases"),
+    "batch_latency": _of_run("engine:batch_latency", "Batch latency by batch size", "batch sizes"),
     "replica_load": _of_run("routing:replica_load", "Requests at every replica over time", FLEET),
     "prefix_match_rate": _of_run("routing:prefix_match_rate", "Prefix match rate over time", FLEET),
     "regret_over_time": _of_run("routing:regret_over_time", "Cached tokens of a prompt over time", FLEET),
@@ -80,13 +186,13 @@ CHARTS: dict[str, Definition] = {
     "ttft_cdfs": _of_runs("distributions:ttft_cdfs", "TTFT of several runs, overlaid", "records of two runs"),
     "e2e_cdfs": _of_runs("distributions:e2e_cdfs", "E2E of several runs, overlaid", "records of two runs"),
     "startups": _of_runs(
-        "startup:startups", "Startup phases of several runs, side by side", "two runs with startup phases"
+        "engine:startups", "Startup phases of several runs, side by side", "two runs with startup phases"
     ),
     "request_lifecycle": _of_runs(
-        "strategies:request_lifecycle", "Where a request spends its time", "runs with server metrics"
+        "comparisons:request_lifecycle", "Where a request spends its time", "runs with server metrics"
     ),
     "comparison": Definition(
-        f"{_HERE}.differences:comparison", "Changes with confidence intervals", "comparison", "a comparison"
+        f"{_HERE}.comparisons:comparison", "Changes with confidence intervals", "comparison", "a comparison"
     ),
     "history": Definition(f"{_HERE}.history:history", "A measure over time, with change points", "history", "runs"),
     "experiment_curves": Definition(
@@ -99,13 +205,13 @@ CHARTS: dict[str, Definition] = {
         f"{_HERE}.experiments:experiment_grid", "A measure by two varied settings", "experiment", "two axes"
     ),
     "strategy_bars": Definition(
-        f"{_HERE}.strategies:strategy_bars", "Strategies side by side", "experiment", "at least two strategies"
+        f"{_HERE}.comparisons:strategy_bars", "Strategies side by side", "experiment", "at least two strategies"
     ),
     "ratio_to_baseline": Definition(
-        f"{_HERE}.strategies:ratio_to_baseline", "Ratio to the first strategy", "experiment", "at least two strategies"
+        f"{_HERE}.comparisons:ratio_to_baseline", "Ratio to the first strategy", "experiment", "at least two strategies"
     ),
     "routing_map": Definition(
-        f"{_HERE}.strategies:routing_map", "Which strategy wins where", "experiment", "two numeric axes and strategies"
+        f"{_HERE}.comparisons:routing_map", "Which strategy wins where", "experiment", "two numeric axes and strategies"
     ),
 }
 STRATEGIES = ("strategy_bars", "ratio_to_baseline")  # one of each for an experiment, whatever the measure

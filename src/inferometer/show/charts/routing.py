@@ -20,8 +20,7 @@ from inferometer.measure.routing import (
 from inferometer.measure.server import all_series, is_server
 from inferometer.record.columns import Floats, Ints
 from inferometer.record.run import Run
-from inferometer.router.policies.cache_aware import CacheAwareSettings
-from inferometer.router.policies.prefix_aware import PrefixAwareSettings
+from inferometer.router.policies.prefix import CacheAwareSettings, PrefixAwareSettings
 from inferometer.router.policy import checked_settings
 from inferometer.show.charts.chart import (
     Cannot,

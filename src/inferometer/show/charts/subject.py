@@ -6,16 +6,15 @@ from functools import cached_property
 
 import numpy as np
 
-from inferometer.measure.answers import Answers
-from inferometer.measure.facts import Facts
+from inferometer.measure.inputs import Answers, Facts
 from inferometer.measure.registry import REGISTRY, request_values
 from inferometer.measure.tally import condensed, gap_batches
 from inferometer.measure.window import Window, end_of
 from inferometer.record.columns import Floats, Ints, Mask
+from inferometer.record.record import Samples
 from inferometer.record.run import Run
-from inferometer.record.sample import Samples
+from inferometer.show.about import UNNAMED, series_names, stack_text
 from inferometer.show.charts.chart import Cannot
-from inferometer.show.series_names import UNNAMED, series_names, stack_text
 from inferometer.vocabulary import NANOSECONDS
 
 # -- subject ---------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any, TypedDict
 from inferometer.measure.values import common_basis, quantities
 from inferometer.record.run import Run
 from inferometer.record.summary import Basis
+from inferometer.show.about import hardware_words
 from inferometer.show.charts.chart import (
     LETTER,
     WIDTH,
@@ -28,7 +29,6 @@ from inferometer.show.charts.chart import (
     y,
 )
 from inferometer.show.charts.subject import stack_of
-from inferometer.show.series_names import hardware_words
 
 QUANTILES = ("p50", "p99")
 FIELDS = {  # of a row: what may make a colour, a shape or a facet, and what it is called

@@ -1,17 +1,231 @@
-"""What GitHub Actions reads of a step: outputs, annotations, and a log whose text it must not take for commands."""
+"""What GitHub Actions reads of a step: outputs, annotations, and the step summary in Markdown, safe whatever names
+are in it and never larger than GitHub takes."""
 
+import html
 import json
 import math
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from inferometer.judge.check_result import Checked
 from inferometer.record.files import translated_errors
 from inferometer.record.sanitize import cut, harmless, one_line
-from inferometer.show.ci.markdown import MOST_BYTES, summary
-from inferometer.show.ci.outcome import Outcome, Report, headline_keys
+from inferometer.record.summary import Summary
+from inferometer.show.about import about_of, page_link
+from inferometer.show.ci.outcome import Outcome, Report, ReportLine, headline_keys
+from inferometer.show.notify.findings import run_facts
+from inferometer.vocabulary import change_text, value_text
+
+MOST_BYTES = 1_000_000  # GitHub drops a summary of more than 1 MiB of a step, whole
+STATISTICS = ("mean", "p50", "p90", "p99")
+MARKS = {"fine": "✅", "worse": "📉", "failed": "❌", "invalid": "❌", "unclear": "⚠️", "doubtful": "⚠️"}
+STATUS_MARKS = {"worse": "🔴", "better": "🟢", "same": "⚪", "unclear": "🟡", "changed": "🔵"}
+_SPECIAL = re.compile(r"([\\`*_\[\]|~$]|^[#+=-](?=.)|(?<=^\d)[.)](?= ))")
+_WEB = re.compile(r"\b(www)\.", re.IGNORECASE)  # a link by itself
+MOST_TEXT = 2000  # characters of a problem
+MOST_CELL = 300
+_MET = {True: "✅", False: "❌"}  # None: it cannot be told
+_TABLED = 200  # runs in one table
+_MOST_LINES = 50
+
+
+def summary(report: Report, room: int = MOST_BYTES) -> str:
+    """The most important first; sections that have no room any more are left out, and that is said."""
+    parts = [_head(report), *_runs(report), *_checks(report), *_details(report)]
+    return fitting(parts, room)
+
+
+def fitting(parts: Sequence[str], room: int) -> str:
+    """Whole parts as long as there is room, in bytes of UTF-8."""
+    left_out = "\n_This summary is shortened: `inferometer show` prints everything._\n"
+    kept: list[str] = []
+    room -= len(left_out.encode())
+    if room < 0:
+        return ""
+    for part in parts:
+        size = len(part.encode())
+        if size > room:
+            return "".join([*kept, left_out])
+        kept.append(part)
+        room -= size
+    return "".join(kept)
+
+
+def _head(report: Report) -> str:
+    lines = [f"## {MARKS[report.status]} {plain(cut(report.title, MOST_CELL))}: {report.status}\n"]
+    if len(report.outcomes) == 1:
+        lines.append(_about(report.outcomes[0]) + "\n")
+    elif report.about:
+        lines.append(plain(cut(report.about, MOST_CELL)) + "\n")
+    lines += [_line(line, report) for line in report.lines[:_MOST_LINES]]
+    if len(report.lines) > _MOST_LINES:
+        lines.append(f"- … and {len(report.lines) - _MOST_LINES} more")
+    for outcome in report.outcomes[:20]:
+        whose = f"**{_linked(outcome)}**: " if len(report.outcomes) > 1 else ""
+        lines += [f"- {whose}{plain(cut(text, MOST_TEXT))}" for text in outcome.notes]
+    return "\n".join(lines) + "\n\n"
+
+
+def _line(line: ReportLine, report: Report) -> str:
+    mark = "❌" if line.level == "error" else "⚠️"
+    return f"- {mark} {_whose(line, report)}{plain(cut(line.text, MOST_TEXT))}"
+
+
+def _whose(line: ReportLine, report: Report) -> str:
+    """The runs of a line by name, each with a link to its page; nothing where there is only one run."""
+    if len(report.outcomes) == 1:
+        return ""
+    return f"**{', '.join(map(_linked, line.outcomes[:6]))}**{_more(line.outcomes)}: "
+
+
+def _linked(outcome: Outcome) -> str:
+    link = page_link(outcome.run.id, os.environ)
+    return f"[{_cell_name(outcome)}]({link})" if link else _cell_name(outcome)
+
+
+def _more(outcomes: Sequence[Outcome]) -> str:
+    return f" and {len(outcomes) - 6} more" if len(outcomes) > 6 else ""
+
+
+def _about(outcome: Outcome) -> str:
+    """Model, engine, hardware, workload and load, with a link to the page of the run where there is one."""
+    about = about_of(outcome.run)
+    text = plain(cut(" · ".join(filter(None, (about.stack, about.traffic))) or outcome.label, MOST_CELL))
+    link = page_link(outcome.run.id, os.environ)
+    return f"{text} · [page]({link})" if link else text
+
+
+def _runs(report: Report) -> Iterator[str]:
+    serving = [outcome for outcome in report.outcomes if outcome.run.kind == "serving"]
+    if len(serving) > 1:
+        for at in range(0, len(serving), _TABLED):
+            yield _runs_table(serving[at : at + _TABLED])
+    for outcome in report.outcomes:
+        if outcome.run.summary != Summary() and (len(serving) < 2 or outcome.run.kind != "serving"):
+            yield measures_table(outcome)
+
+
+def _runs_table(outcomes: Sequence[Outcome]) -> str:
+    """A row per run, with the parameters in which they differ."""
+    keys = headline_keys(outcomes)
+    names = list(dict.fromkeys(name for outcome in outcomes for name in outcome.parameters))
+    titles = [_title(outcomes, key) for key in keys]
+    rows = [
+        [outcome.label, *(_parameter_text(outcome.parameters.get(name)) for name in names), *_cells(outcome, keys)]
+        for outcome in outcomes
+    ]
+    return table(["run", *names, *titles, "verdict"], rows, right=1 + len(names))
+
+
+def _cells(outcome: Outcome, keys: Sequence[str]) -> list[str]:
+    known = outcome.quantities
+    cells = [known[key].text if key in known else "-" for key in keys]
+    return [*cells, outcome.verdict]
+
+
+def _cell_name(outcome: Outcome) -> str:
+    return plain(cut(outcome.label, MOST_CELL))
+
+
+def _title(outcomes: Sequence[Outcome], key: str) -> str:
+    quantity = next(outcome.quantities[key] for outcome in outcomes if key in outcome.quantities)
+    return " ".join(filter(None, (quantity.title, quantity.statistic)))
+
+
+def measures_table(outcome: Outcome) -> str:
+    """A row per measure with its mean and quantiles, then one per number that has none."""
+    known = outcome.quantities
+    names = list(dict.fromkeys(quantity.name for quantity in known.values() if quantity.statistic))
+    rows = [[_row_title(outcome, name), *(_cell(outcome, f"{name}.{stat}") for stat in STATISTICS)] for name in names]
+    rows = [row for row in rows if any(cell != "-" for cell in row[1:])]
+    scalars = [quantity for quantity in known.values() if quantity.statistic is None]
+    single = [[quantity.title, quantity.text] for quantity in scalars]
+    head = f"**{_cell_name(outcome)}** ({plain(outcome.verdict)})\n\n"
+    first = table(["", *STATISTICS], rows, right=1) if rows else ""
+    return head + first + (table(["", "value"], single, right=1) if single else "")
+
+
+def _row_title(outcome: Outcome, name: str) -> str:
+    return next(quantity.title for quantity in outcome.quantities.values() if quantity.name == name)
+
+
+def _cell(outcome: Outcome, key: str) -> str:
+    quantity = outcome.quantities.get(key)
+    if quantity is None:
+        return "-"
+    return f"{quantity.text} {quantity.spread}".strip()
+
+
+def _checks(report: Report) -> Iterator[str]:
+    for outcome in report.outcomes:
+        if outcome.check and outcome.check.measures:
+            shown = [measure for measure in outcome.check.measures if _matters(measure)]
+            against = plain(cut(outcome.check.against, MOST_CELL))
+            whose = f"{_cell_name(outcome)} against {against}" if len(report.outcomes) > 1 else f"Against {against}"
+            yield f"### {whose}\n\n" + table(["", "before", "after", "change", ""], map(_change, shown), right=1)
+
+
+def _matters(measure: Checked) -> bool:
+    return measure.alert or measure.status in ("worse", "better", "changed")
+
+
+def _change(measure: Checked) -> list[str]:
+    change = measure.change
+    before, after = (value_text(value, change.unit) for value in (change.before, change.after))
+    text = change_text(change.change, change.relative, change.unit)
+    return [change.title, before, after, text, f"{STATUS_MARKS.get(measure.status, '')} {measure.status}"]
+
+
+def _details(report: Report) -> Iterator[str]:
+    """Folded: limits, what was measured, and everything that was measured."""
+    many = sum(outcome.run.kind == "serving" for outcome in report.outcomes) > 1
+    for outcome in report.outcomes:
+        limits = [["❔" if limit.met is None else _MET[limit.met], limit.text] for limit in outcome.run.summary.limits]
+        facts = list(
+            {"run": outcome.run.id or None, "started": outcome.run.started_at[:19], **run_facts(outcome.run)}.items()
+        )
+        body = (table(["", "limit"], limits) if limits else "") + table(["", ""], facts)
+        if many and outcome.run.kind == "serving" and outcome.run.summary != Summary():
+            body += measures_table(outcome)
+        name = in_html(cut(outcome.label, MOST_CELL))
+        yield f"<details><summary>{name}</summary>\n\n{_about(outcome)}\n\n{body}</details>\n\n"
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: int | None = None) -> str:
+    """Columns from the one numbered `right` on are numbers."""
+    marks = ["---:" if right is not None and at >= right else "---" for at in range(len(columns))]
+    lines = [_row(columns), f"|{'|'.join(marks)}|", *(_row(row) for row in rows)]
+    return "\n".join(lines) + "\n\n"
+
+
+def _row(cells: Sequence[Any]) -> str:
+    return f"| {' | '.join(plain(cut(_parameter_text(cell), MOST_CELL)) for cell in cells)} |"
+
+
+def _parameter_text(value: Any) -> str:
+    return "-" if value is None else str(value)
+
+
+def plain(text: str) -> str:
+    """Text that stays text: no HTML, no Markdown, no mention of anybody, one line."""
+    escaped = _SPECIAL.sub(r"\\\1", html.escape(one_line(text), quote=False))
+    return _unlinked(escaped).replace("@", "&#64;")
+
+
+def _unlinked(text: str) -> str:
+    """GitHub makes links of addresses, also without brackets."""
+    return _WEB.sub(r"\1&#46;", text).replace("://", "&#58;//")
+
+
+def in_html(text: str) -> str:
+    """The same inside a tag of ours, where Markdown's own escapes would be seen."""
+    escaped = _unlinked(html.escape(one_line(text)))
+    return escaped.replace("@", "&#64;").replace("[", "&#91;").replace("]", "&#93;").replace("`", "&#96;")
+
 
 MOST_ANNOTATIONS = 10  # of a kind in a step; GitHub drops the others
 MOST_MESSAGE = 4000

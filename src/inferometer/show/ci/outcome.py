@@ -6,15 +6,14 @@ from functools import cached_property
 from typing import Any, Literal
 
 from inferometer.errors import INVALID, UNREACHABLE
-from inferometer.judge.check_result import CheckResult
-from inferometer.judge.ending import exit_code, never_reached
-from inferometer.judge.wording import cause_once
+from inferometer.judge.check_result import CheckResult, cause_once
+from inferometer.judge.limits import exit_code, never_reached
 from inferometer.measure.values import Quantity, quantities
 from inferometer.measure.verdict import LEADING
 from inferometer.record.encoding import document_of
+from inferometer.record.files import schema_of
 from inferometer.record.run import STATES, Run
 from inferometer.record.sanitize import harmless
-from inferometer.record.schema import schema_of
 from inferometer.record.summary import Summary
 from inferometer.show.about import about_of
 from inferometer.show.notify.findings import other_failures

@@ -11,7 +11,7 @@ from inferometer.record.run import Run
 from inferometer.record.summary import Summary
 from inferometer.show.about import About, about_of
 from inferometer.show.charts.experiments import Case, cases_of, joined_cases
-from inferometer.show.comparison_view import comparison_view
+from inferometer.show.comparison import comparison_view
 from inferometer.show.dashboard.documents import (
     Cell,
     ChartDocument,
@@ -23,15 +23,18 @@ from inferometer.show.dashboard.documents import (
     run_document,
     title_of,
 )
-from inferometer.show.dashboard.drawing import (
+from inferometer.show.dashboard.explore import (
+    NUMBERS,
     SERIES,
+    ExploreDocument,
+    GridMeasure,
     comparison_charts,
     experiment_charts,
+    explored,
     history_chart,
     run_charts,
     trade_offs,
 )
-from inferometer.show.dashboard.explore import NUMBERS, ExploreDocument, GridMeasure, explored
 from inferometer.show.dashboard.families import (
     Family,
     FamilyRow,
@@ -41,18 +44,23 @@ from inferometer.show.dashboard.families import (
     family_row,
     values_by_label,
 )
-from inferometer.show.dashboard.listing import RunRow, RunsPage, Words, page_of, run_row, searched, visitor_conditions
-from inferometer.show.dashboard.live import LiveRuns, is_running
-from inferometer.show.dashboard.overview import Overview, history_lines
-from inferometer.show.dashboard.reading import (
+from inferometer.show.dashboard.listing import (
     NotFound,
+    RunRow,
+    RunsPage,
+    Words,
     entry_of,
     experiment_of,
     experiments_in,
     file_text,
     files_of,
+    page_of,
     run_of,
+    run_row,
+    searched,
+    visitor_conditions,
 )
+from inferometer.show.dashboard.overview import LiveRuns, Overview, history_lines, is_running
 from inferometer.show.experiment_answer import ExperimentAnswer, ExperimentRow, answer_of, experiment_row
 from inferometer.store.entry import Entry
 from inferometer.store.experiments import KeptExperiment

@@ -16,7 +16,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from inferometer import __version__
 from inferometer.errors import InferometerError, PlanError, StoreError
 from inferometer.record.sanitize import harmless, json_text
-from inferometer.show.dashboard.access import Guard
+from inferometer.show.dashboard.access import LIMIT_S, Guard, TimeLimit
 from inferometer.show.dashboard.answers import (
     Answers,
     ComparisonDocument,
@@ -27,11 +27,9 @@ from inferometer.show.dashboard.answers import (
 )
 from inferometer.show.dashboard.documents import ChartsDocument, Json, LiveDocument, RunDocument
 from inferometer.show.dashboard.explore import ExploreDocument
-from inferometer.show.dashboard.listing import MOST, RunsPage
+from inferometer.show.dashboard.listing import MOST, NotFound, Refused, RunsPage, entry_of
 from inferometer.show.dashboard.overview import Overview
 from inferometer.show.dashboard.pages import ASSETS, PAGES, PagesNames, asset_bytes, names_document, shell
-from inferometer.show.dashboard.reading import NotFound, Refused, entry_of
-from inferometer.show.dashboard.time_limit import LIMIT_S, TimeLimit
 
 # -- reference -------------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ import orjson
 from inferometer.judge.compare import OBSERVED
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.encoding import document_of, environment_document, verdict_document
+from inferometer.record.files import schema_of
 from inferometer.record.run import KINDS, STATES, Run
-from inferometer.record.schema import schema_of
 from inferometer.record.summary import Summary
 from inferometer.show.about import About, about_of
 from inferometer.show.runs import PLAIN

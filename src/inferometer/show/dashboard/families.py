@@ -13,9 +13,9 @@ from inferometer.judge.changes import change_points
 from inferometer.measure.values import Quantity, canonical, quantities
 from inferometer.record.run import Run
 from inferometer.record.summary import Summary
+from inferometer.show.about import hardware_words, series_names, short_model
 from inferometer.show.charts.history import MOST_SERIES
 from inferometer.show.dashboard.documents import title_of
-from inferometer.show.series_names import hardware_words, series_names, short_model
 from inferometer.store.entry import Entry
 
 MOST_POINTS = 2_000  # of one series; the last ones

@@ -10,7 +10,7 @@ from importlib.resources import files
 
 from inferometer import __version__
 from inferometer.show.charts.chart import Theme, config
-from inferometer.show.charts.rendering import vega_bundle
+from inferometer.show.charts.registry import vega_bundle
 from inferometer.show.dashboard.documents import Json, Names, names
 from inferometer.show.report.page import asset as report_asset
 

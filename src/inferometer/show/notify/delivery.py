@@ -10,8 +10,7 @@ from html import escape
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from inferometer.record.sanitize import cut, one_line
-from inferometer.show.notify.channels import Channel
-from inferometer.show.notify.event import Event
+from inferometer.show.notify.channels import Channel, Event
 from inferometer.show.notify.posting import Undelivered
 from inferometer.vocabulary import duration_text
 

@@ -12,11 +12,10 @@ from inferometer.judge.check_result import CheckResult
 from inferometer.judge.identity import identity, identity_of
 from inferometer.measure.verdict import LEADING, failures_text
 from inferometer.record.environment import Environment
-from inferometer.record.run import Run
+from inferometer.record.run import Run, subject_of
 from inferometer.record.sanitize import harmless, one_line
-from inferometer.record.subject import subject_of
 from inferometer.show.about import about_of, page_link
-from inferometer.show.notify.event import Event, Kind
+from inferometer.show.notify.channels import Event, Kind
 from inferometer.show.notify.news import Finding
 from inferometer.store.experiments import CaseRow
 

@@ -15,12 +15,10 @@ from typing import Any
 from sqlalchemy import Column, Connection, MetaData, String, Table, Text, delete, insert, select, text
 
 from inferometer.errors import StoreError
-from inferometer.record.files import replacing, translated_errors
-from inferometer.record.schema import check_schema, schema_of
-from inferometer.show.notify.channels import Channel
+from inferometer.record.files import check_schema, replacing, schema_of, translated_errors
+from inferometer.show.notify.channels import Channel, Event
 from inferometer.show.notify.delivery import Delivered
 from inferometer.show.notify.delivery import deliver as _deliver
-from inferometer.show.notify.event import Event
 from inferometer.store.databases import PostgresIndex
 from inferometer.store.store import Store
 

@@ -1,5 +1,4 @@
-"""One POST of JSON to a webhook, and an event as JSON to any address. The address is a secret: no message of ours has
-more of it than the host."""
+"""One POST of JSON to a webhook: an event for any address, for Slack in Block Kit, for Teams as an adaptive card."""
 
 import http.client
 import json
@@ -14,7 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from inferometer import __version__
-from inferometer.show.notify.event import Event
+from inferometer.record.sanitize import cut
+from inferometer.show.notify.channels import Event, first_of
 
 # -- posting ---------------------------------------------------------------------------------------------------------
 
@@ -117,3 +117,126 @@ def send(event: Event, variables: Mapping[str, str], timeout_s: float) -> None:
     token = variables.get("INFEROMETER_WEBHOOK_TOKEN", "").strip()
     headers = {"Idempotency-Key": event.id} | ({"Authorization": f"Bearer {token}"} if token else {})
     post(variables["INFEROMETER_WEBHOOK_URL"], event.document(), timeout_s, headers=headers, plain=not token)
+
+
+MOST_BLOCKS = 50  # of a message
+MOST_TEXTS = 20  # of them: who reads more?
+MOST_HEADER = 150
+MOST_SECTION = 3000
+MOST_SENTENCE = 1500
+MOST_FIELDS = 10  # of a section, and all of ours
+MOST_FIELD = 2000
+MOST_VALUE = 400
+SLACK_LINK = 1000
+MOST_TEXT = 3000  # of the fallback: Slack cuts at 40,000, a notification shows a line
+
+Block = dict[str, Any]
+
+
+def send_slack(event: Event, variables: Mapping[str, str], timeout_s: float) -> None:
+    post(variables["SLACK_WEBHOOK_URL"], slack_message(event), timeout_s, plain=False)
+
+
+def slack_message(event: Event) -> dict[str, Any]:
+    """`text` is what a notification and a screen reader say."""
+    fallback = escaped(" ".join((event.heading, *event.sentences)), MOST_TEXT)
+    return {"text": fallback, "blocks": [_header(event), *_body(event)]}
+
+
+def _header(event: Event) -> Block:
+    return {"type": "header", "text": {"type": "plain_text", "text": cut(event.heading, MOST_HEADER), "emoji": True}}
+
+
+def _body(event: Event) -> list[Block]:
+    texts = [_mrkdwn(escaped(cut(text, MOST_SENTENCE), MOST_SECTION)) for text in first_of(event.sentences, MOST_TEXTS)]
+    facts = [_field(label, value) for label, value in list(event.facts.items())[:MOST_FIELDS]]
+    fields: list[Block] = [{"type": "section", "fields": facts}] if facts else []
+    return [*({"type": "section", "text": text} for text in texts), *fields, *_end(event)]
+
+
+def _end(event: Event) -> list[Block]:
+    parts = [f"run `{escaped(event.run, 200)}`"] if event.run else []
+    parts += [f"<{_address(event.page)}|page>"] if event.page and len(event.page) < SLACK_LINK else []
+    parts += [f"<{_address(event.link)}|CI job>"] if event.link and len(event.link) < SLACK_LINK else []
+    return [{"type": "context", "elements": [_mrkdwn(" · ".join(parts))]}] if parts else []
+
+
+def _field(label: str, value: str) -> Block:
+    return _mrkdwn(f"*{escaped(label, 200)}*\n{escaped(cut(value, MOST_VALUE), MOST_FIELD - 300)}")
+
+
+def _mrkdwn(text: str) -> Block:
+    """`verbatim`: an address, a channel or an @everyone in a name is no link and wakes nobody."""
+    return {"type": "mrkdwn", "text": text, "verbatim": True}
+
+
+def escaped(text: str, most: int) -> str:
+    """Slack's three characters, which also keeps `<!channel>` from waking everybody; within the limit once written
+    out, and never cut in the middle of an entity."""
+    text = cut(text, most)
+    while len(safe := text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")) > most:
+        text = cut(text, len(text) - max(1, (len(safe) - most) // 5))
+    return safe
+
+
+def _address(link: str) -> str:
+    return link.replace("|", "%7C").replace(">", "%3E").replace("<", "%3C")
+
+
+MOST_BYTES = 24_000  # of the 28 KB that a message may have
+MOST_LINES, MOST_FACTS = 20, 10
+LINES = (1000, 500, 250, 120, 60)  # characters, the first with which all has room; 4 bytes each in some scripts
+TEAMS_LINK = 2000
+_COLOURS = {"failure": "Attention", "regression": "Attention", "recovery": "Good", "test": "Accent"}
+
+
+def send_teams(event: Event, variables: Mapping[str, str], timeout_s: float) -> None:
+    post(variables["TEAMS_WEBHOOK_URL"], teams_message(event), timeout_s, plain=False)
+
+
+def teams_message(event: Event) -> dict[str, Any]:
+    for line in LINES:
+        made = _message(event, line)
+        if len(json.dumps(made, ensure_ascii=False).encode("utf-16-le")) <= MOST_BYTES:
+            break
+    return made
+
+
+def _message(event: Event, line: int) -> dict[str, Any]:
+    links = {"page": event.page, "CI job": event.link}
+    actions = [
+        {"type": "Action.OpenUrl", "title": title, "url": url}
+        for title, url in links.items()
+        if url and len(url) < TEAMS_LINK
+    ]
+    card = {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "body": [_heading(event), *_lines(event, line)],
+        **({"actions": actions} if actions else {}),
+    }
+    kind = "application/vnd.microsoft.card.adaptive"
+    return {"type": "message", "attachments": [{"contentType": kind, "contentUrl": None, "content": card}]}
+
+
+def _heading(event: Event) -> dict[str, Any]:
+    look = {"size": "Large", "weight": "Bolder", "color": _COLOURS[event.kind]}
+    return _block({"type": "TextRun", "text": cut(event.heading, 200), **look})
+
+
+def _lines(event: Event, line: int) -> list[dict[str, Any]]:
+    facts = event.facts | ({"run": event.run} if event.run else {})
+    known = [(cut(label, line), cut(value, line)) for label, value in list(facts.items())[:MOST_FACTS]]
+    return [
+        *(_block(_run(cut(text, line))) for text in first_of(event.sentences, MOST_LINES)),
+        *(_block(_run(f"{label}: ", bold=True), _run(value)) for label, value in known),
+    ]
+
+
+def _block(*runs: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "RichTextBlock", "inlines": list(runs)}
+
+
+def _run(text: str, bold: bool = False) -> dict[str, Any]:
+    return {"type": "TextRun", "text": text, **({"weight": "Bolder"} if bold else {})}

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from inferometer.record.sanitize import harmless, json_text
 from inferometer.show.charts.chart import Chart, config
-from inferometer.show.charts.rendering import embeddable, vega_bundle
+from inferometer.show.charts.registry import embeddable, vega_bundle
 
 LARGE = 300  # pixels of height
 

@@ -19,7 +19,7 @@ from inferometer.record.files import replacing, translated_errors, write_text
 from inferometer.record.run import Run
 from inferometer.record.sanitize import cell, harmless
 from inferometer.show.charts.chart import Chart
-from inferometer.show.charts.rendering import contact_sheet, has_charts, render_png
+from inferometer.show.charts.registry import contact_sheet, has_charts, render_png
 from inferometer.show.report.document import Block, Bullets, Charts, Code, Report, Table, Text, Tiles
 from inferometer.show.report.page import chart_scripts, chart_themes, figure, page, templates
 

@@ -14,8 +14,15 @@ import numpy as np
 from inferometer.errors import InferometerError
 from inferometer.plan.model import Plan, Server
 from inferometer.record.columns import Records
-from inferometer.simulator.fitting.regression import DECODE_TERMS, compute_term, decode_terms, launch_terms
-from inferometer.simulator.fitting.steps import Floats, Steps, read_steps
+from inferometer.simulator.fitting.regression import (
+    DECODE_TERMS,
+    Floats,
+    Steps,
+    compute_term,
+    decode_terms,
+    launch_terms,
+    read_steps,
+)
 from inferometer.simulator.settings import SimulatorSettings
 from inferometer.simulator.virtual import rehearse
 

@@ -3,7 +3,7 @@ memory, operations over the peak. A start for `calibration`, and terms for a ser
 `presets` has the shapes and data sheets; the shares of them that are reached come from vLLM 0.24 on an H200."""
 
 from inferometer.errors import PlanError
-from inferometer.simulator.presets import ACCELERATORS, BLOCK, MODELS, Accelerator, ModelShape, by_arithmetic
+from inferometer.simulator.settings import ACCELERATORS, BLOCK, MODELS, Accelerator, ModelShape, by_arithmetic
 
 READS = 0.70  # of the bandwidth, reached by a step of decodes
 COMPUTES = 0.66  # of the dense peak, reached by a long prefill

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from inferometer.errors import PlanError
-from inferometer.plan.fleet import Router
 from inferometer.plan.model import Server
-from inferometer.router.policies.prefix_aware import PrefixAwareSettings
+from inferometer.plan.server import Router
+from inferometer.router.policies.prefix import PrefixAwareSettings
 from inferometer.router.policy import checked_settings, wrong_setting
 from inferometer.simulator.settings import settings_from
 

@@ -1,4 +1,4 @@
-"""The routers that can be in front of a fleet, one file for each or for those alike. `plan.fleet` names them."""
+"""The routers that can be in front of a fleet, one file for each or for those alike. `plan.server` names them."""
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inferometer.errors import PlanError
-from inferometer.plan.fleet import Router
+from inferometer.plan.server import Router
 from inferometer.target.launch import Launch, Place
 
 READY_S = 60.0

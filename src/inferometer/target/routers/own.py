@@ -5,7 +5,7 @@ from pathlib import Path
 
 import orjson
 
-from inferometer.plan.fleet import Router
+from inferometer.plan.server import Router
 from inferometer.router.settings import router_settings
 from inferometer.target.launch import Launch, Place
 from inferometer.target.routers import READY_S, RouterEngine
