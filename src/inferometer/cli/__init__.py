@@ -13,7 +13,9 @@ from inferometer.cli.errors import BROKEN_PIPE, TERMINATED, end_on_term, interru
 from inferometer.cli.group import ReaderGoneError, group, unknown_option
 from inferometer.errors import InferometerError, Terminated
 
-GARBAGE_AT = 500_000  # objects: imports make 100,000; Python's own 700 take an eighth of a short command
+# Objects between two collections: Python's own 700 take an eighth of a short command, because all that imports made is
+# looked through, and 100,000 a twentieth.
+GARBAGE_AT = 500_000
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -34,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def execute(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and give its exit code; what went wrong is said on stderr."""
+    """Run one command line and give its exit code; what went wrong is printed on stderr."""
     if "inferometer.store.folder" in sys.modules:  # by a command before this one
         sys.modules["inferometer.store.folder"].FOLDERS_READ.clear()
     try:
@@ -42,12 +44,10 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     except ReaderGoneError:
         _forget_stdout()
         return BROKEN_PIPE
-    except Terminated:
-        print_message("warning", "terminated")
-        return TERMINATED
-    except KeyboardInterrupt:
-        print_message("warning", "interrupted")
-        return interrupted_code()
+    except click.Abort as aborted:  # what click makes of an interrupt
+        return _interrupted(aborted.__cause__)
+    except KeyboardInterrupt as interrupt:
+        return _interrupted(interrupt)
     except click.NoSuchOption as mistake:
         return report(unknown_option(mistake, sys.argv[1:] if arguments is None else arguments))
     except Exception as mistake:
@@ -55,9 +55,15 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _interrupted(cause: BaseException | None) -> int:
+    code = TERMINATED if isinstance(cause, Terminated) else interrupted_code()
+    print_message("warning", "terminated" if code == TERMINATED else "interrupted")
+    return code
+
+
 def _blamed(mistake: Exception) -> Exception:
     """An unexpected error is the fault of a run that is not as it was written, if this command has read one."""
-    if isinstance(mistake, InferometerError | click.exceptions.ClickException | click.Abort | OSError):
+    if isinstance(mistake, InferometerError | click.exceptions.ClickException | OSError):
         return mistake
     if "inferometer.store.folder" not in sys.modules:
         return mistake

@@ -29,12 +29,12 @@ OWN = "inferometer"
 _ROUTERS_AT = "inferometer.target.routers"
 ROUTERS: dict[str, str] = {  # a router is added here and as a file of target/routers
     OWN: f"{_ROUTERS_AT}.own:ROUTER",
-    "nginx": f"{_ROUTERS_AT}.nginx:ROUTER",
-    "haproxy": f"{_ROUTERS_AT}.haproxy:ROUTER",
-    "vllm-router": f"{_ROUTERS_AT}.sglang_family:VLLM_ROUTER",
-    "sglang-router": f"{_ROUTERS_AT}.sglang_family:SGLANG_ROUTER",
-    "smg": f"{_ROUTERS_AT}.sglang_family:SMG",
-    "litellm": f"{_ROUTERS_AT}.litellm:ROUTER",
+    "nginx": f"{_ROUTERS_AT}.proxies:NGINX",
+    "haproxy": f"{_ROUTERS_AT}.proxies:HAPROXY",
+    "vllm-router": f"{_ROUTERS_AT}.gateways:VLLM_ROUTER",
+    "sglang-router": f"{_ROUTERS_AT}.gateways:SGLANG_ROUTER",
+    "smg": f"{_ROUTERS_AT}.gateways:SMG",
+    "litellm": f"{_ROUTERS_AT}.gateways:LITELLM",
 }
 if TYPE_CHECKING:
     RouterType = str

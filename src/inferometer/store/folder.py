@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +68,11 @@ _SECOND = """
 def run_id(started: datetime) -> str:
     """Seconds in UTC and one of 3,900 names: ids of the same second may clash, and are then drawn again."""
     draw = random.SystemRandom()
-    name = f"{draw.choice(_FIRST.split())}-{draw.choice(_SECOND.split())}"
-    return f"{started.astimezone(UTC):%Y%m%d-%H%M%S}-{name}"
+    return f"{_second(started)}-{draw.choice(_FIRST.split())}-{draw.choice(_SECOND.split())}"
+
+
+def _second(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y%m%d-%H%M%S}"
 
 
 _ID = re.compile(r"\d{8}-\d{6}-\w+-\w+")
@@ -248,7 +251,9 @@ def new_run(
     """A folder of its own for a run that starts now."""
     check_writable(store)
     started = started or datetime.now(UTC)
-    folder = RunFolder(made_folder(store, started), started.isoformat(timespec="milliseconds"), kind, source)
+    folder = RunFolder(
+        made_folder(store, started, is_latest=True), started.isoformat(timespec="milliseconds"), kind, source
+    )
     folder.write_state("partial")
     return folder
 
@@ -329,9 +334,21 @@ def load_partial(path: Path) -> Records:
     return read_logs(logs)[0]
 
 
-def made_folder(store: Path, started: datetime) -> Path:
+DRAWS = 100  # ids until those of the next second are taken
+AHEAD = timedelta(minutes=1)  # further into the future are only ids of a clock that was wrong
+
+
+def made_folder(store: Path, started: datetime, *, is_latest: bool = False) -> Path:
+    """With an id of its own; `is_latest`: one that comes after all others of its time, because `latest` goes by ids."""
+    first, last = _second(started), _second(started + AHEAD)
+    names = os.listdir(store / "runs") if is_latest else []
+    newest = max((name for name in names if first <= name <= last), default="")
+    draws = 0
     while True:
-        path = store / "runs" / run_id(started)
+        path = store / "runs" / run_id(started + timedelta(seconds=draws // DRAWS))
+        draws += 1
+        if path.name <= newest:
+            continue
         with translated_errors(path), suppress(FileExistsError):  # drawn by somebody else in this second: draw again
             path.mkdir()
             return path

@@ -143,12 +143,18 @@ def test_what_fits_several_names_them(tmp_path: Path) -> None:
     assert folders[-1].id in raised.value.message
 
 
+def test_the_latest_of_several_runs_in_a_second_is_the_last_one(tmp_path: Path) -> None:
+    for _ in range(20):
+        folder = kept(tmp_path)
+        assert open_store(tmp_path).find("latest") == folder.path
+
+
 def test_what_fits_none_names_the_nearest(tmp_path: Path) -> None:
     folder = kept(tmp_path)
     name = "-".join(folder.id.split("-")[2:])
     with pytest.raises(StoreError, match=f"the nearest is {name}"):
         open_store(tmp_path).find(f"{name}s")
-    with pytest.raises(StoreError, match="only 1 run"):
+    with pytest.raises(StoreError, match="the store has 1 run$"):
         open_store(tmp_path).find("latest~1")
 
 
