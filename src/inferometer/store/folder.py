@@ -341,7 +341,7 @@ AHEAD = timedelta(minutes=1)  # further into the future are only ids of a clock 
 def made_folder(store: Path, started: datetime, *, is_latest: bool = False) -> Path:
     """With an id of its own; `is_latest`: one that comes after all others of its time, because `latest` goes by ids."""
     first, last = _second(started), _second(started + AHEAD)
-    names = os.listdir(store / "runs") if is_latest else []
+    names = [path.name for path in (store / "runs").iterdir()] if is_latest else []
     newest = max((name for name in names if first <= name <= last), default="")
     draws = 0
     while True:
