@@ -21,7 +21,7 @@ import numpy as np
 from msgspec import Meta
 
 from inferometer.errors import StoreError
-from inferometer.record.encoding import environment_from, summary_from, verdict_from
+from inferometer.record.encoding import converted, environment_from, summary_from, verdict_from
 from inferometer.record.environment import Environment
 from inferometer.record.files import translated_errors
 from inferometer.record.log import Note
@@ -119,7 +119,7 @@ def checked(content: Any, where: object) -> Settings:
 def decoded(content: Any, kind: type[T], where: object) -> T:
     """A file of ours as its type; else a `StoreError` that names the field."""
     try:
-        return msgspec.convert(checked(content, where), kind)
+        return converted(checked(content, where), kind)
     except msgspec.ValidationError as error:
         raise StoreError(f"{where}: {_sentence(error)}") from None
 
