@@ -44,6 +44,7 @@ from inferometer.record.summary import (
 from inferometer.record.verdict import Reason, Verdict
 
 T = TypeVar("T", bound=msgspec.Struct)
+Known = TypeVar("Known")
 
 WHERE_KNOWN: dict[type, tuple[str, ...]] = {  # fields that are left out where they are unknown; others are null
     WindowSummary: ("clock_error_s",),
@@ -148,7 +149,7 @@ _learned: set[Any] = set()
 _learning = threading.Lock()
 
 
-def converted(content: Any, kind: type[T]) -> T:
+def converted(content: Any, kind: type[Known]) -> Known:
     """`msgspec.convert`, from any thread. What msgspec knows of a type it learns when the type is first met, and a
     second thread that meets it meanwhile reads what is half made: the process ends by a segmentation fault."""
     if kind not in _learned:
