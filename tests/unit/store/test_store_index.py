@@ -148,7 +148,7 @@ def test_what_fits_none_names_the_nearest(tmp_path: Path) -> None:
     name = "-".join(folder.id.split("-")[2:])
     with pytest.raises(StoreError, match=f"the nearest is {name}"):
         open_store(tmp_path).find(f"{name}s")
-    with pytest.raises(StoreError, match="only 1 run"):
+    with pytest.raises(StoreError, match="the store has 1 run"):
         open_store(tmp_path).find("latest~1")
 
 
