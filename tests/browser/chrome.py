@@ -141,9 +141,17 @@ class Tab:
         """Until a script says something true; an element is true. Between two pages there is no body."""
         asked = f"document.body && (found => found instanceof Node || found)({script})"
         try:
-            return until(lambda: self.run(asked), script, patience_s)
+            return until(lambda: self._run_unless_leaving(asked), script, patience_s)
         except AssertionError as error:
             raise AssertionError(f"{error}\non {self.text()[:600]}") from None
+
+    def _run_unless_leaving(self, script: str) -> Any:
+        try:
+            return self.run(script)
+        except RuntimeError as error:  # a click just now: the page goes while it is asked
+            if "navigated" not in str(error):
+                raise
+            return None
 
     def text(self) -> str:
         return str(self.run("document.body.innerText"))

@@ -205,6 +205,12 @@ def test_every_answer_keeps_the_page_to_itself(api):
         assert "default-src 'none'" in policy and "http" not in policy and "unsafe-eval" not in policy
 
 
+def test_scripts_are_kept_by_the_browser_under_the_number_of_their_content_only(api):
+    address = re.search(rb'src="(assets/words.js[?][^"]+)"', api.ask("/")[1])[1].decode()
+    kept = {path: api.ask(path)[0].getheader("cache-control") for path in (f"/{address}", "/assets/words.js?1")}
+    assert "immutable" in kept[f"/{address}"] and kept["/assets/words.js?1"] == "no-cache"
+
+
 def test_pages_and_reference_load_nothing_from_elsewhere(api):
     for path in ("/", "/run.html", "/history.html", "/compare.html", "/experiments.html", "/experiment.html", "/api"):
         text = api.ask(path)[1].decode()

@@ -10,6 +10,7 @@ change point detection to hunt for performance regressions", ICPE 2023.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby, pairwise
 
 import numpy as np
@@ -52,10 +53,15 @@ def change_points(
     values: Sequence[float], *, window: int = WINDOW, max_p: float = MAX_P, magnitude: float = MAGNITUDE
 ) -> list[ChangePoint]:
     """In order. Fewer than three points have none."""
-    series = np.asarray(values, np.float64)
+    return list(_change_points(np.asarray(values, np.float64).tobytes(), window, max_p, magnitude))
+
+
+@lru_cache(maxsize=2048)  # pages and comparisons ask for the same lines of history again and again
+def _change_points(values: bytes, window: int, max_p: float, magnitude: float) -> tuple[ChangePoint, ...]:
+    series = np.frombuffer(values, np.float64)
     weak = max_p * WEAK_TIMES if max_p < WEAK_BELOW else min(max_p * 2, max(max_p, 0.5))
     strong = _merged(series, _split(series, window, weak), max_p, magnitude)
-    return _with_drifts(series, strong)
+    return tuple(_with_drifts(series, strong))
 
 
 def _split(series: Floats, window: int, max_p: float) -> list[int]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from inferometer.measure.distributions import t_cdf, t_quantile
 from inferometer.measure.quantiles import Floats
+from inferometer.record.encoding import converted
 from inferometer.vocabulary import Direction
 
 # -- effect ----------------------------------------------------------------------------------------------------------
@@ -233,7 +234,7 @@ def change_from(row: Mapping[str, Any]) -> Change:
     own = {name: row.get(name) for name in Change.__dataclass_fields__}
     level = ALPHA if confidence is None else 1 - msgspec.convert(confidence, float)
     present = {"interval": ends, "runs": runs or (0, 0), "relative": row.get("relative", False), "level": level}
-    return msgspec.convert({**own, **present}, Change)
+    return converted({**own, **present}, Change)
 
 
 def changes(measures: Sequence[Sides], alpha: float = ALPHA, margin: float = MARGIN) -> list[Change]:

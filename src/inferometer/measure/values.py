@@ -5,6 +5,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from inferometer.record.summary import Basis, Ends, MeasureSummary, Summary, Value
 from inferometer.vocabulary import MEASURES, WEAK_MARK, Direction, bound_text, spread_text, value_text
 
@@ -78,6 +80,14 @@ def indexed(summary: Summary) -> dict[str, Quantity]:
 def quantity(summary: Summary, key: str) -> Quantity | None:
     """One of them; `ttft p99` and `TTFT.P99` mean `ttft.p99`."""
     return quantities(summary).get(canonical(key))
+
+
+def quantity_on(summary: Summary, key: str, basis: Basis) -> Quantity | None:
+    """One of `quantities(summary, basis)`, without making the others."""
+    name = key.partition(".")[0]
+    if (measure := summary.measures.get(name)) is not None:
+        return next((quantity for quantity in _of_measure(name, measure) if quantity.key == key), None)
+    return quantities(replace(summary, measures={}), basis).get(key)
 
 
 def canonical(key: str) -> str:

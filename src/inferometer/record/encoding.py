@@ -3,7 +3,9 @@ and nowhere else."""
 
 import functools
 import re
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -42,6 +44,7 @@ from inferometer.record.summary import (
 from inferometer.record.verdict import Reason, Verdict
 
 T = TypeVar("T", bound=msgspec.Struct)
+Known = TypeVar("Known")
 
 WHERE_KNOWN: dict[type, tuple[str, ...]] = {  # fields that are left out where they are unknown; others are null
     WindowSummary: ("clock_error_s",),
@@ -136,10 +139,25 @@ def with_texts(part: T, change: Callable[[Any], Any]) -> T:
 def _converted(document: Mapping[str, Any], kind: type[T]) -> T:
     present = _present(document, kind)
     try:
-        return msgspec.convert(present, kind)
+        return converted(present, kind)
     except msgspec.ValidationError:
         where, why = _wrong(present, kind)
         raise StoreError(f"its {kind.__name__.lower()} cannot be read: {where}: {why}") from None
+
+
+_learned: set[Any] = set()
+_learning = threading.Lock()
+
+
+def converted(content: Any, kind: type[Known]) -> Known:
+    """`msgspec.convert`, from any thread. What msgspec knows of a type it learns when the type is first met, and a
+    second thread that meets it meanwhile reads what is half made: the process ends by a segmentation fault."""
+    if kind not in _learned:
+        with _learning:
+            with suppress(msgspec.ValidationError):
+                msgspec.convert({}, kind)
+            _learned.add(kind)
+    return msgspec.convert(content, kind)
 
 
 def _present(value: Any, kind: Any) -> Any:

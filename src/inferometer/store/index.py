@@ -215,10 +215,10 @@ def _entry(
 
 def _check_types(row: Mapping[str, Any], values: Any) -> None:
     """SQLite keeps whatever it is given in any column, and so may whoever else wrote there."""
-    wrong = [name for name, value in row.items() if not isinstance(value, (int if name == "requests" else str) | None)]
-    if wrong:
-        raise TypeError(f"{wrong[0]} is {row[wrong[0]]!r}")
-    if not isinstance(values, dict) or not all(isinstance(value, int | float) for value in values.values()):
+    for name, value in row.items():
+        if value is not None and type(value) is not (int if name == "requests" else str):
+            raise TypeError(f"{name} is {value!r}")
+    if not isinstance(values, dict) or not all(isinstance(value, (int, float)) for value in values.values()):
         raise TypeError(f"headline is {str(values)[:40]}")
 
 
@@ -246,6 +246,24 @@ def values_of(db: Connection, names: Sequence[Name], numbers: Sequence[int]) -> 
             if number in values:
                 values[number][name] = value
     return values
+
+
+def numbers_of(db: Connection, keys: Sequence[str], ids: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Quantities by the ids of their runs."""
+    question = select(runs.c.id, quantities.c.key, quantities.c.value).where(
+        runs.c.number == quantities.c.run, quantities.c.key.in_(keys)
+    )
+    values: dict[str, dict[str, float]] = {id_: {} for id_ in ids}
+    for id_, key, value in db.execute(question.where(runs.c.id.in_(ids)) if len(ids) <= AT_ONCE else question):
+        if id_ in values:
+            values[id_][key] = value
+    return values
+
+
+def stamp(db: Connection) -> int:
+    states = db.execute(select(runs.c.id, runs.c.state, runs.c.verdict).order_by(runs.c.id))
+    cases = db.execute(select(experiments.c.run).order_by(experiments.c.run)).scalars()
+    return hash((tuple(map(tuple, states)), tuple(cases)))
 
 
 def _tags(db: Connection, ids: Sequence[str]) -> dict[str, list[str]]:

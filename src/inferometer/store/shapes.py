@@ -21,7 +21,7 @@ import numpy as np
 from msgspec import Meta
 
 from inferometer.errors import StoreError
-from inferometer.record.encoding import environment_from, summary_from, verdict_from
+from inferometer.record.encoding import converted, environment_from, summary_from, verdict_from
 from inferometer.record.environment import Environment
 from inferometer.record.files import translated_errors
 from inferometer.record.log import Note
@@ -109,7 +109,7 @@ class ShardsFile(msgspec.Struct, frozen=True):
 
 def checked(content: Any, where: object) -> Settings:
     """The content as it is, if files, index and pages can hold it; else a `StoreError` that names the field."""
-    if wrong := unusable(content):
+    if not _is_plain(content) and (wrong := unusable(content)):
         raise StoreError(f"{where}: {wrong}")
     if not isinstance(content, dict):
         raise StoreError(f"{where}: expected a JSON object, got {type(content).__name__}")
@@ -119,14 +119,14 @@ def checked(content: Any, where: object) -> Settings:
 def decoded(content: Any, kind: type[T], where: object) -> T:
     """A file of ours as its type; else a `StoreError` that names the field."""
     try:
-        return msgspec.convert(checked(content, where), kind)
+        return converted(checked(content, where), kind)
     except msgspec.ValidationError as error:
         raise StoreError(f"{where}: {_sentence(error)}") from None
 
 
 def decoded_summary(content: Settings, where: object) -> Summary:
     summary = _decoded(summary_from, content, where)
-    if large := large_number({name: content.get(name) for name in BOUNDED}):
+    if not _is_plain(content, LARGEST) and (large := large_number({name: content.get(name) for name in BOUNDED})):
         raise StoreError(f"{where}: {large} is out of range, numbers go from -1e18 to 1e18")
     return summary
 
@@ -146,6 +146,37 @@ def _decoded(decode: Callable[[Settings], T], content: Settings, where: object) 
     except StoreError as error:
         field, _, what = error.message.rpartition("cannot be read: ")[2].replace("`", "").partition(": ")
         raise StoreError(f"{where}: {field}: {what[:1].lower()}{what[1:]}") from None
+
+
+def _is_plain(content: Any, most: float = math.inf) -> bool:
+    """Whether all of it is what JSON has, ASCII text and small numbers, as nearly every file is: most of the time of
+    reading a run would go into the names of places where nothing is wrong. No number is larger than `most`."""
+    smallest, largest = max(SMALLEST_INT, -most), min(LARGEST_INT, most)
+    parts: list[Any] = [content]
+    for _ in range(DEEPEST):
+        inner: list[Any] = []
+        for part in parts:
+            kind = type(part)
+            if kind is dict:
+                inner += part.keys()
+                inner += part.values()
+            elif kind is list:
+                inner += part
+            elif kind is str:
+                if not part.isascii():
+                    return False
+            elif kind is int:
+                if not smallest <= part <= largest:
+                    return False
+            elif kind is float:
+                if abs(part) > most:
+                    return False
+            elif part is not None and kind is not bool:
+                return False
+        if not inner:
+            return True
+        parts = inner
+    return False
 
 
 def unusable(value: Any, path: str = "", depth: int = 0) -> str | None:

@@ -9,7 +9,6 @@ import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -201,6 +200,18 @@ class Store:
 
         return self.answer(question)
 
+    def numbers(self, keys: Sequence[str], ids: Sequence[str]) -> dict[str, dict[str, float]]:
+        """Of these runs the quantities with these keys, without the rest of their entries."""
+        return self.answer(lambda db: index.numbers_of(db, keys, ids))
+
+    def count(self) -> int:
+        """How many runs there are."""
+        return self.answer(index.count)
+
+    def stamp(self) -> int:
+        """Another number when a run came, went or ended, or became the case of an experiment."""
+        return self.answer(index.stamp)
+
     def history(self, identity: str | Identity, columns: Sequence[str] = (), limit: int | None = None) -> list[Entry]:
         """The runs of one identity, the oldest first; of more than `limit`, the last ones."""
         return self.runs(limit, identity=identity, columns=columns)[::-1]
@@ -257,7 +268,10 @@ class Store:
             return [entry for _, entry in numbered]
         settings = {name.name for name in names if name.kind == "parameter"}
         more = index.values_of(db, names, [number for number, _ in numbered])
-        return [_with(entry, more[number], settings) for number, entry in numbered]
+        for number, entry in numbered:  # just made, nobody else has them
+            entry.values.update((name, value) for name, value in more[number].items() if name not in settings)
+            entry.parameters.update((name, value) for name, value in more[number].items() if name in settings)
+        return [entry for _, entry in numbered]
 
     # -- what people say of runs --------------------------------------------------------------------------------
 
@@ -417,12 +431,6 @@ class Store:
 
 
 _UNKNOWN = (DAMAGED, "")
-
-
-def _with(entry: Entry, more: dict[str, Any], settings: set[str]) -> Entry:
-    values = {name: value for name, value in more.items() if name not in settings}
-    parameters = {name: value for name, value in more.items() if name in settings}
-    return replace(entry, values=entry.values | values, parameters=parameters)
 
 
 # -- opening ---------------------------------------------------------------------------------------------------------

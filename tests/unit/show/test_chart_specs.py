@@ -126,6 +126,28 @@ def test_requests_of_a_long_run_are_a_few_neighbours(run: Run) -> None:
     assert {"failed", "until the first token"} <= {row["part"] for row in rows_of(chart.spec)}
 
 
+@pytest.mark.parametrize(
+    ("begins", "ends", "labels"),
+    [
+        (0.1, 0.9, {("window begins", False), ("window ends", True)}),
+        (0.2, 0.4, {("measured window", False)}),
+        (0.7, 0.8, {("measured window", True)}),
+        (0.0, 0.1, {("window ends", False)}),
+        (0.9, 1.0, {("window begins", True)}),
+    ],
+)
+def test_labels_of_a_short_window_do_not_cover_each_other(
+    run: Run, begins: float, ends: float, labels: set[tuple[str, bool]]
+) -> None:
+    whole = ChartedRun(run)
+    length = (whole.end_at - whole.start_at) / 1e9
+    window = structs.replace(run.summary.window, start_s=begins * length, end_s=ends * length)
+    spec = draw("in_flight", replace(run, summary=structs.replace(run.summary, window=window))).spec
+    texts = [layer for layer in spec["layer"] if layer["mark"]["type"] == "text"]
+    rows = [(row["label"], layer["mark"]["align"] == "right") for layer in texts for row in layer["data"]["values"]]
+    assert {row for row in rows if row[0]} == labels
+
+
 def test_tokens_over_time_are_all_tokens(run: Run) -> None:
     rows = [row for row in draw("tokens_over_time", run).spec["data"]["values"] if row["series"] == "output"]
     step = rows[1]["at"] - rows[0]["at"]

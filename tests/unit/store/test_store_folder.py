@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -229,3 +231,24 @@ def test_a_store_that_cannot_be_made_says_what_to_do(tmp_path: Path, monkeypatch
     with pytest.raises(StoreError) as caught:
         check_writable(tmp_path / "x")
     assert caught.value.hint and "--store" in caught.value.hint
+
+
+READ_BY_THREADS = """
+import sys, threading
+from inferometer.store.folder import load_run
+sys.setswitchinterval(1e-6)
+together = threading.Barrier(8)
+threads = [threading.Thread(target=lambda: (together.wait(), load_run(sys.argv[1]))) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+
+
+def test_the_first_runs_of_a_process_can_be_read_by_threads(tmp_path: Path) -> None:
+    """The first requests of a dashboard come together; what msgspec learned of a type was half made for the second."""
+    folder = new_run(tmp_path)
+    folder.write_summary(Summary(measures={"ttft": MeasureSummary(unit="s", count=1, statistics={"p50": 0.1})}))
+    folder.write_verdict(Verdict(status="valid"))
+    folder.write_state("complete")
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", READ_BY_THREADS, str(folder.path)], check=True, timeout=60)

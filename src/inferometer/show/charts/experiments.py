@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from inferometer.measure.values import Quantity, common_basis, quantities
+from inferometer.measure.values import Quantity, common_basis, quantities, quantity_on
 from inferometer.plan.experiment import LEVEL, number_of
 from inferometer.plan.limit import Limit
 from inferometer.record.run import Run
@@ -33,6 +33,7 @@ from inferometer.store.experiments import KeptExperiment
 from inferometer.vocabulary import MEASURES, duration_text, number_text
 
 Case = tuple[dict[str, Any], Run]  # what was set, and the run that came of it
+Known = tuple[dict[str, Any], Run, Quantity]  # a case with its number
 
 MOST_SERIES = 12
 WIDE = 8.0  # times the least: colours of a heat map are then by ratios
@@ -49,10 +50,10 @@ class Varied:
     key: str
     cases: list[Case]
 
-    def known(self) -> list[tuple[dict[str, Any], Run, Quantity]]:
+    def known(self) -> list[Known]:
         basis = common_basis(run.summary for _, run in self.cases)
         joined = joined_cases(self.cases)
-        rows = [(settings, run, quantities(run.summary, basis).get(self.key)) for settings, run in joined]
+        rows = [(settings, run, quantity_on(run.summary, self.key, basis)) for settings, run in joined]
         return [(settings, run, quantity) for settings, run, quantity in rows if quantity is not None]
 
 
@@ -155,12 +156,26 @@ def experiment_grid(varied: Varied) -> Spec:
     if len(axes) < 2:
         raise Cannot("fewer than two settings were varied")
     scale, name = _scale(known), known[0][2]
+    rows = _cells(known, axes, scale)
+    title = _title(name) if name.unit == "s" else with_unit(_title(name), scale.unit)
+    across, up = ([settings.get(axis) for settings, _, _ in known] for axis in axes)
+    places = {"x": _steps("across", axis_title(axes[0]), across, 0), "y": _steps("up", axis_title(axes[1]), up)}
+    return view(
+        titled(f"{title} by {readable(axes[0])} and {readable(axes[1])}", _better(name)),
+        rows,
+        _heat_map(rows, places, title, name.direction),
+        height=max(150, 34 * len({row["up"] for row in rows})),
+    )
+
+
+def _cells(known: Sequence[Known], axes: Sequence[str], scale: Scale) -> list[dict[str, Any]]:
+    """The mean of each pair of values. Times have each the unit that it is written with, from µs to minutes."""
     cells: dict[tuple[str, str], list[float]] = {}
     for settings, _, quantity in known:
         place = (_value_text(settings.get(axes[0])), _value_text(settings.get(axes[1])))
         cells.setdefault(place, []).append(quantity.value * scale.factor)
-    is_time = name.unit == "s"  # each with the unit that it is written with, from µs to minutes
-    rows: list[dict[str, Any]] = [
+    is_time = known[0][2].unit == "s"
+    return [
         {
             "across": a,
             "up": b,
@@ -170,58 +185,28 @@ def experiment_grid(varied: Varied) -> Spec:
         }
         for (a, b), v in cells.items()
     ]
-    up = _title(name) if is_time else with_unit(_title(name), scale.unit)
-    places = {
-        "x": _steps("across", axis_title(axes[0]), [settings.get(axes[0]) for settings, _, _ in known], 0),
-        "y": _steps("up", axis_title(axes[1]), [settings.get(axes[1]) for settings, _, _ in known]),
-    }
-    tips = [
-        tip("across", axis_title(axes[0]), "nominal"),
-        tip("up", axis_title(axes[1]), "nominal"),
-        tip("text", up, "nominal"),
-        tip("runs", "runs"),
-    ]
+
+
+def _heat_map(rows: Sequence[dict[str, Any]], places: Spec, title: str, direction: str | None) -> list[Spec]:
+    """Yellow is better in every map, and texts can be read on their colours."""
     low, high = min(row["value"] for row in rows), max(row["value"] for row in rows)
     wide = low > 0 and high / low > WIDE  # else one slow case leaves all others in one colour
     middle = (low * high) ** 0.5 if wide else (low + high) / 2
-    bright = "<" if name.direction == "lower" else ">"  # yellow is better in every map
-    layers: list[Spec] = [
-        {
-            "mark": {"type": "rect"},
-            "encoding": places
-            | {
-                "color": {
-                    "field": "value",
-                    "type": "quantitative",
-                    "title": up,
-                    "legend": None,
-                    "scale": {
-                        "type": "log" if wide else "linear",
-                        "scheme": "viridis",
-                        "reverse": name.direction == "lower",
-                    },
-                },
-                "tooltip": tooltip(*tips),
-            },
-        },
-        {
-            "mark": {"type": "text", "fontSize": 12},
-            "encoding": places
-            | {
-                "text": {"field": "text", "type": "nominal"},
-                "color": {
-                    "condition": {"test": f"datum.value {bright} {middle!r}", "value": "#111111"},
-                    "value": "#ffffff",
-                },
-            },
-        },
-    ]
-    return view(
-        titled(f"{up} by {readable(axes[0])} and {readable(axes[1])}", _better(name)),
-        rows,
-        layers,
-        height=max(150, 34 * len({r["up"] for r in rows})),
+    is_lower = direction == "lower"
+    scale = {"type": "log" if wide else "linear", "scheme": "viridis", "reverse": is_lower}
+    colour = {"field": "value", "type": "quantitative", "title": title, "legend": None, "scale": scale}
+    dark = {"test": f"datum.value {'<' if is_lower else '>'} {middle!r}", "value": "#111111"}
+    text = {"text": {"field": "text", "type": "nominal"}, "color": {"condition": dark, "value": "#ffffff"}}
+    tips = tooltip(
+        tip("across", places["x"]["title"], "nominal"),
+        tip("up", places["y"]["title"], "nominal"),
+        tip("text", title, "nominal"),
+        tip("runs", "runs"),
     )
+    return [
+        {"mark": {"type": "rect"}, "encoding": places | {"color": colour, "tooltip": tips}},
+        {"mark": {"type": "text", "fontSize": 12}, "encoding": places | text},
+    ]
 
 
 def limit_keys(cases: Sequence[Case]) -> dict[str, Limit]:
@@ -326,7 +311,7 @@ def _curve_row(settings: Mapping[str, Any], run: Run, quantity: Quantity, axis: 
     return {"at": settings.get(axis), "value": scale.shown(quantity.value), "series": others or "all", "run": run.id}
 
 
-def _scale(known: Sequence[tuple[dict[str, Any], Run, Quantity]]) -> Scale:
+def _scale(known: Sequence[Known]) -> Scale:
     if not known:
         raise Cannot("no case has this measure")
     return scale_of(known[0][2].unit, [quantity.value for _, _, quantity in known])

@@ -116,14 +116,28 @@ def over_time(subject: ChartedRun, title: Any, series: dict[str, Floats], edges:
 
 def window_marks(subject: ChartedRun) -> list[Spec]:
     """Where the measured window begins and ends, unless it is the run."""
-    window, whole = subject.window, subject.end_at - subject.start_at
+    window, whole = subject.window, max(1, subject.end_at - subject.start_at)
     places = [("window begins", window.start_at), ("window ends", window.end_at)]
     inner = [
-        {"at": float(subject.seconds(np.array([at]))[0]), "label": label, "left": label == "window ends"}
+        {"at": float(subject.seconds(np.array([at]))[0]), "label": label, "share": (at - subject.start_at) / whole}
         for label, at in places
         if 0.01 * whole < at - subject.start_at < 0.99 * whole
     ]
-    return rules("at", inner, "label") if inner else []
+    return rules("at", _beside(inner), "label") if inner else []
+
+
+BOTH_LABELS = 0.55  # share of the narrowest plot, on a phone, that the two labels take beside each other
+
+
+def _beside(marks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Labels inwards of the window. One that is too short for both has one, on the side where there is room."""
+    if len(marks) == 1:
+        return [marks[0] | {"left": marks[0]["share"] > 0.5}]
+    begins, ends = marks
+    if ends["share"] - begins["share"] >= BOTH_LABELS:
+        return [begins | {"left": False}, ends | {"left": True}]
+    named, other = (begins, ends) if begins["share"] < 0.5 else (ends, begins)
+    return [named | {"label": "measured window", "left": named is ends}, other | {"label": "", "left": False}]
 
 
 # -- series ----------------------------------------------------------------------------------------------------------

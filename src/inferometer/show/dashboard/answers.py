@@ -229,16 +229,14 @@ class Answers:
     # -- overview -------------------------------------------------------------------------------------------------
 
     def overview(self) -> Overview:
-        entries = self.store.runs(numbers=_BASES)
-        partial = [entry for entry in entries if entry.state == "partial"]
-        running = [entry for entry in partial if self._is_running(entry)]
-        histories = self.families(entries)
+        running = [entry for entry in self.store.runs(where=["state=partial"]) if self._is_running(entry)]
+        histories = self.families()
         return Overview(
             lines=history_lines(histories),
             left_out=sum(family.left_out for family in histories),
             running=[self.row(entry) for entry in running],
             experiments=self.experiments().experiments[:LAST_EXPERIMENTS],
-            total=len(entries),
+            total=self.store.count(),
         )
 
     def row(self, entry: Entry) -> RunRow:
@@ -269,15 +267,15 @@ class Answers:
 
     # -- histories ------------------------------------------------------------------------------------------------
 
-    def families(self, entries: Sequence[Entry] | None = None) -> list[Family]:
+    def families(self) -> list[Family]:
         """Made again when a run came, went or ended; cases of experiments are no part of a history. Requests run beside
         each other: what another one forgets is still in this one's hands."""
-        entries = self.store.runs(numbers=_BASES) if entries is None else entries
-        own = [entry for entry in entries if entry.experiment is None]
-        now = hash(tuple((entry.id, entry.state, entry.verdict) for entry in own))
+        now = self.store.stamp()
         known = self._families.get(now)
         if known is None:
-            known = families(own, self.load)
+            known = families(
+                [entry for entry in self.store.runs(numbers=_BASES) if entry.experiment is None], self.load
+            )
             self._families.clear()
             self._families[now] = known
         return known
@@ -391,12 +389,12 @@ def _value(quantity: Quantity | None) -> float | None:
 
 def with_values(family: Family, store: Store, keys: Sequence[str]) -> Family:
     """Its entries with the numbers that are asked for."""
-    wanted = {entry.id for series in family.series for entry in series.entries}
+    wanted = list({entry.id: None for series in family.series for entry in series.entries})
     stored = list(dict.fromkeys(name for key in keys for series in family.series for name in series.stored_on(key)))
-    wide = {entry.id: entry for entry in store.runs(where=[f"kind={family.kind}"], numbers=stored)}
-    known = {id_: wide[id_] for id_ in wanted if id_ in wide}
+    known = store.numbers(stored, wanted)
     series = [
-        replace(own, entries=[known[entry.id] for entry in own.entries if entry.id in known]) for own in family.series
+        replace(own, entries=[replace(entry, values=entry.values | known[entry.id]) for entry in own.entries])
+        for own in family.series
     ]
     return replace(family, series=series)
 

@@ -29,7 +29,15 @@ from inferometer.show.dashboard.documents import ChartsDocument, Json, LiveDocum
 from inferometer.show.dashboard.explore import ExploreDocument
 from inferometer.show.dashboard.listing import MOST, NotFound, Refused, RunsPage, entry_of
 from inferometer.show.dashboard.overview import Overview
-from inferometer.show.dashboard.pages import ASSETS, PAGES, PagesNames, asset_bytes, names_document, shell
+from inferometer.show.dashboard.pages import (
+    ASSETS,
+    PAGES,
+    PagesNames,
+    asset_address,
+    asset_bytes,
+    names_document,
+    shell,
+)
 
 # -- reference -------------------------------------------------------------------------------------------------------
 
@@ -337,7 +345,9 @@ def _asset(name: str, request: Request) -> Response:
     if name not in ASSETS:
         raise NotFound(f"no such file: {name[:80]!r}")
     content, tag = asset_bytes(name)
-    headers = {"etag": tag, "cache-control": "no-cache"}
+    # Our pages name a file with a number of its content: that address never has another content.
+    is_numbered = bool(request.url.query) and asset_address(name).endswith(f"?{request.url.query}")
+    headers = {"etag": tag, "cache-control": "max-age=31536000, immutable" if is_numbered else "no-cache"}
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
     return Response(content, media_type=ASSETS[name], headers=headers)

@@ -91,10 +91,11 @@ def experiment_charts(kept: KeptExperiment, cases: Sequence[Case]) -> list[Chart
         limited = [chart for key in limit_keys(tried) for chart in _of_key("search_curve", key, tried)]
         return [*limited, *_made(TRADE_OFFS, [run for _, run in tried])]
     joined = joined_cases(cases)
+    keys = keys_of(joined)
     varied = [
         chart
         for name in ("experiment_grid", "experiment_curves", "routing_map")
-        for key in keys_of(joined)
+        for key in keys
         for chart in _of_key(name, key, joined)
     ]
     points = _made(TRADE_OFFS, [run for _, run in cases])

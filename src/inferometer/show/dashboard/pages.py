@@ -41,13 +41,15 @@ _OF_REPORT = ("style.css", "theme.js", "charts.js")
 
 def shell(name: str, source: str = "from-server.js", policy: str | None = None) -> str:
     """The frame of a view. Scripts with a number of their content: a browser that knows the old ones asks again."""
-    scripts = "\n".join(f'<script src="{_address(link)}" defer></script>' for link in (source, *SCRIPTS))
+    scripts = "\n".join(f'<script src="{asset_address(link)}" defer></script>' for link in (source, *SCRIPTS))
     text = _text("page.html")
     for mark, content in {
         "title": escape(PAGES[name]),
         "view": name,
         "menu": "\n".join(_link(link, name) for link in IN_MENU),
-        "styles": "\n".join(f'<link rel="stylesheet" href="{_address(link)}">' for link in ("style.css", "pages.css")),
+        "styles": "\n".join(
+            f'<link rel="stylesheet" href="{asset_address(link)}">' for link in ("style.css", "pages.css")
+        ),
         "policy": f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">' if policy else "",
         "scripts": scripts,
         "api": '<a href="api">API</a>' if source == "from-server.js" else "",
@@ -70,6 +72,7 @@ class PagesNames(Names):
 
     themes: dict[str, Json]
     vega: str
+    drawing: str
     version: str
     write: bool = False
     live: bool = False  # a server answers, and runs in progress are followed
@@ -89,7 +92,8 @@ def names_document(
         known.columns,
         known.plain,
         themes={theme: config(theme) for theme in THEMES},
-        vega=_address("vega.js"),
+        vega=asset_address("vega.js"),
+        drawing=asset_address("charts.js"),
         version=__version__,
         write=write,
         live=live,
@@ -110,7 +114,8 @@ def asset_bytes(name: str) -> tuple[bytes, str]:
     return raw, f'"{hashlib.sha256(raw).hexdigest()[:16]}"'
 
 
-def _address(name: str) -> str:
+def asset_address(name: str) -> str:
+    """With a number of its content."""
     number = asset_bytes(name)[1].strip('"') if name != "vega.js" else _vega_number()
     return f"assets/{name}?{number[:8]}"
 

@@ -77,17 +77,26 @@
     if (part.spec) legends(part.spec, width);
   }
 
+  /* A chart with a crosshair shows no tooltips, and Vega would write one for every point before it draws. */
+  function withoutTooltips(part) {
+    if (part.encoding) delete part.encoding.tooltip;
+    (part.layer || part.vconcat || part.hconcat || []).forEach(withoutTooltips);
+    if (part.spec) withoutTooltips(part.spec);
+    return part;
+  }
+
   /* -- drawing ----------------------------------------------------------------------------------------------------- */
 
   function draw(figure) {
     var plot = figure.querySelector(".plot"), width = plot.clientWidth, before = drawn.get(figure) || {};
     var spec = specOf(figure), lines = panelsOf(spec).map(readable), hasLines = lines.some(Boolean);
-    var options = {
-      actions: false, renderer: "svg", ast: true, config: themes[window.inferometerTheme.current()], mode: "vega-lite",
+    var options = { /* the plot has its name and hides its marks: no descriptions of each of them */
+      actions: false, renderer: "svg", ast: true, config: Object.assign({ aria: false }, themes[window.inferometerTheme.current()]), mode: "vega-lite",
       tooltip: !hasLines
     };
     drawn.set(figure, Object.assign({}, before, { width: width }));
-    return vegaEmbed(plot, fitted(spec, width, before.zoom), options).then(function (result) {
+    var shown = fitted(spec, width, before.zoom);
+    return vegaEmbed(plot, hasLines ? withoutTooltips(shown) : shown, options).then(function (result) {
       if (before.view) before.view.finalize();
       drawn.set(figure, { width: width, view: result.view, zoom: before.zoom });
       figure.dataset.drawn = "yes";

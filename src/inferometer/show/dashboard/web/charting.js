@@ -19,7 +19,15 @@
       themes.textContent = JSON.stringify(app.names.themes);
       document.head.append(themes);
     }
-    return once(app.names.vega).then(function () { return once("assets/charts.js"); }).then(function () { return window.inferometerCharts; });
+    return once(app.names.vega).then(function () { return once(app.names.drawing); }).then(function () { return window.inferometerCharts; });
+  }
+  /* A view that will have charts asks for the scripts while the server makes its answer. */
+  app.soon = function () { drawing().catch(function () { /* the first chart tries again, and tells */ }); };
+  /* One chart after the other, so that the first is there while the others are made; between two of them the page answers. */
+  var turn = Promise.resolve();
+  function inTurn(work) {
+    turn = turn.then(function () { return new Promise(function (next) { setTimeout(next, 0); }); }).then(work);
+    return turn;
   }
   function near(element, then) {
     if (!("IntersectionObserver" in window)) { then(); return; }
@@ -47,7 +55,7 @@
       make("figcaption", {}, chart.title, subtitle ? make("small", {}, [].concat(subtitle).join(" ")) : null),
       make("div.plot", { role: "img", "aria-label": chart.title }), make("script", { type: "application/json" }));
     put(figure, spec);
-    near(figure, function () { draw(figure); });
+    near(figure, function () { inTurn(function () { return figure.isConnected ? draw(figure) : null; }); });
     return figure;
   };
   /* The same figure with other data: what is shown stays until the new is drawn. */

@@ -1,7 +1,7 @@
 /* Comparison of any runs: two sides, judged measure by measure, and all numbers beside each other. */
 (function () {
   "use strict";
-  var app = window.inferometer, make = app.make, state;
+  var app = window.inferometer, make = app.make, state, suggestions;
 
   function words(name) { return app.unpackIds(app.query().get(name)); }
   var known = {}; /* runs by id, once a comparison told who they are */
@@ -36,9 +36,12 @@
   }
   function adder() {
     var input = make("input", { type: "text", list: "run-ids", placeholder: app.names.live ? "id, name, latest, tag" : "the id of a run" }), suggested = make("datalist", { id: "run-ids" });
-    app.data.runs({ limit: 100, experiments: "false" }).then(function (found) {
-      found.runs.forEach(function (run) { suggested.append(make("option", { value: run.id }, [run.what, run.workload, run.load].filter(Boolean).join(" · "))); });
-    }).catch(function () { /* without suggestions */ });
+    input.addEventListener("focus", function () { /* who reads a comparison does not wait for them */
+      suggestions = suggestions || app.data.runs({ limit: 100, experiments: "false" });
+      suggestions.then(function (found) {
+        if (!suggested.childNodes.length) suggested.append.apply(suggested, found.runs.map(function (run) { return make("option", { value: run.id }, [run.what, run.workload, run.load].filter(Boolean).join(" · ")); }));
+      }).catch(function () { suggestions = null; /* without them; the next focus asks again */ });
+    });
     function add(name) {
       return make("button", { type: "button", onclick: function () { if (input.value.trim()) move(input.value.trim(), name); } }, "Add " + name);
     }
@@ -54,6 +57,7 @@
       return Promise.resolve();
     }
     place.replaceChildren(make("p.muted", { role: "status" }, "Comparing…"));
+    app.soon();
     return app.data.compare({ before: state.before.join(","), after: state.after.join(","), every: state.every ? "true" : "" })
       .then(function (found) {
         found.runs.before.concat(found.runs.after).forEach(function (about) { known[about.id] = about; });

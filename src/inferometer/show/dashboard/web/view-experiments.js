@@ -15,6 +15,7 @@
 
   app.views.experiment = function () {
     var id = app.query().get("id");
+    app.soon();
     return app.data.experiment(id || "").then(draw);
   };
   function draw(found) {

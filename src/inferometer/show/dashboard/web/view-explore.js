@@ -22,6 +22,7 @@
   }
   function load() {
     write();
+    app.soon();
     return app.data.explore({ where: state.where, search: state.search }).then(function (content) { found = content; draw(); })
       .catch(function (error) { place.replaceChildren(app.failed(error)); });
   }

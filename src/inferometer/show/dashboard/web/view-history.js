@@ -1,10 +1,11 @@
 /* Measures over time: one chart each, a section per measure, toggles for the series, where they changed. */
 (function () {
   "use strict";
-  var app = window.inferometer, make = app.make, off, figures;
+  var app = window.inferometer, make = app.make, off, figures, asked = Promise.resolve();
   var FIRST = ["ttft_scheduled", "ttft", "tpot", "output_rate", "avg_latency", "latency"];
 
   app.views.history = function () {
+    if (app.query().get("family")) app.soon();
     return app.data.histories().then(function (found) {
       var family = app.query().get("family");
       if (!found.histories.length) { app.show(make("h1", {}, "History"), make("div.empty", {}, make("p", { role: "status" }, "No finished runs yet."), make("p", {}, "Create one: ", make("code", {}, "inferometer run")))); return; }
@@ -124,7 +125,10 @@
     return part;
   }
   function load(family, measures, place, others) {
-    app.data.history(family.id, measures.map(function (each) { return each.key; })).then(function (found) {
+    /* in turn: the first section is there while the server makes the others */
+    var mine = asked.then(function () { return app.data.history(family.id, measures.map(function (each) { return each.key; })); });
+    asked = mine.catch(function () { /* told in its place */ });
+    mine.then(function (found) {
       var charts = found.lines.map(function (line) {
         if (!line.chart) return make("p.muted", {}, line.note || "");
         var drawn = { spec: line.chart.spec, field: line.field };

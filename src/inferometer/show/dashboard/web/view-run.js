@@ -6,9 +6,12 @@
   app.views.run = function () {
     var id = app.query().get("id");
     if (!id) return Promise.resolve(app.show(make("h1", {}, "Run"), app.failed({ message: "no run in the address", hint: "choose one from the list of runs" })));
-    return app.data.run(id).then(function (found) { draw(found); });
+    app.soon();
+    var charts = app.data.charts(id); /* of a run in progress they are asked for again and again */
+    charts.catch(function () { /* told where they are drawn */ });
+    return app.data.run(id).then(function (found) { draw(found, charts); });
   };
-  function draw(found) {
+  function draw(found, made) {
     var run = found.run;
     document.title = app.line(found.about) + " · Inferometer";
     var live = make("div", { id: "live" }), numbers = make("div", { id: "numbers" }), charts = make("div", { id: "charts" }, make("p.muted", {}, "Drawing…"));
@@ -25,7 +28,7 @@
       files(found), changes(found));
     if (run.state === "partial" && app.names.live) { follow(run.id, live, numbers, charts); return; }
     numbers.replaceChildren(judged(found));
-    drawCharts(run.id, charts);
+    drawCharts(run.id, charts, null, made);
   }
   function actions(found) {
     var tags = (found.marks.tags || []).map(function (tag) { return app.link("runs", { where: "tag=" + tag }, tag, { class: "word" }); });
@@ -86,8 +89,8 @@
     });
     return make("section", {}, make("h2", {}, "Files"), make("ul", {}, links), shown);
   }
-  function drawCharts(id, place, first) {
-    return app.data.charts(id).then(function (found) {
+  function drawCharts(id, place, first, made) {
+    return (made || app.data.charts(id)).then(function (found) {
       if (first) found.charts.sort(function (a, b) { return rankIn(first, a) - rankIn(first, b); });
       var known = new Map(Array.from(place.querySelectorAll("figure")).map(function (figure) { return [figure.id, figure]; }));
       var same = found.charts.length && found.charts.every(function (chart) { return known.has("chart-" + chart.name); });
