@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inferometer.conduct.predict import capacity, fit, predict, preset
+from inferometer.conduct.fit import fit, preset
+from inferometer.conduct.predict import capacity, predict
 from inferometer.errors import PlanError
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
@@ -111,7 +112,7 @@ def test_a_model_is_a_file_that_reads_back(model: ServerModel, tmp_path: Path) -
     again = read_model(path)
     assert again.terms["base"].seconds == pytest.approx(model.terms["base"].seconds, rel=1e-3)
     assert again.simulator().blocks == 25_000
-    assert "fitted on 2 runs: 3 of different load tell more" in again.notes
+    assert "fitted on 2 runs; at least 3 at different loads are better" in again.notes
 
 
 def test_a_prediction_is_marked_has_intervals_and_says_when_it_leaves_the_range(model: ServerModel) -> None:
