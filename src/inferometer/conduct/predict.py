@@ -33,7 +33,9 @@ from inferometer.simulator.fitting.server_model import (
 from inferometer.simulator.settings import SimulatorSettings
 from inferometer.simulator.virtual import rehearse, simulated_run
 
-FARTHER = math.sqrt(2)  # outside of the fitted range: the error of going beyond is as large again, and variances add
+FARTHER = (
+    2.0  # outside of the fitted range errors count so many times; with 1.4 a server of another structure is missed
+)
 AMPLIFIED = 1.5  # a latency that grows so many times as much as the server is slower is close to saturation
 PREDICTED = (
     *("ttft.mean", "ttft.p50", "ttft.p90", "ttft.p99", "tpot.mean", "tpot.p90"),
@@ -75,7 +77,9 @@ def predict(
         return Prediction(model, run, numbers, notes)
     slow, fast = (_at_speed(plan, settings, factor) for factor in (1 / (1 + speed), 1 + speed))
     numbers = [
-        _predicted(shown[name], model, (fast[name], slow[name]), bool(outside)) for name in PREDICTED if name in shown
+        _predicted(shown[name], model, (fast.get(name), slow.get(name)), bool(outside))
+        for name in PREDICTED
+        if name in shown
     ]
     if (text := _saturation_note(shown, slow, speed)) is not None:
         notes.insert(0, text)
@@ -84,7 +88,7 @@ def predict(
 
 def speed_error(model: ServerModel, outside: bool) -> float | None:
     """How much slower or faster than the model the server may be: 95% of its errors are within, relative. Outside of
-    the range that it was fitted on, errors count `FARTHER` times."""
+    the range that it was fitted on, errors count double."""
     error = model.error_of("e2e")
     return None if error is None else (FARTHER if outside else 1.0) * model.reach * error
 
@@ -118,7 +122,9 @@ def _range_notes(model: ServerModel, run: Run) -> list[str]:
     return [f"outside of the fitted range: {text}" for text in model.range.outside(LoadRange.of([records]))]
 
 
-def _predicted(quantity: Quantity, model: ServerModel, at_speeds: tuple[float, float], outside: bool) -> Predicted:
+def _predicted(
+    quantity: Quantity, model: ServerModel, at_speeds: tuple[float | None, float | None], outside: bool
+) -> Predicted:
     """With its interval: the error that the model has in this measure, or what the error of its speed does to it here,
     whichever is more, and the error of sampling."""
     error = model.error_of(_error_name(quantity))
@@ -129,6 +135,8 @@ def _predicted(quantity: Quantity, model: ServerModel, at_speeds: tuple[float, f
     sampling = math.log(high / low) / 2 if low and high and high > low > 0 else 0.0
     reaches = []
     for value in at_speeds:
+        if value is None:  # a server so much slower answers nothing in time
+            return Predicted(quantity, error, None, None)
         moved = abs(math.log(value / quantity.value)) if value > 0 else 0.0
         reaches.append(max(model.reach * error, moved))
     down, up = reaches if quantity.direction == "lower" else reversed(reaches)

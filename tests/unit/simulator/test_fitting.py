@@ -126,6 +126,13 @@ def test_a_prediction_is_marked_has_intervals_and_says_when_it_leaves_the_range(
     assert any("outside of the fitted range: input tokens 2,500" in note for note in outside.notes)
 
 
+def test_an_error_so_large_that_a_slower_server_answers_nothing_leaves_the_interval_open(model: ServerModel) -> None:
+    """Two runs, one of them far off: Student's t makes the slower server some hundred times slower."""
+    far = [run.model_copy(update={"errors": dict.fromkeys(run.errors, 30.0)}) for run in model.runs]
+    numbers = predict(PLANS["middle"], model.model_copy(update={"runs": far})).numbers
+    assert numbers and any(one.low is None and one.high is None for one in numbers)
+
+
 def test_near_saturation_the_interval_is_wide_and_the_prediction_says_so(model: ServerModel) -> None:
     """A small error of the model's speed is a large one of a latency where a queue builds up."""
     light, heavy = (predict(plan({"type": "poisson", "rate": rate}, 700, 60, 8), model) for rate in (4, 45))
