@@ -33,9 +33,7 @@ from inferometer.simulator.fitting.server_model import (
 from inferometer.simulator.settings import SimulatorSettings
 from inferometer.simulator.virtual import rehearse, simulated_run
 
-FARTHER = (
-    2.0  # outside of the fitted range errors count so many times; with 1.4 a server of another structure is missed
-)
+FARTHER = 2.0  # outside of the fitted range errors count so many times (bench/intervals.py: what less would miss)
 AMPLIFIED = 1.5  # a latency that grows so many times as much as the server is slower is close to saturation
 PREDICTED = (
     *("ttft.mean", "ttft.p50", "ttft.p90", "ttft.p99", "tpot.mean", "tpot.p90"),
