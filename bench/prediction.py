@@ -21,7 +21,8 @@ from typing import Any
 import yaml
 
 from _common import HERE, inferometer, parser, print_rows
-from inferometer.conduct.predict import fit, validate
+from inferometer.conduct.fit import fit
+from inferometer.conduct.predict import validate
 from inferometer.measure.values import quantities
 from inferometer.record.run import Run
 from inferometer.simulator.fitting.server_model import limits_in_log

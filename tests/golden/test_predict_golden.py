@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inferometer.conduct.predict import errors_of, left_out, preset, usable, validate
+from inferometer.conduct.fit import errors_of, left_out, preset, usable
+from inferometer.conduct.predict import validate
 from inferometer.errors import PlanError
 from inferometer.exchange.importing.importer import import_file
 from inferometer.simulator.fitting.calibration import Observed
@@ -58,7 +59,9 @@ def test_results_of_another_tool_are_held_against_a_prediction(data: Path, tmp_p
     (found,) = import_file(file, open_store(tmp_path)).runs
     model = preset(accelerator_named("NVIDIA H200"), shape_named("llama-3.1-8b"))
     (row,), notes = validate(model, [found])
-    assert any("is of vllm-bench-serve: its lengths and its load are predicted" in note for note in notes)
+    assert any(
+        "was measured by vllm-bench-serve: the prediction has its lengths and its load" in note for note in notes
+    )
     assert abs(row.errors["ttft"]) < 0.15 and abs(row.errors["tpot"]) < 0.05 and abs(row.errors["e2e"]) < 0.05
     with pytest.raises(PlanError, match="no run can be used"):
         usable([found])

@@ -59,14 +59,15 @@ def test_a_capacity_is_a_table(model: Path, tmp_path: Path) -> None:
     )
     one, two = json.loads(found[found.index("{") :])["capacities"]
     assert 5 < one["rate"] < 100 and two["rate"] == pytest.approx(2 * one["rate"])
-    assert 0.5 * one["rate"] < one["sure_rate"] <= one["rate"]
+    assert 0.2 * one["rate"] < one["sure_rate"] <= 0.7 * one["rate"]  # two light runs tell little of so much load
+    assert any("requests in flight" in note for note in one["outside"])
 
 
 def test_a_model_is_held_against_a_run(model: Path, tmp_path: Path) -> None:
     run = ROOT / "tests" / "data" / "vllm-0.24-h200-sweep-8b" / "e-1000-200-c1"
     chart = tmp_path / "errors.json"
     text = command(tmp_path, "validate", str(model), str(run), "--chart", str(chart))
-    assert "measured" in text and "predicted against measured, on these runs" in text
+    assert "measured" in text and "throughput, on these runs: median error" in text
     points = {row["measure"]: row["error"] for row in json.loads(chart.read_text())["data"]["values"]}
     assert set(points) >= {"TTFT mean", "E2E p90"} and abs(points["TPOT mean"]) < 0.05
     assert "measured values within the 95% interval of their prediction: 7 of 7" in text
@@ -117,6 +118,7 @@ def test_a_model_file_that_is_not_there_is_a_mistake_of_the_plan(tmp_path: Path)
         (("fit",), "name at least one run, or --gpu and --shape"),
         (("predict", "--model-file", "x.yaml", "--confirm", "http://h", "--json"), "--json does not go with --confirm"),
         (("fit", "--gpu", "h100"), "--gpu and --shape go together"),
+        (("fit", "latest", "-o", "missing/x.yaml"), "-o missing/x.yaml: there is no folder missing"),
         (("fit", "--gpu", "abacus", "--shape", "llama-3.1-8b"), "no accelerator 'abacus' is known"),
         (("predict", "--model-file", "missing.yaml"), "missing.yaml: No such file"),
     ],

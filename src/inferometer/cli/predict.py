@@ -50,9 +50,11 @@ Examples:
 @work_flags
 @click.option("--capacity", is_flag=True, help="Find the highest request rate within the limits.")
 @click.option("--replicas", metavar="N,N", default="1", help="With --capacity: numbers of servers.")
-@click.option("--max-sequences", metavar="N,N", help="With --capacity: settings of the engine to try.")
-@click.option("--token-budget", metavar="N,N", help="With --capacity: settings of the engine to try.")
-@click.option("--price", type=click.FloatRange(min=0), metavar="USD", help="With --capacity: of one replica per hour.")
+@click.option("--max-sequences", metavar="N,N", help="With --capacity: limits of sequences in one step to try.")
+@click.option("--token-budget", metavar="N,N", help="With --capacity: limits of tokens in one step to try.")
+@click.option(
+    "--price", type=click.FloatRange(min=0), metavar="USD", help="With --capacity: price of one replica per hour."
+)
 @click.option("--confirm", metavar="URL", help="Measure the same plan on this server afterwards, and show both.")
 @json_option
 @quiet_option
@@ -180,11 +182,11 @@ Examples:
 VALIDATE_EXAMPLES = """\b
 Examples:
   inferometer validate h200-8b.yaml latest
-      predicted beside measured
+      predicted and measured, with the intervals of the prediction
   inferometer validate h200-8b.yaml sweep/* --leave-one-out
-      fit again without each run, and predict that one
+      the error on each run when the model is fitted without it
   inferometer validate h200-8b.yaml latest --aiconfigurator meta-llama/Meta-Llama-3.1-8B
-      aiconfigurator's estimates beside ours, where it is installed
+      with aiconfigurator's estimates, if that program is installed
 """
 
 
@@ -241,10 +243,12 @@ def _physics(gpu: str | None, shape: str | None) -> "tuple[Accelerator, ModelSha
 @click.option("--kv-tokens", type=click.IntRange(min=1024), metavar="N", help="Tokens in the KV cache.")
 @click.option("--max-sequences", type=click.IntRange(min=1), metavar="N", help="Most sequences in one step.")
 @click.option("--token-budget", type=click.IntRange(min=1), metavar="N", help="Most tokens in one step.")
-@click.option("--gpu", metavar="GPU", help="With --shape: begin with the arithmetic of h100, h200, l4, ...")
-@click.option("--shape", metavar="MODEL", help="llama-3.1-8b, qwen3-32b, ...")
+@click.option("--gpu", metavar="GPU", help="With --shape: begin from the data sheet of h100, h200, l4, ...")
+@click.option("--shape", metavar="MODEL", help="With --gpu: shape of the model: llama-3.1-8b, qwen3-32b, ...")
 @click.option("--gpus", type=click.IntRange(min=1), default=1, metavar="N", help="Without runs: number of GPUs.")
-@click.option("--leave-one-out", is_flag=True, help="State errors on runs that the fit did not see; takes longer.")
+@click.option(
+    "--leave-one-out", is_flag=True, help="State the errors on runs left out of the fit; takes one more fit per run."
+)
 @_chart_option("measured and modelled steps of the runs")
 @json_option
 @quiet_option
@@ -271,14 +275,16 @@ def fit(
     Three runs of one server at different loads are enough. RUNS are ids, folders, tags or `latest`.
     """
     from inferometer.cli.printing import print_json
-    from inferometer.conduct.predict import fit as fit_model
-    from inferometer.conduct.predict import preset
+    from inferometer.conduct.fit import fit as fit_model
+    from inferometer.conduct.fit import preset
     from inferometer.show.console import console
     from inferometer.show.prediction import print_model
     from inferometer.show.progress import ProgressLine
     from inferometer.simulator.fitting.server_model import model_document
 
     physics = _physics(gpu, shape)
+    if output is not None and not output.absolute().parent.is_dir():
+        raise click.UsageError(f"-o {output}: there is no folder {output.parent}")
     if not runs and physics is None:
         raise click.UsageError("name at least one run, or --gpu and --shape")
     label = name or (output.stem if output else "server")
@@ -315,12 +321,12 @@ def fit(
 @click.command(epilog=VALIDATE_EXAMPLES)
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("runs", nargs=-1, required=True)
-@click.option("--leave-one-out", is_flag=True, help="Fit again without each run, and predict that one.")
+@click.option("--leave-one-out", is_flag=True, help="Fit again without each run, and show the error on that run.")
 @click.option(
     "--aiconfigurator",
     metavar="MODEL",
-    help="The model's name on Hugging Face, if the runs have another: for aiconfigurator's estimates, which are shown "
-    "beside ours where that program is installed.",
+    help="Name of the model on Hugging Face, for aiconfigurator's estimates, if the runs have another name. They are "
+    "shown if aiconfigurator is installed.",
 )
 @_chart_option("how far every prediction is off")
 @json_option
@@ -336,9 +342,12 @@ def validate(
     quiet: bool,
     store: Path | None,
 ) -> None:
-    """Hold the predictions of MODEL against measured RUNS."""
+    """Compare the predictions of MODEL with measured RUNS.
+
+    For each run: what was measured, what the model predicts for the same plan, and the 95% interval of that.
+    """
     from inferometer.cli.printing import print_json
-    from inferometer.conduct.predict import left_out, usable
+    from inferometer.conduct.fit import left_out, usable
     from inferometer.conduct.predict import validate as hold_against
     from inferometer.show.charts.engine import errors_chart
     from inferometer.show.console import console, emit

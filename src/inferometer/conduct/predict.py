@@ -1,33 +1,25 @@
-"""The conductors of models: fit one to measured runs, predict what a plan would give, compare the two, and find how
-much load a number of servers would take within limits."""
+"""The conductors that use a model: predict what a plan would give, compare that with measured runs, and find how much
+load a number of servers would take within limits. `conduct/fit.py` makes models."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from inferometer import __version__
+from inferometer.conduct.fit import Progress, usable
 from inferometer.errors import PlanError
 from inferometer.measure.values import Quantity, quantities
 from inferometer.plan.model import Plan
-from inferometer.plan.reading import plan_from
-from inferometer.record.columns import Records
 from inferometer.record.environment import Environment, MeasuredTarget
 from inferometer.record.run import Run
 from inferometer.simulator.fitting.aiconfigurator import Deployment, NoEstimate, asking, estimates
 from inferometer.simulator.fitting.calibration import (
-    DEFAULT_JITTER,
-    TYPICAL,
-    WEIGHTS,
     Observed,
     at_speed,
-    calibrate,
     numbers_of,
     replayed,
     simulated_numbers,
-    with_terms,
 )
-from inferometer.simulator.fitting.physics import ERRORS, attention_tokens, physical_limits, physical_terms
 from inferometer.simulator.fitting.regression import read_steps
 from inferometer.simulator.fitting.server_model import (
     Capacity,
@@ -37,20 +29,12 @@ from inferometer.simulator.fitting.server_model import (
     RunSteps,
     ServerModel,
     Validated,
-    limited_settings,
-    new_model,
-    runs_of_file,
-    terms_of_file,
 )
-from inferometer.simulator.settings import Accelerator, ModelShape, SimulatorSettings
+from inferometer.simulator.settings import SimulatorSettings
 from inferometer.simulator.virtual import rehearse, simulated_run
 
-Progress = Callable[[str], None]
-
-ENOUGH = 3  # runs of different load; with fewer, much stays at what is typical
-FARTHER = 2.0  # outside of the fitted range errors count so many times
+FARTHER = 2.0  # outside of the fitted range errors count so many times (bench/intervals.py: what less would miss)
 AMPLIFIED = 1.5  # a latency that grows so many times as much as the server is slower is close to saturation
-FAILED = 0.05  # share of requests that failed: such a run shows the failures, not the engine
 PREDICTED = (
     *("ttft.mean", "ttft.p50", "ttft.p90", "ttft.p99", "tpot.mean", "tpot.p90"),
     *("e2e.mean", "e2e.p90", "e2e.p99", "request_rate", "output_rate"),
@@ -64,164 +48,10 @@ KEYS = {  # of the measures in a validation
     "e2e_p90": "e2e.p90",
     "output_rate": "output_rate",
 }
-FEWEST_TOKENS = 1024  # of a KV cache that can serve anything
 MOST_HALVINGS = 12
 CLOSE = 0.03  # how near the capacity is told
 FIRST_RATE = 1.0
 MOST_RATE = 1e5
-
-
-# -- fit -------------------------------------------------------------------------------------------------------------
-
-
-def fit(
-    runs: Sequence[Run],
-    name: str,
-    limits: Mapping[str, int],
-    *,
-    physics: tuple[Accelerator, ModelShape] | None = None,
-    leave_one_out: bool = False,
-    progress: Progress | None = None,
-) -> ServerModel:
-    """A model of the server that gave these runs. `limits` are those of its engine (`limits_in_log`)."""
-    observed, notes = usable(runs)
-    settings = _with_shape(limited_settings(limits), physics)
-    prior = physical_terms(*physics) if physics else None
-
-    def tell(done: int, total: int) -> None:
-        if progress is not None:
-            progress(f"fitting: {done} of {total} simulations")
-
-    fitted = calibrate(observed, settings, prior, tell)
-    terms = {term: one.value for term, one in fitted.terms.items()}
-    errors = fitted.errors
-    if leave_one_out:
-        errors = dict(left_out(observed, settings, prior, progress))
-    unknown = [term for term, one in fitted.terms.items() if not one.identified]
-    if unknown:
-        notes.append(f"the runs do not tell {', '.join(unknown)}: these stay near their first estimates")
-    if "cache_tokens" not in limits:
-        notes.append("the size of the KV cache is not known: the default of the simulator is used")
-    subject = runs[0].subject
-    return new_model(
-        name,
-        "fitted",
-        with_terms(settings, terms, fitted.launch_jitter),
-        engine=subject.engine_text,
-        model=subject.model,
-        accelerators=list(subject.accelerators),
-        fitted_by=__version__,
-        runs=runs_of_file(observed, errors, fitted.amplified),
-        errors_are="leave-one-out" if leave_one_out else "in sample",
-        range=LoadRange.of([run.records for run in observed]),
-        steps=fitted.steps,
-        notes=notes,
-        terms=terms_of_file(fitted.terms),
-    )
-
-
-def left_out(
-    observed: Sequence[Observed],
-    settings: SimulatorSettings,
-    physics: Mapping[str, float] | None = None,
-    progress: Progress | None = None,
-) -> Iterator[tuple[str, dict[str, float]]]:
-    """How far a model that never saw a run is off there, for every run."""
-    if len(observed) < 2:
-        raise PlanError("leave-one-out needs at least two runs, got 1")
-    for number, run in enumerate(observed):
-        if progress is not None:
-            progress(f"leave-one-out: {number + 1} of {len(observed)}, {run.name}")
-        others = [one for one in observed if one is not run]
-        fitted = calibrate(others, settings, physics)
-        terms = {term: one.value for term, one in fitted.terms.items()}
-        yield run.name, errors_of(run, with_terms(settings, terms, fitted.launch_jitter))
-
-
-def errors_of(run: Observed, settings: SimulatorSettings) -> dict[str, float]:
-    """Predicted against measured: 0.05 is 5% too much."""
-    measured, predicted = numbers_of(run.records), simulated_numbers(run.plan, settings)
-    return {name: predicted[name] / measured[name] - 1 for name in WEIGHTS}
-
-
-def usable(runs: Sequence[Run], *, imported: bool = False) -> tuple[list[Observed], list[str]]:
-    """The runs that a model can be fitted to, and what is to know of them; refused are those of several servers. With
-    `imported` also results of other tools that have every read, for which the plan is known but not its draws."""
-    if not runs:
-        raise PlanError("a model needs at least one run", "measure one: inferometer run --url http://localhost:8000")
-    _refuse_mixed(runs)
-    observed, notes = [], []
-    for run in runs:
-        records = run.records
-        label = run.subject.name or run.id
-        if (why := _unusable(run, records, imported)) is not None:
-            notes.append(f"{label} is left out: {why}")
-            continue
-        assert records is not None
-        observed.append(Observed(label, plan_from(run.plan, (), run.id), records))
-        if run.source is not None:
-            notes.append(
-                f"{label} is of {run.source}: its lengths and its load are predicted, with arrivals of our own"
-            )
-        steady = run.summary.window.steady
-        if steady is not None and steady.status == "drifting":
-            notes.append(f"{label} was not steady")
-    if not observed:
-        raise PlanError(["no run can be used", *notes], "a model is fitted to runs of our own, with their records")
-    if len(observed) < ENOUGH:
-        notes.append(f"fitted on {len(observed)} run{'s' * (len(observed) > 1)}: {ENOUGH} of different load tell more")
-    return observed, notes
-
-
-def _refuse_mixed(runs: Sequence[Run]) -> None:
-    about = {(run.subject.model, run.subject.engine_text, run.subject.accelerators) for run in runs}
-    if len(about) > 1:
-        listed = [" · ".join(filter(None, (model, engine, *gpus))) for model, engine, gpus in sorted(about, key=str)]
-        raise PlanError(["these runs are of different servers:", *listed], "fit one model for each server")
-
-
-def _unusable(run: Run, records: Records | None, imported: bool) -> str | None:
-    """Why a run tells nothing of an engine's steps."""
-    if run.kind != "serving" or records is None or (run.source is not None and not imported):
-        return "it has no records of ours, so no instants of tokens"
-    if not len(records) or not records.read_counts().any():
-        return "no token was received"
-    failed = 1 - float(records.outcome.mask("ok").mean())
-    if failed > FAILED:
-        return f"{failed:.0%} of its requests failed"
-    if len(set(records.replica.counts()) - {None}) > 1:
-        return "several servers answered, and their steps cannot be told apart"
-    return None
-
-
-def _with_shape(settings: SimulatorSettings, physics: tuple[Accelerator, ModelShape] | None) -> SimulatorSettings:
-    if physics is None or settings.pipeline is None:
-        return settings
-    ahead = settings.pipeline.model_copy(update={"attention_tokens": attention_tokens(physics[1])})
-    return settings.model_copy(update={"pipeline": ahead})
-
-
-def preset(accelerator: Accelerator, shape: ModelShape, count: int = 1) -> ServerModel:
-    """A model from arithmetic alone, for a server that nobody has measured; `count` accelerators share the work without
-    loss, which real links do not."""
-    together = accelerator.times(count)
-    limits = physical_limits(together, shape)
-    if limits["cache_tokens"] < FEWEST_TOKENS:
-        raise PlanError(
-            f"{shape.name} does not fit on {count} x {accelerator.name}: no memory is left for the KV cache"
-        )
-    settings = _with_shape(limited_settings(limits), (together, shape))
-    terms = TYPICAL | physical_terms(together, shape) | {"throttle_token": 0.0}  # in the share of the peak already
-    return new_model(
-        f"{count} x {accelerator.name}, {shape.name}",
-        "physics",
-        with_terms(settings, terms, DEFAULT_JITTER),
-        engine="vLLM",
-        model=shape.name,
-        accelerators=[accelerator.name] * count,
-        fitted_by=__version__,
-        notes=["from the data sheet alone: fit a model to measured runs for numbers to act on", ERRORS],
-    )
 
 
 # -- predict ---------------------------------------------------------------------------------------------------------
@@ -245,7 +75,9 @@ def predict(
         return Prediction(model, run, numbers, notes)
     slow, fast = (_at_speed(plan, settings, factor) for factor in (1 / (1 + speed), 1 + speed))
     numbers = [
-        _predicted(shown[name], model, (fast[name], slow[name]), bool(outside)) for name in PREDICTED if name in shown
+        _predicted(shown[name], model, (fast.get(name), slow.get(name)), bool(outside))
+        for name in PREDICTED
+        if name in shown
     ]
     if (text := _saturation_note(shown, slow, speed)) is not None:
         notes.insert(0, text)
@@ -274,8 +106,8 @@ def _saturation_note(shown: Mapping[str, Quantity], slow: Mapping[str, float], s
     if math.log(times) <= AMPLIFIED * math.log1p(speed):
         return None
     return (
-        f"close to saturation: on a server {speed:.0%} slower than the model, which its errors allow, "
-        f"E2E would be {times:.1f} times as long; measure it (--confirm URL)"
+        f"close to saturation: if the server is {speed:.0%} slower than the model, which the model's errors allow, "
+        f"E2E is {times:.1f} times as long; measure it (--confirm URL)"
     )
 
 
@@ -288,7 +120,9 @@ def _range_notes(model: ServerModel, run: Run) -> list[str]:
     return [f"outside of the fitted range: {text}" for text in model.range.outside(LoadRange.of([records]))]
 
 
-def _predicted(quantity: Quantity, model: ServerModel, at_speeds: tuple[float, float], outside: bool) -> Predicted:
+def _predicted(
+    quantity: Quantity, model: ServerModel, at_speeds: tuple[float | None, float | None], outside: bool
+) -> Predicted:
     """With its interval: the error that the model has in this measure, or what the error of its speed does to it here,
     whichever is more, and the error of sampling."""
     error = model.error_of(_error_name(quantity))
@@ -299,6 +133,8 @@ def _predicted(quantity: Quantity, model: ServerModel, at_speeds: tuple[float, f
     sampling = math.log(high / low) / 2 if low and high and high > low > 0 else 0.0
     reaches = []
     for value in at_speeds:
+        if value is None:  # a server so much slower answers nothing in time
+            return Predicted(quantity, error, None, None)
         moved = abs(math.log(value / quantity.value)) if value > 0 else 0.0
         reaches.append(max(model.reach * error, moved))
     down, up = reaches if quantity.direction == "lower" else reversed(reaches)
@@ -335,7 +171,7 @@ def validate(
     """Predictions of measured runs, and what is to know of them. `aiconfigurator` is the command of that program, whose
     estimates are put beside ours; `known_as` is the model's name there."""
     observed, notes = usable(runs, imported=True)
-    notes = [note for note in notes if " is left out: " in note or " is of " in note]
+    notes = [note for note in notes if " is left out: " in note or " was measured by " in note]
     if (text := _another_server(model, runs[0])) is not None:
         notes.insert(0, text)
     settings = model.simulator()
@@ -416,7 +252,7 @@ def capacity(
         settings = model.simulator().model_copy(update=dict(variant))
         one = _capacity_of_one(plan, replace_settings(model, settings), progress, _label(variant))
         sure = None
-        if one.rate is not None and (speed := speed_error(model, bool(variant))) is not None:
+        if one.rate is not None and (speed := speed_error(model, bool(variant or one.outside))) is not None:
             slower = replace_settings(model, at_speed(settings, 1 / (1 + speed)))
             aimed = at_rate(plan, one.rate / (1 + speed))
             sure = _capacity_of_one(aimed, slower, progress, f"{_label(variant)}, {speed:.0%} slower").rate
@@ -436,7 +272,14 @@ def _of_replicas(
     if price_per_hour is not None and one.output_rate:
         cost = price_per_hour / (one.output_rate * 3600) * 1e6
     return Capacity(
-        count, dict(variant), times(one.rate), times(sure), times(one.broken_at), times(one.output_rate), cost
+        count,
+        dict(variant),
+        times(one.rate),
+        times(sure),
+        times(one.broken_at),
+        times(one.output_rate),
+        cost,
+        one.outside,
     )
 
 
@@ -458,18 +301,20 @@ class _RateOfOne:
     rate: float | None
     broken_at: float | None
     output_rate: float | None
+    outside: list[str]
 
 
 def _capacity_of_one(plan: Plan, model: ServerModel, progress: Progress | None, label: str) -> _RateOfOne:
     """Doubling until a limit breaks, then halving the interval until it is narrow."""
-    good, bad, output = 0.0, math.inf, None
+    good, bad, output, outside = 0.0, math.inf, None, list[str]()
     rate = plan.load.rate or FIRST_RATE
     for _ in range(4 * MOST_HALVINGS):
         if progress is not None:
             progress(f"{label}: {rate:.3g} requests/s")
-        met, made = _holds(at_rate(plan, rate), model)
-        if met:
-            good, output = rate, made
+        run = simulated_run(replayed(at_rate(plan, rate), model.simulator()))
+        if _holds(plan, run):
+            made = run.summary.rates.get("output_rate")
+            good, output, outside = rate, made.value if made else None, _range_notes(model, run)
         else:
             bad = rate
         if bad == math.inf:
@@ -482,7 +327,7 @@ def _capacity_of_one(plan: Plan, model: ServerModel, progress: Progress | None, 
             break
         if not FIRST_RATE / 1000 < rate < MOST_RATE:
             break
-    return _RateOfOne(good or None, None if bad == math.inf else bad, output)
+    return _RateOfOne(good or None, None if bad == math.inf else bad, output, outside)
 
 
 def at_rate(plan: Plan, rate: float) -> Plan:
@@ -492,18 +337,15 @@ def at_rate(plan: Plan, rate: float) -> Plan:
     return plan.model_copy(update={"load": load})
 
 
-def _holds(plan: Plan, model: ServerModel) -> tuple[bool, float | None]:
-    """Whether every limit is kept in the simulated run, and its output tokens/s. A queue that grows breaks them."""
-    run = simulated_run(replayed(plan, model.simulator()))
+def _holds(plan: Plan, run: Run) -> bool:
+    """Whether every limit is kept in the simulated run. A queue that grows breaks them."""
     for limit, result in zip(plan.limits, run.summary.limits, strict=True):
         met = result.met
         if met is None and result.value is not None:
             met = limit.met_by(result.value)  # too close to call by sampling: the simulated value decides
         if not met:
-            return False, None
-    growing = any(doubt.code == "unbounded_queue" for doubt in run.doubts)
-    output = run.summary.rates.get("output_rate")
-    return not growing, output.value if output else None
+            return False
+    return not any(doubt.code == "unbounded_queue" for doubt in run.doubts)
 
 
 def prediction_document(prediction: Prediction) -> dict[str, Any]:

@@ -35,6 +35,7 @@ RATE_TITLES = {"request_rate": "request throughput", "output_rate": "output thro
 LONGEST_NAME = 17  # beside seven numbers in 80 columns
 SETTING_TITLES = {"max_sequences": "sequences", "max_batched_tokens": "token budget"}
 MAIN = ("ttft", "tpot", "e2e", "output_rate")
+ERRORS_ARE = {"in sample": "on the runs of the fit", "leave-one-out": "each run left out of its fit"}
 
 
 def print_model(model: ServerModel, to: Console) -> None:
@@ -44,14 +45,17 @@ def print_model(model: ServerModel, to: Console) -> None:
     if model.terms:
         terms = plain_table("term", "time", "error", "from", right=("time", "error"))
         for name, term in model.terms.items():
-            unsure = "" if term.identified else "  not identified"
+            unsure = "" if term.identified else ", not determined by these runs"
             terms.add_row(name, duration_text(term.seconds), f"±{term.error:.0%}", f"{term.source}{unsure}")
         to.print()
         emit(terms, to)
     if model.runs:
         to.print()
+        to.print("error of the model on each run (predicted / measured − 1):")
         emit(errors_table({run.name: run.errors for run in model.runs}), to)
-        to.print(_errors_text({run.name: run.errors for run in model.runs}, model.errors_are), soft_wrap=True)
+        to.print(
+            _errors_text({run.name: run.errors for run in model.runs}, ERRORS_ARE[model.errors_are]), soft_wrap=True
+        )
     for note in model.notes:
         to.print(f"note: {note}", soft_wrap=True)
 
@@ -76,14 +80,14 @@ def _errors_text(errors: Mapping[str, Mapping[str, float]], kind: str) -> str:
     sizes = [abs(of_run[name]) for of_run in errors.values() for name in MAIN if name in of_run]
     if not sizes:
         return ""
-    return f"predicted against measured, {kind}: median error {np.median(sizes):.1%}, largest {max(sizes):.1%}"
+    return f"mean TTFT, TPOT, E2E and throughput, {kind}: median error {np.median(sizes):.1%}, largest {max(sizes):.1%}"
 
 
 def print_prediction(prediction: Prediction, to: Console) -> None:
     """The numbers first, marked as predicted; then what speaks against them."""
     model = prediction.model
     origin = (
-        "from arithmetic alone, not fitted"
+        "from the data sheet, not fitted"
         if model.origin == "physics"
         else f"fitted on {len(model.runs)} run{'s' * (len(model.runs) != 1)}"
     )
@@ -104,7 +108,7 @@ def print_prediction(prediction: Prediction, to: Console) -> None:
 
 
 def _limit_text(met: bool | None) -> str:
-    return {True: "would be met", False: "would be broken", None: "cannot be decided by this simulation"}[met]
+    return {True: "would be met", False: "would be broken", None: "too close to call in a simulation this long"}[met]
 
 
 def print_validation(rows: Sequence[Validated], to: Console) -> None:
@@ -114,8 +118,8 @@ def print_validation(rows: Sequence[Validated], to: Console) -> None:
         table.add_row("  measured", *(_plain(name, row.measured) for name in MEASURE_TITLES))
         table.add_row("  predicted", *(_plain(name, row.predicted) for name in MEASURE_TITLES))
         if row.intervals:
-            table.add_row("  from", *(_end(name, row, 0) for name in MEASURE_TITLES))
-            table.add_row("  to", *(_end(name, row, 1) for name in MEASURE_TITLES))
+            table.add_row("  95% from", *(_end(name, row, 0) for name in MEASURE_TITLES))
+            table.add_row("       to", *(_end(name, row, 1) for name in MEASURE_TITLES))
         table.add_row("  error", *(_error(name, row) for name in MEASURE_TITLES), style="bold")
         if row.aiconfigurator is not None:
             theirs = row.aiconfigurator
@@ -153,7 +157,7 @@ def print_capacities(rows: Sequence[Capacity], limits: Sequence[str], to: Consol
     priced = any(row.dollars_per_million is not None for row in rows)
     tried = list(dict.fromkeys(name for row in rows for name in row.settings))
     names = [SETTING_TITLES.get(name, name) for name in tried]
-    columns = ("replicas", *names, "req/s", "at least", "misses at", "tok/s", *(("$/M tok",) if priced else ()))
+    columns = ("replicas", *names, "req/s", "at least", "broken at", "tok/s", *(("$/M tok",) if priced else ()))
     table = plain_table(*columns, right=columns)
     for row in rows:
         settings = [f"{row.settings[name]:,}" if name in row.settings else "-" for name in tried]
@@ -163,5 +167,10 @@ def print_capacities(rows: Sequence[Capacity], limits: Sequence[str], to: Consol
     to.print()
     emit(table, to)
     if any(row.sure_rate is not None for row in rows):
-        to.print("at least: if the server is slower than the model by as much as its errors allow", soft_wrap=True)
-    to.print("requests are spread at random over the replicas; a router may do better", soft_wrap=True)
+        to.print(
+            "at least: the same if the server is slower than the model by as much as its errors allow", soft_wrap=True
+        )
+    if any(row.replicas > 1 for row in rows):
+        to.print("requests are spread at random over the replicas; a router may do better", soft_wrap=True)
+    for note in dict.fromkeys(text for row in rows for text in row.outside):
+        to.print(f"note: {note}, for each replica", soft_wrap=True)

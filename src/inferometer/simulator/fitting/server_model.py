@@ -299,3 +299,4 @@ class Capacity:
     broken_at: float | None  # the lowest rate that was tried and breaks a limit
     output_rate: float | None
     dollars_per_million: float | None  # output tokens
+    outside: list[str]  # where the load at this rate leaves the range that the model was fitted on

@@ -1,0 +1,101 @@
+"""Whether the intervals of predictions hold: how many measured values are inside, by how often errors count outside of
+the fitted range. Of real runs, and of a simulated server of another structure than the model's.
+
+python bench/intervals.py RUNS [--only a b c]    (a folder of runs and server.log; each run left out, or fit on these)
+python bench/intervals.py --simulated            (one minute)
+"""
+
+import argparse
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from _common import print_rows
+from inferometer.conduct import predict
+from inferometer.conduct.fit import fit
+from inferometer.plan.model import Plan, Server
+from inferometer.record.run import Run
+from inferometer.simulator.fitting.server_model import ServerModel, limits_in_log
+from inferometer.simulator.virtual import simulated_run
+from inferometer.store.folder import load_run
+
+TIMES = (2.0, math.sqrt(2), 1.0)
+OTHER = Server(type="simulator", args={"step_time": {"jitter": 0.05}})  # no launching ahead, each prompt token counts
+CAPACITY = 46.0  # requests/s of 512 + 128 tokens at that server
+LOGNORMAL = {
+    "input_tokens": {"type": "lognormal", "mean": 500, "std": 500, "min": 16, "max": 6000},
+    "output_tokens": {"type": "lognormal", "mean": 130, "std": 110, "min": 4, "max": 1000},
+}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("runs", type=Path, nargs="?")
+    options.add_argument("--only", nargs="+", help="fit on these runs and predict the others")
+    options.add_argument("--simulated", action="store_true")
+    chosen = options.parse_args()
+    if chosen.simulated:
+        fitted, judged = simulated()
+        print_rows(list(rows(fit(fitted, "other", {}), judged)), as_json=False)
+        return
+    if chosen.runs is None:
+        options.error("name a folder of runs, or --simulated")
+    runs = {path.name: load_run(path) for path in sorted(chosen.runs.iterdir()) if path.is_dir()}
+    limits = limits_in_log((chosen.runs / "server.log").read_text("utf-8", "replace"))
+    splits = [chosen.only] if chosen.only else [[name for name in runs if name != left] for left in runs]
+    for names in splits:
+        model = fit([runs[name] for name in names], "model", limits)
+        print_rows(list(rows(model, {name: run for name, run in runs.items() if name not in names})), as_json=False)
+
+
+def rows(model: ServerModel, judged: dict[str, Run]) -> Iterator[dict[str, Any]]:
+    for times in TIMES:
+        predict.FARTHER = times
+        for name, run in judged.items():
+            (row,), _ = predict.validate(model, [run])
+            widths = [math.log(high / low) / 2 for low, high in row.intervals.values()]
+            yield {
+                "errors count": f"{times:.2f} times",
+                "run": name,
+                "in range": "no" if row.outside else "yes",
+                "inside": f"{sum(row.inside.values())} of {len(row.inside)}",
+                "half-width": f"{np.median(widths):.1%}" if widths else "-",
+                "TTFT": f"{row.errors['ttft']:+.1%}",
+                "E2E": f"{row.errors['e2e']:+.1%}",
+            }
+
+
+def simulated() -> tuple[list[Run], dict[str, Run]]:
+    """Runs of the other server: plain ones to fit on, and others."""
+    middle = {"input_tokens": 512, "output_tokens": 128}
+    plain = [
+        plan(1, middle, rate=0.15),
+        plan(2, middle, rate=0.45),
+        plan(3, middle, rate=0.7),
+        plan(4, {"input_tokens": 1000, "output_tokens": 200}, concurrency=8),
+        plan(5, {"input_tokens": 160, "output_tokens": 384}, rate=0.2),
+    ]
+    prefixes = {"input_tokens": 1512, "output_tokens": 128, "prefix": {"tokens": 1000, "groups": 4}}
+    judged = {
+        "bursts": plan(6, middle, rate=0.45, type="gamma", cv=3),
+        "lognormal lengths": plan(7, LOGNORMAL, rate=0.45),
+        "4,000-token prompts": plan(8, {"input_tokens": 4000, "output_tokens": 128}, rate=0.07),
+        "prefixes": plan(9, prefixes, rate=0.6),
+        "88% of the capacity": plan(10, middle, rate=0.88),
+        "120% of the capacity": plan(11, middle, rate=1.2),
+    }
+    return [simulated_run(one) for one in plain], {name: simulated_run(one) for name, one in judged.items()}
+
+
+def plan(seed: int, workload: dict[str, Any], rate: float | None = None, **load: Any) -> Plan:
+    """Twenty seconds at a share of the capacity, or in closed loop."""
+    load = {"type": "poisson", "rate": rate * CAPACITY, **load} if rate else {"type": "concurrency", **load}
+    one = Plan.model_validate({"workload": workload, "load": load, "stop": {"duration": "20s"}, "seed": seed})
+    return one.model_copy(update={"server": OTHER})
+
+
+if __name__ == "__main__":
+    main()

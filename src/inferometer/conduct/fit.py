@@ -1,0 +1,188 @@
+"""The conductors that make models of servers: fitted to measured runs, with the error on runs that were left out, or
+from data sheets alone."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from inferometer import __version__
+from inferometer.errors import PlanError
+from inferometer.plan.reading import plan_from
+from inferometer.record.columns import Records
+from inferometer.record.run import Run
+from inferometer.simulator.fitting.calibration import (
+    DEFAULT_JITTER,
+    TYPICAL,
+    WEIGHTS,
+    Observed,
+    calibrate,
+    numbers_of,
+    simulated_numbers,
+    with_terms,
+)
+from inferometer.simulator.fitting.physics import ERRORS, attention_tokens, physical_limits, physical_terms
+from inferometer.simulator.fitting.server_model import (
+    LoadRange,
+    ServerModel,
+    limited_settings,
+    new_model,
+    runs_of_file,
+    terms_of_file,
+)
+from inferometer.simulator.settings import Accelerator, ModelShape, SimulatorSettings
+
+Progress = Callable[[str], None]
+
+ENOUGH = 3  # runs of different load; with fewer, much stays at what is typical
+FAILED = 0.05  # share of requests that failed: such a run shows the failures, not the engine
+FEWEST_TOKENS = 1024  # of a KV cache that can serve anything
+
+
+def fit(
+    runs: Sequence[Run],
+    name: str,
+    limits: Mapping[str, int],
+    *,
+    physics: tuple[Accelerator, ModelShape] | None = None,
+    leave_one_out: bool = False,
+    progress: Progress | None = None,
+) -> ServerModel:
+    """A model of the server that gave these runs. `limits` are those of its engine (`limits_in_log`)."""
+    observed, notes = usable(runs)
+    settings = _with_shape(limited_settings(limits), physics)
+    prior = physical_terms(*physics) if physics else None
+
+    def tell(done: int, total: int) -> None:
+        if progress is not None:
+            progress(f"fitting: {done} of {total} simulations")
+
+    fitted = calibrate(observed, settings, prior, tell)
+    terms = {term: one.value for term, one in fitted.terms.items()}
+    errors = fitted.errors
+    if leave_one_out:
+        errors = dict(left_out(observed, settings, prior, progress))
+    unknown = [term for term, one in fitted.terms.items() if not one.identified]
+    if unknown:
+        notes.append(f"these runs do not determine {', '.join(unknown)}: they stay near typical values")
+    if "cache_tokens" not in limits:
+        notes.append("the size of the KV cache is not known: the default of the simulator is used")
+    subject = runs[0].subject
+    return new_model(
+        name,
+        "fitted",
+        with_terms(settings, terms, fitted.launch_jitter),
+        engine=subject.engine_text,
+        model=subject.model,
+        accelerators=list(subject.accelerators),
+        fitted_by=__version__,
+        runs=runs_of_file(observed, errors, fitted.amplified),
+        errors_are="leave-one-out" if leave_one_out else "in sample",
+        range=LoadRange.of([run.records for run in observed]),
+        steps=fitted.steps,
+        notes=notes,
+        terms=terms_of_file(fitted.terms),
+    )
+
+
+def left_out(
+    observed: Sequence[Observed],
+    settings: SimulatorSettings,
+    physics: Mapping[str, float] | None = None,
+    progress: Progress | None = None,
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """How far a model that never saw a run is off there, for every run."""
+    if len(observed) < 2:
+        raise PlanError("leave-one-out needs at least two runs, got 1")
+    for number, run in enumerate(observed):
+        if progress is not None:
+            progress(f"leave-one-out: {number + 1} of {len(observed)}, {run.name}")
+        others = [one for one in observed if one is not run]
+        fitted = calibrate(others, settings, physics)
+        terms = {term: one.value for term, one in fitted.terms.items()}
+        yield run.name, errors_of(run, with_terms(settings, terms, fitted.launch_jitter))
+
+
+def errors_of(run: Observed, settings: SimulatorSettings) -> dict[str, float]:
+    """Predicted against measured: 0.05 is 5% too much."""
+    measured, predicted = numbers_of(run.records), simulated_numbers(run.plan, settings)
+    return {name: predicted[name] / measured[name] - 1 for name in WEIGHTS}
+
+
+def usable(runs: Sequence[Run], *, imported: bool = False) -> tuple[list[Observed], list[str]]:
+    """The runs that a model can be fitted to, and what is to know of them; refused are those of several servers. With
+    `imported` also results of other tools that have every read, for which the plan is known but not its draws."""
+    if not runs:
+        raise PlanError("a model needs at least one run", "measure one: inferometer run --url http://localhost:8000")
+    _refuse_mixed(runs)
+    observed, notes = [], []
+    for run in runs:
+        records = run.records
+        label = run.subject.name or run.id
+        if (why := _unusable(run, records, imported)) is not None:
+            notes.append(f"{label} is left out: {why}")
+            continue
+        assert records is not None
+        observed.append(Observed(label, plan_from(run.plan, (), run.id), records))
+        if run.source is not None:
+            notes.append(
+                f"{label} was measured by {run.source}: the prediction has its lengths and its load, but other arrivals"
+            )
+        steady = run.summary.window.steady
+        if steady is not None and steady.status == "drifting":
+            notes.append(f"{label} was not steady")
+    if not observed:
+        raise PlanError(["no run can be used", *notes], "a model is fitted to runs of our own, with their records")
+    if len(observed) < ENOUGH:
+        notes.append(
+            f"fitted on {len(observed)} run{'s' * (len(observed) > 1)}; at least {ENOUGH} at different loads are better"
+        )
+    return observed, notes
+
+
+def _refuse_mixed(runs: Sequence[Run]) -> None:
+    about = {(run.subject.model, run.subject.engine_text, run.subject.accelerators) for run in runs}
+    if len(about) > 1:
+        listed = [" · ".join(filter(None, (model, engine, *gpus))) for model, engine, gpus in sorted(about, key=str)]
+        raise PlanError(["these runs are of different servers:", *listed], "fit one model for each server")
+
+
+def _unusable(run: Run, records: Records | None, imported: bool) -> str | None:
+    """Why a run tells nothing of an engine's steps."""
+    if run.kind != "serving" or records is None or (run.source is not None and not imported):
+        return "it has no records of ours, so no instants of tokens"
+    if not len(records) or not records.read_counts().any():
+        return "no token was received"
+    failed = 1 - float(records.outcome.mask("ok").mean())
+    if failed > FAILED:
+        return f"{failed:.0%} of its requests failed"
+    if len(set(records.replica.counts()) - {None}) > 1:
+        return "several servers answered, and their steps cannot be told apart"
+    return None
+
+
+def _with_shape(settings: SimulatorSettings, physics: tuple[Accelerator, ModelShape] | None) -> SimulatorSettings:
+    if physics is None or settings.pipeline is None:
+        return settings
+    ahead = settings.pipeline.model_copy(update={"attention_tokens": attention_tokens(physics[1])})
+    return settings.model_copy(update={"pipeline": ahead})
+
+
+def preset(accelerator: Accelerator, shape: ModelShape, count: int = 1) -> ServerModel:
+    """A model from arithmetic alone, for a server that nobody has measured; `count` accelerators share the work without
+    loss, which real links do not."""
+    together = accelerator.times(count)
+    limits = physical_limits(together, shape)
+    if limits["cache_tokens"] < FEWEST_TOKENS:
+        raise PlanError(
+            f"{shape.name} does not fit on {count} x {accelerator.name}: no memory is left for the KV cache"
+        )
+    settings = _with_shape(limited_settings(limits), (together, shape))
+    terms = TYPICAL | physical_terms(together, shape) | {"throttle_token": 0.0}  # in the share of the peak already
+    return new_model(
+        f"{count} x {accelerator.name}, {shape.name}",
+        "physics",
+        with_terms(settings, terms, DEFAULT_JITTER),
+        engine="vLLM",
+        model=shape.name,
+        accelerators=[accelerator.name] * count,
+        fitted_by=__version__,
+        notes=["from the data sheet alone: fit a model to measured runs for numbers to act on", ERRORS],
+    )
