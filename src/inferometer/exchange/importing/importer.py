@@ -152,9 +152,10 @@ def _disagreements(run: ImportedRun, summary: Summary) -> list[tuple[str, str]]:
     for name in _COMPARED if run.records is not None else ():
         theirs, ours = (part[name].mean if name in part else None for part in (run.measures, summary.measures))
         if theirs and ours and abs(ours / theirs - 1) > DIFFERS:
-            text = f"{MEASURES[name].title} is {duration_text(theirs)} on average in the file's own words, but"
+            text = f"Mean {MEASURES[name].title} is {duration_text(theirs)} as stated in the file, but"
             code = "disagrees" if abs(ours / theirs - 1) > TOLERATED else "differs_little"
-            doubts.append((code, f"{text} {duration_text(ours)} of the requests in it in our window."))
+            which = "in our window of its requests" if run.arrivals_known else "over all requests in it"
+            doubts.append((code, f"{text} {duration_text(ours)} {which}."))
     return doubts
 
 
