@@ -32,7 +32,7 @@ def test_a_row_of_sound_becomes_a_form_that_the_simulator_reads(tmp_path: Path) 
         "output_tokens": 9,
     }
     plan = plan_from({"target": {"api": "transcriptions"}, "workload": workload})
-    with pytest.raises(PlanError, match="workload.audio is missing"):
+    with pytest.raises(PlanError, match=r"workload\.audio is missing"):
         plan_from({"target": {"api": "transcriptions"}})
     request = workload_of(plan.workload, 0, 0, "n", WorkloadContext(api="transcriptions"))(0).turns[0]
     api = api_of("transcriptions")
