@@ -138,8 +138,9 @@ def test_faults_are_what_they_are_in_every_api(
 
 @pytest.mark.parametrize("api", sorted(set(APIS) - {"template"}))
 def test_a_request_that_is_refused_tells_why(simulator: str, tmp_path: Path, api: str) -> None:
-    extra = {"prompt": 5, "messages": 5, "input": 5, "inputs": 5, "documents": 5}
-    _, records = run(tmp_path, simulator, api, sampling={"extra": extra})
+    extra = {"prompt": 5, "messages": 5, "input": 5, "inputs": 5, "documents": 5, "file": None}
+    sound: dict[str, Any] = {"workload": {"audio": {}}} if api in ("transcriptions", "translations") else {}
+    _, records = run(tmp_path, simulator, api, sampling={"extra": extra}, **sound)
     assert {(record.outcome, record.status) for record in records} == {("status", 400)}
     assert all(record.error for record in records)
 

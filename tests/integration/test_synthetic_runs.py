@@ -75,6 +75,8 @@ def test_models_priorities_and_headers_go_with_their_class(url: str, tmp_path: P
     plan = {"traffic": [people, batch], "stop": {"requests": 10}}
     records, _ = records_of(url, tmp_path, plan)
     assert {(each.traffic, each.outcome) for each in records} == {("people", "ok"), ("batch", "ok")}
+    assert {each.model for each in records if each.traffic == "people"} <= {"simulated-8b", "lora"}
+    assert {each.model for each in records if each.traffic == "batch"} == {None}
 
 
 def test_a_class_has_its_own_fields_and_headers() -> None:

@@ -396,7 +396,7 @@ def form_check(structured: Structured | None) -> HasForm | None:
         return _schema_check(structured)
     if structured.regex is not None:
         pattern = re.compile(structured.regex)
-        return lambda text: pattern.fullmatch(text.strip()) is not None
+        return lambda text: any(pattern.fullmatch(each) for each in (text, text.strip()))  # it may ask for a last \n
     if structured.choice is not None:
         choices = {choice.strip() for choice in structured.choice}
         return lambda text: text.strip() in choices

@@ -233,7 +233,7 @@ class HttpTransport:
 
     def _read(self, exchange: Exchange, request: Request, ticket: Ticket) -> Reading:
         record = new_record(ticket)
-        record.replica = self._replica(exchange)
+        record.replica, record.model = self._replica(exchange), request.model
         record.requested_input = request.input_tokens if self._api.prompt_once else None
         record.requested_output = request.output_tokens if self._api.generates else None
         keep_text = self._wants_text(ticket)
@@ -354,7 +354,7 @@ def manner_of(target: Target, traffic: Traffic, with_length: bool) -> Manner:
         stream=target.stream,
         continuous_usage=target.continuous_usage,
         with_length=with_length,
-        ignore_eos=False if sampling.ignore_eos is None and sampling.structure is not None else sampling.ignore_eos,
+        ignore_eos=sampling.ignore_eos if sampling.whole_answers else False,
         sampling=given,
         extra=structured | sampling.extra,
     )

@@ -49,7 +49,7 @@ def conservation(
             _server_count(server, "prompt_tokens", "input_length"),
         ),
         generation_tokens=_compared(
-            *_tokens(answers, records.output_tokens, records.requested_output, primed["requests"]),
+            *_tokens(answers, records.output_tokens, records.requested_output, primed["requests"], goes_on=True),
             _server_count(server, "generation_tokens", "output_length"),
         ),
         ttft=_first_tokens(answers, server, error_s) if comparable else None,
@@ -88,12 +88,14 @@ def _requests(answers: Answers, primed: Mapping[str, int]) -> Counts:
     return float(answers.ok.sum() + primed["requests"]), float(_open(answers).sum() + primed["failed"])
 
 
-def _tokens(answers: Answers, reported: Ints, requested: Ints, primed: int) -> Counts:
-    """Only where every answer reported its usage: what is estimated cannot disagree."""
+def _tokens(answers: Answers, reported: Ints, requested: Ints, primed: int, goes_on: bool = False) -> Counts:
+    """Only where every answer reported its usage: what is estimated cannot disagree. With `goes_on` the usage of an
+    answer that we left is what had come until then: a server makes more tokens until it notices."""
     ok, unanswered = answers.ok, _open(answers)
     if not known(reported[ok]).all() or (unanswered.any() and not ok.any()):
         return None, 0.0
-    unsure = np.where(known(reported), reported, _at_most(reported, requested, ok))[unanswered]
+    most = _at_most(reported, requested, ok)
+    unsure = np.where(known(reported), np.maximum(reported, most) if goes_on else reported, most)[unanswered]
     return float(reported[ok].sum() + primed), float(unsure.sum())
 
 

@@ -172,6 +172,9 @@ HEADLINE_OPEN = ("ttft_scheduled", "ttft", "tpot", "itl", "e2e_scheduled", "e2e"
 HEADLINE_QUANTILES = ("p50", "p90")
 
 
+MOST_MODELS = 100  # the most requested ones: each has all measures
+
+
 def summarize(records: Records, plan: Plan, facts: Facts | None = None) -> Summary:
     """Everything about a run that its records tell."""
     facts = facts or Facts()
@@ -187,6 +190,7 @@ def summarize(records: Records, plan: Plan, facts: Facts | None = None) -> Summa
         instrument=_instrument(whole, answers, facts),
         slices=slices(answers, run, whole.headline[0]),
         traffic=parts if len(classes) > 1 else {},
+        models=_by_model(answers, plan, facts, run),
     )
     if facts.clocks is None:
         return summary
@@ -252,6 +256,21 @@ def _mixed_summary(answers: Answers, plan: Plan, facts: Facts, run: Window) -> C
     window, since = whole_window(answers, plan, facts), None
     scope = Scope(window, run, [], _loop(plan.classes), total, plan.confidence, measured, since)
     return ClassSummary(**structs.asdict(_section(answers, scope)))
+
+
+def _by_model(answers: Answers, plan: Plan, facts: Facts, run: Window) -> dict[str, Section]:
+    """Each model or adapter in the window of the run; nothing where the workload names none."""
+    requested, made = answers.records.model, {}
+    counts = {name: n for name, n in requested.counts().items() if name is not None}
+    if not counts:
+        return {}
+    window = whole_window(answers, plan, facts)
+    for name in sorted(sorted(counts, key=lambda name: -counts[name])[:MOST_MODELS]):
+        own = Answers.of(answers.records.take(requested.mask(name)))
+        measured = own.records.scheduled_at >= warmup_end(answers.records, plan, facts)
+        scope = Scope(window, run, [], _loop(plan.classes), None, plan.confidence, measured, None)
+        made[name] = _section(own, scope)
+    return made
 
 
 def _stage_summary(answers: Answers, scope: Scope, traffic: Traffic, stage: int, window: Window) -> StageSummary:

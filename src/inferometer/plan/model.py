@@ -90,6 +90,11 @@ class Sampling(Section):
         """What answers are checked for, also where `extra` asks for it in a server's own words."""
         return self.structured or Structured.among(self.extra)
 
+    @property
+    def whole_answers(self) -> bool:
+        """Whether answers go on to the requested length; one that has its form is over."""
+        return self.structure is None if self.ignore_eos is None else self.ignore_eos
+
     def disagreements(self) -> Iterator[Mistake]:
         if not _is_finite(self.extra):
             yield Mistake(("extra",), "must not hold .inf or .nan: JSON has no such numbers")
@@ -279,6 +284,14 @@ def _counts_on_the_way(target: Target) -> bool:
     return target.stream and api.generates and not api.in_pieces
 
 
+def _may_have_sound(workload: Workload) -> bool:
+    """Whether a table has sound is known from its columns, of a dataset of the hub from its rows."""
+    if isinstance(workload, Synthetic):
+        shared = workload.prefix.media if workload.prefix is not None else None
+        return workload.audio is not None or (shared is not None and shared.audio is not None)
+    return workload.type == "huggingface" or "audio" in getattr(workload, "columns", {})
+
+
 def _of_sharing(part: Traffic | Plan, plan: Plan) -> Iterator[Mistake]:
     for name in ("max_concurrency", "concurrency", "sessions_at_once"):
         slots = getattr(part.load, name)
@@ -295,6 +308,9 @@ def _of_sharing(part: Traffic | Plan, plan: Plan) -> Iterator[Mistake]:
     if part.sampling.structured is not None and plan.target.api not in ("chat", "completions", "responses"):
         text = f"needs api chat, completions or responses, got {plan.target.api}"
         yield Mistake(("sampling", "structured"), text, ("sampling", "target"))
+    if plan.target.api in ("transcriptions", "translations") and not _may_have_sound(part.workload):
+        text = f"is missing: api {plan.target.api} needs sound, made up or a dataset's column"
+        yield Mistake(("workload", "audio"), text, ("workload", "target"))
     if getattr(part.workload, "prompt_as", "text") == "token_ids" and not api_of(plan.target.api).takes_ids:
         text = f"must be text: api {plan.target.api} takes no token ids"
         yield Mistake(("workload", "prompt_as"), text, ("workload", "target"))

@@ -146,6 +146,7 @@ class Records:
     prompt: Texts
     answer: Texts
     structure: Categorical
+    model: Categorical
 
     read_offsets: Ints  # n + 1 of them: the reads of record i are read_offsets[i] up to read_offsets[i + 1]
     read_at: Ints

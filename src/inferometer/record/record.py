@@ -101,6 +101,7 @@ class Record(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     prompt: str | None = None  # only if the plan saves prompts
     answer: str | None = None
     structure: Literal["valid", "invalid"] | None = None  # whether an answer has the form that the plan asks for
+    model: str | None = None  # requested model or adapter, where the workload names one per session
 
 
 # What we know without the server: of a request whose response cannot be kept, this is.

@@ -806,6 +806,7 @@ class Summary(ClassSummary, frozen=True, kw_only=True):
     clocks: Clocks | None = None  # of workers on several hosts
     slices: Slices | None = None
     traffic: dict[str, ClassSummary] = {}
+    models: dict[str, Section] = {}  # each model or adapter that the workload requests by name
     server: ServerSummary | None = None
     gpu: GpusSummary | None = None
     host: HostSummary | None = None

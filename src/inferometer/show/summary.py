@@ -262,6 +262,8 @@ def _numbers(run: Run, plan: Plan | None, width: int, glance: Glance) -> Iterato
         yield stages_table(summary.stages, plan, width, most)
     if summary.traffic:
         yield traffic_table(run, width, most)
+    if summary.models:
+        yield models_table(summary, width, most)
     if glance.more:
         yield results_table(summary)
         yield from _observed(summary, width)
@@ -392,6 +394,11 @@ def traffic_table(run: Run, width: int, most: int | None = None) -> Table:
     """One line per traffic class, with its own verdict."""
     statuses = run.verdict.traffic if run.verdict else None
     return _compact_table("traffic", run.summary.traffic, width, most, statuses)
+
+
+def models_table(summary: Summary, width: int, most: int | None = None) -> Table:
+    """One line per requested model or adapter."""
+    return _compact_table("model", summary.models, width, most)
 
 
 def _compact_table(

@@ -364,7 +364,7 @@ def generation_of(request: Request) -> Generation:
 
 def _record(request: Request, ticket: Ticket, transport: VirtualTransport) -> Record:
     record = new_record(ticket)
-    record.replica = transport.name
+    record.replica, record.model = transport.name, request.model
     record.sent_at = transport.clock.now()
     record.requested_input, record.requested_output = request.input_tokens, request.output_tokens
     return record

@@ -52,6 +52,11 @@ class Request:
     )  # messages its answer goes into
     wire: bytes | None = field(default=None, compare=False, repr=False)  # its bytes, where they were made ahead
 
+    @property
+    def model(self) -> str | None:
+        """The model or adapter that this request names, where that is not left to the target."""
+        return self.body.get("model")
+
 
 @dataclass(slots=True)
 class Session:

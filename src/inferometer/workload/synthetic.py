@@ -394,6 +394,8 @@ def _check_context(spec: Synthetic, context: WorkloadContext) -> None:
     turns = longest_of(spec.turns)
     longest = longest_prompt(spec.prefix, lengths.longest_input)
     whole = longest + lengths.longest_output + (turns - 1) * (lengths.longest_added + lengths.longest_output)
+    if spec.max_context is not None:  # sessions end before; the first turn is sent whatever its length
+        whole = min(whole, max(spec.max_context, longest + lengths.longest_output))
     if room is not None and whole > room:
         several = f" in {turns} turns" if turns > 1 else ""
         raise PlanError(

@@ -55,6 +55,12 @@ def test_what_is_kept_can_be_listed_and_loaded(tmp_path: Path, value: float) -> 
     assert store.load(kept).summary.outcomes == {"ok": 10}
 
 
+def test_a_negative_duration_makes_a_result_doubtful(tmp_path: Path) -> None:
+    (kept,) = imported(tmp_path, duration=-5)
+    verdict = open_store(tmp_path / "store").load(kept).verdict
+    assert verdict is not None and verdict.status == "doubtful" and "out_of_range" in verdict.codes
+
+
 @pytest.mark.parametrize(
     "content", ['{"completed": ' + "9" * 5000 + "}", "[" * 100_000 + "]" * 100_000, "{}\n" + "[" * 100_000]
 )

@@ -115,15 +115,17 @@ def test_requests_that_ended_badly_may_have_been_counted_or_not() -> None:
     assert "not_conserved" in reasons(judged(run, *told(run, 110, 90 * 256, 90 * TOKENS)))
 
 
-def test_requests_that_we_cancelled_are_not_somebody_elses() -> None:
-    """The server counts 20 tokens more for every prompt than were requested, and those of cancelled requests too."""
+@pytest.mark.parametrize("usage", [None, 2])
+def test_requests_that_we_cancelled_are_not_somebody_elses(usage: int | None) -> None:
+    """The server counts 20 tokens more for every prompt than were requested, and those of cancelled requests too. It
+    makes more tokens than the running usage had until we left."""
     whole = made_run(REQUESTS)
     rows = [whole.records.record(number) for number in range(REQUESTS)]
     for number, row in enumerate(rows):
         row.requested_input = 236
         if number % 2:
             row.outcome, row.finish_reason = "cancelled", None
-            row.input_tokens = row.output_tokens = None
+            row.input_tokens, row.output_tokens = usage and row.input_tokens, usage
     records = Records.of(rows)
     plan = Plan.model_validate(whole.plan)
     summary = summarize(records, plan, Facts(interrupted=True))

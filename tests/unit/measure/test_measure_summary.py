@@ -38,6 +38,16 @@ def test_shape_and_numbers_of_a_steady_run() -> None:
     assert summary.traffic == {} and summary.stages == [] and summary.sessions is None
 
 
+def test_every_requested_model_has_its_numbers() -> None:
+    rows = [row(i * 100, reads=[i * 100 + (50 if i % 3 else 80)]) for i in range(30)]
+    for i, each in enumerate(rows):
+        each.model = "sql" if i % 3 else "chat"
+    summary = plain(summarize(Records.of(rows), open_plan(), START))
+    assert {name: part.window.requests for name, part in summary.models.items()} == {"chat": 10, "sql": 20}
+    assert [summary.models[name].measures["ttft"].p50 for name in ("chat", "sql")] == pytest.approx([0.08, 0.05])
+    assert plain(summarize(many([row(0)]), open_plan(), START)).models == {}
+
+
 def test_rates_count_what_arrived_in_the_window() -> None:
     """Window 0..1000 ms. The late answer's reads at 1100 and its end are outside, its first read is inside."""
     rows = [

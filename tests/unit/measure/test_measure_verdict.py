@@ -250,6 +250,8 @@ def test_output_that_is_not_as_asked() -> None:
     assert (codes(judged(rows)), notes(judged(rows))) == ({"short_output"}, {"odd_finish"})
     free = open_plan(RATE, sampling={"ignore_eos": False})
     assert codes(judged(rows, free)) == set()
+    formed = open_plan(RATE, sampling={"structured": {"json_object": True}})  # the form ends the answer
+    assert codes(judged(rows, formed)) == set()
     assert codes(judged(sound(finish_reason="content_filter"), free)) == {"odd_finish"}
 
 

@@ -1,6 +1,7 @@
 """Other tools' command lines, read as they are: their documented examples give the plan a person would write."""
 
 import csv
+import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,56 @@ def test_the_rest_of_vllms_flags() -> None:
     assert sharegpt["sampling"] == {"ignore_eos": False, "extra": {"repetition_penalty": 1.0}}  # vLLM sends it
     script = read("python benchmarks/benchmark_serving.py --dataset-name sharegpt --dataset-path a").plan
     assert script["sampling"] == {"ignore_eos": False, "temperature": 0, "extra": {"repetition_penalty": 1.0}}
+
+
+SCRIPT = "python3 benchmarks/benchmark_serving_structured_output.py --backend vllm --model m --num-prompts 1000 "
+
+
+@pytest.mark.parametrize("name", ["json", "grammar", "regex", "choice"])
+def test_vllms_script_for_structured_output(name: str) -> None:
+    plan = read(f"{SCRIPT} --dataset {name} --structured-output-ratio 1.0 --request-rate 10").plan
+    assert plan["load"] == {"type": "poisson", "rate": 10} and plan["stop"] == {"requests": 1000}
+    sampling = plan["sampling"]
+    assert (sampling["temperature"], sampling["ignore_eos"]) == (0, False)  # as the script sends
+    form = "json_schema" if name == "json" else name
+    assert set(sampling["structured"]) == {form, "syntax"}
+    assert set(plan_from(plan).sampling.structured.fields("completions")) == {"structured_outputs"}
+
+
+def test_a_share_of_structured_output_is_two_classes_of_poisson_arrivals() -> None:
+    plan = plan_from(read(f"{SCRIPT} --structured-output-ratio 0.25 --request-rate 8").plan)
+    assert [(each.load.rate, each.stop.requests) for each in plan.classes] == [(2, 250), (6, 750)]
+    assert [each.sampling.structured is None for each in plan.classes] == [False, True]
+    assert plan_from(read(f"{SCRIPT} --no-structured-output").plan).sampling.structured is None
+    for flags in ("--structured-output-ratio 0.5", "--dataset xgrammar_bench", "--random-prefix-len 5"):
+        (mistake,) = mistakes(SCRIPT + flags)
+        assert flags.split()[0] in mistake
+
+
+def test_vllms_script_for_conversations(tmp_path: Path) -> None:
+    script = f"python benchmark_serving_multi_turn.py -m /models/x --served-model-name x -i {tmp_path}/in.json"
+    fixed = {"distribution": "constant", "value": 40}
+    settings = {"filetype": "generate_conversations", "num_conversations": 6, "prompt_output": {"num_tokens": fixed}}
+    settings["prompt_input"] = {"num_turns": fixed, "num_tokens": fixed}
+    (tmp_path / "in.json").write_text(json.dumps(settings))
+    plan = plan_from(read(f"{script} -p 2 -n 9 --max-turns 5 --header 'X-A: b' --no-stream").plan)
+    assert (plan.load.concurrency, plan.load.sessions_at_once, plan.stop.requests, plan.stop.sessions) == (2, 2, 8, 6)
+    assert (plan.workload.turns.value, plan.target.headers, plan.target.stream) == (3, {"X-A": "b"}, False)
+    assert plan.sampling.ignore_eos is False  # it sends max_tokens and nothing else
+    for flags in (
+        "-p 2 -k 6",
+        "--warmup-step",
+        "--send-conversation-id",
+        "--max-retries 2",
+        "--warmup-percentages 10%",
+    ):
+        assert len(mistakes(f"{script} {flags}")) == 1, flags
+    (tmp_path / "in.json").write_text(json.dumps(settings | {"new": 1}))
+    assert any("new" in mistake for mistake in mistakes(script))
+    (tmp_path / "in.json").write_text(json.dumps([{"id": "a", "messages": [{"role": "user", "content": "x"}]}]))
+    workload = read(f"{script} --limit-min-tokens 5 --limit-max-tokens 9 --request-rate 4").plan["workload"]
+    assert workload["think"] == {"type": "exponential", "mean": 0.25} and workload["output_tokens"] == 9
+    assert (workload["type"], workload["answers"], workload["once"]) == ("messages", "live", True)
 
 
 def test_every_mistake_of_a_command_line_at_once() -> None:

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import orjson
+import pytest
 
+from inferometer.errors import PlanError
 from inferometer.plan.reading import plan_from
 from inferometer.simulator.requests import read_transcription
 from inferometer.simulator.settings import SimulatorSettings
@@ -30,6 +32,8 @@ def test_a_row_of_sound_becomes_a_form_that_the_simulator_reads(tmp_path: Path) 
         "output_tokens": 9,
     }
     plan = plan_from({"target": {"api": "transcriptions"}, "workload": workload})
+    with pytest.raises(PlanError, match=r"workload\.audio is missing"):
+        plan_from({"target": {"api": "transcriptions"}})
     request = workload_of(plan.workload, 0, 0, "n", WorkloadContext(api="transcriptions"))(0).turns[0]
     api = api_of("transcriptions")
     fields = api.body("whisper", request.prompt) | {"stream": True, "stream_include_usage": True}

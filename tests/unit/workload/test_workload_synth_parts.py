@@ -194,6 +194,14 @@ def test_a_prompt_longer_than_the_context_is_said_and_not_shortened(fields, long
     tape_of(context=WorkloadContext(max_model_len=longest), **fields)
 
 
+def test_sessions_that_end_at_a_full_context_fit_into_it() -> None:
+    lengths = {"input_tokens": 300, "output_tokens": 50, "turns": 20}
+    tape = tape_of(context=WorkloadContext(max_model_len=1000), max_context=1000, **lengths)
+    assert {len(tape(i).turns) for i in range(5)} == {2}
+    with pytest.raises(PlanError, match="up to 350 tokens"):  # the first turn is sent in any case
+        tape_of(context=WorkloadContext(max_model_len=340), max_context=100, **lengths)
+
+
 # -- images ----------------------------------------------------------------------------------------------------
 
 

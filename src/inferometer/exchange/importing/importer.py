@@ -123,7 +123,7 @@ def summary_of(run: ImportedRun) -> Summary:
 
 def verdict_of(run: ImportedRun, summary: Summary, title: str) -> Verdict:
     """By what the file shows. That nobody measured how the load was delivered, nor the tool's own error, is a note."""
-    reasons = [*run.doubts, *contradictions(summary.measures), *_disagreements(run, summary)]
+    reasons = [*run.doubts, *contradictions(summary.measures), *_disagreements(run, summary), *_negative(run)]
     if summary.outcomes.get("ok") == 0:
         reasons.insert(0, ("nothing_answered", "No request was answered, so its times mean nothing."))
     text = f"Imported from {title}: how the load was delivered and the tool's own error are not known."
@@ -152,10 +152,20 @@ def _disagreements(run: ImportedRun, summary: Summary) -> list[tuple[str, str]]:
     for name in _COMPARED if run.records is not None else ():
         theirs, ours = (part[name].mean if name in part else None for part in (run.measures, summary.measures))
         if theirs and ours and abs(ours / theirs - 1) > DIFFERS:
-            text = f"{MEASURES[name].title} is {duration_text(theirs)} on average in the file's own words, but"
+            text = f"Mean {MEASURES[name].title} is {duration_text(theirs)} as stated in the file, but"
             code = "disagrees" if abs(ours / theirs - 1) > TOLERATED else "differs_little"
-            doubts.append((code, f"{text} {duration_text(ours)} of the requests in it in our window."))
+            which = "in our window of its requests" if run.arrivals_known else "over all requests in it"
+            doubts.append((code, f"{text} {duration_text(ours)} {which}."))
     return doubts
+
+
+def _negative(run: ImportedRun) -> Iterator[tuple[str, str]]:
+    """What no run can have, and what a number computed with it is."""
+    if run.duration_s is not None and run.duration_s < 0:
+        yield "out_of_range", f"The duration is negative ({run.duration_s:g} s), which none can be."
+    for name, rate in run.rates.items():
+        if (value := rate.value) is not None and value < 0:
+            yield "out_of_range", f"{MEASURES[name].title} is negative ({value:g}), which no such measure can be."
 
 
 def _of_file(run: ImportedRun) -> Summary:

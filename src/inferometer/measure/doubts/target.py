@@ -149,7 +149,7 @@ def short_output(case: Case) -> Iterator[Reason]:
 
 def _exact(traffic: Traffic) -> bool:
     """Whether answers are requested to have their full length."""
-    return traffic.sampling.ignore_eos is not False
+    return traffic.sampling.whole_answers
 
 
 def not_streamed(case: Case) -> Iterator[Reason]:

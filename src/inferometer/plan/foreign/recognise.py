@@ -27,6 +27,14 @@ COMMANDS: dict[str, tuple[str, str]] = {  # the words that name a tool, once pyt
     "vllm bench sweep serve": ("inferometer.plan.foreign.vllm_sweep:from_argv", "its sweep over servers and loads"),
     "vllm-bench": ("inferometer.plan.foreign.vllm_bench:from_argv", "the same, in Rust"),
     "benchmark_serving": ("inferometer.plan.foreign.vllm_bench:from_script", "the same, before it was a command"),
+    "benchmark_serving_structured_output": (
+        "inferometer.plan.foreign.vllm_scripts:structured_output",
+        "its script for structured output",
+    ),
+    "benchmark_serving_multi_turn": (
+        "inferometer.plan.foreign.vllm_scripts:multi_turn",
+        "its script for conversations",
+    ),
     "benchmark_latency": ("inferometer.plan.foreign.vllm_offline:latency", "the same, before it was a command"),
     "benchmark_throughput": ("inferometer.plan.foreign.vllm_offline:throughput", "the same, before it was a command"),
     "guidellm run": ("inferometer.plan.foreign.guidellm:from_run_argv", "guidellm since 0.7"),

@@ -157,20 +157,20 @@ def _swept(given: Given, name: str, values: list[str]) -> Foreign:
 
 def plan_of(given: Given) -> PlanDraft:
     """The plan that its flags mean."""
-    api = _api(given)
+    api = api_of_backend(given)
     data = vllm_datasets.workload_of(given, api)
     columns = data.workload.get("columns") or {}
     if given.text("backend") in _PICTURED and "image" in columns:
         _without_text(given, data.workload)
     plan: PlanDraft = {
         "name": given.text("label"),
-        "target": _target(given, data.api),
+        "target": target_of(given, data.api),
         "workload": data.workload,
         "load": _load(given, data),
         "sampling": _sampling(given, data),
         "stop": _stop(given, data),
         "warmup": given.count("num-warmups") or None,
-        "limits": _limits(given),
+        "limits": limits_of(given),
         "outputs": _outputs(given),
         "observe": {"profiler": True} if given.on("profile") else None,
         "seed": given.count("seed") or None,
@@ -189,7 +189,7 @@ def _without_text(given: Given, workload: WorkloadDraft) -> None:
         given.note("backend", "every image is sent with the same text; vLLM adds the question to every second one")
 
 
-def _api(given: Given) -> str:
+def api_of_backend(given: Given) -> str:
     backend = given.text("backend", "openai") or "openai"
     if backend not in _APIS:
         given.wrong("backend", f"has no counterpart; there are {', '.join(_APIS)}")
@@ -201,7 +201,7 @@ def _api(given: Given) -> str:
     return _APIS.get(backend, "completions")
 
 
-def _target(given: Given, api: str) -> TargetDraft:
+def target_of(given: Given, api: str) -> TargetDraft:
     path = given.text("endpoint")
     own = _PATHS.get(api)
     if api == "chat" and path == _PATHS["completions"]:  # the chat template is applied by the server
@@ -272,7 +272,7 @@ def _sampling(given: Given, data: vllm_datasets.Data) -> SamplingDraft:
     }
 
 
-def _limits(given: Given) -> list[str]:
+def limits_of(given: Given) -> list[str]:
     """Goodput is the share of requests that keep limits without a statistic."""
     limits = []
     for name, value in given.pairs("goodput", ":").items():
@@ -308,6 +308,12 @@ def is_it(mapping: Mapping[str, Any]) -> bool:
 def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
     """One client sends them one after the other, as the script does by default."""
     settings = Settings(mapping, Account(MULTI_TURN))
+    return Foreign.of(settings.account, generated(settings))
+
+
+def generated(settings: Settings) -> PlanDraft:
+    """The conversations that the script generates, for one client. It asks for no least length: answers may be
+    shorter."""
     settings.value("filetype")
     settings.no_effect("print_stats", "the statistics of a workload are always shown")
     settings.note("text_files", "the text of prompts is made up, with the same lengths")
@@ -321,20 +327,22 @@ def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
     settings.account.general.append(
         "num_turns: a turn of the script is a message; here it is a question with its answer"
     )
-    workload = {
+    workload: WorkloadDraft = {
         **({"prefix": {"tokens": shared, "suffix_tokens": first}} if shared else {"input_tokens": first}),
         "turn_tokens": added,
         "output_tokens": _lengths(outputs, "num_tokens"),
         "turns": _halved(turns),
         "count": count,
     }
-    plan = {
+    plan: PlanDraft = {
         "target": {"api": "chat"},
         "workload": workload,
         "load": {"type": "concurrency", "concurrency": 1},
+        "sampling": {"ignore_eos": False},
         "stop": {"sessions": count},
     }
-    return Foreign.of(settings.account, without_missing(plan))
+    whole: PlanDraft = without_missing(plan)
+    return whole
 
 
 def _lengths(section: Settings, name: str) -> Any:

@@ -59,7 +59,7 @@ class VideoSize(Section):
 class Videos(Section):
     """Videos in addition to the text; every video is new."""
 
-    count: Lengths = Field(Lengths.of(1), description="videos per prompt: a number, or a distribution such as 0-2")
+    count: Lengths = Field(Lengths.of(1), description="videos per prompt: a number, or a distribution such as 1-2")
     width: Count = Field(640, ge=1, le=16384, description="pixels")
     height: Count = Field(360, ge=1, le=16384, description="pixels")
     frames: Count = Field(16, ge=1, le=10_000, description="number of frames")

@@ -52,7 +52,14 @@ from inferometer.show.report.document import (
     runs_as_rows,
 )
 from inferometer.show.startup import phases_table
-from inferometer.show.summary import limits_table, results_table, stages_table, throughput_table, traffic_table
+from inferometer.show.summary import (
+    limits_table,
+    models_table,
+    results_table,
+    stages_table,
+    throughput_table,
+    traffic_table,
+)
 from inferometer.show.tables import energy_table, gpu_table, headline_table, interval_table, server_table
 from inferometer.store.experiments import KeptExperiment
 from inferometer.vocabulary import percent_text
@@ -179,6 +186,8 @@ def _tables(run: Run) -> Iterator[RichTable]:
         yield stages_table(summary.stages, plan, WIDE)
     if summary.traffic:
         yield traffic_table(run, WIDE)
+    if summary.models:
+        yield models_table(summary, WIDE)
 
 
 def _doubts(run: Run, absent: list[Absent]) -> Iterator[Block]:
