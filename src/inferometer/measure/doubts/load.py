@@ -122,7 +122,8 @@ def unbounded_queue(case: Case) -> Iterator[Reason]:
     )
     stays = backlog.time_in_system if backlog else None
     moves = shares_of(case.part, abs(stays.drift or 0.0) if stays else 0.0, "ttft_scheduled.mean", "e2e_scheduled.mean")
-    capacity = f"what {case.traffic.load.max_concurrency} requests in flight can serve" if ours else "the capacity"
+    cap = case.traffic.load.max_concurrency
+    capacity = f"what a cap of {cap} requests in flight lets through" if ours else "the capacity"
     text = f"The load exceeds {capacity}: {joined}, so latencies grow with the length of the run."
     remedy = "lower the rate, or raise max_concurrency" if ours else "lower the rate"
     yield case.doubt("unbounded_queue", text, remedy, moves=moves, direction=EITHER, invalid=True)
