@@ -35,7 +35,9 @@ def shifts(spoilt: Summary, twin: Summary) -> list[Shift]:
 
 def _common_basis(*summaries: Summary) -> Basis:
     """As in every comparison of rates: a window beside a span differs by the edges of the run, whatever the cause did."""
-    windows = all(summary.rates[name].basis == "window" for summary in summaries for name in RATES if name in summary.rates)
+    windows = all(
+        summary.rates[name].basis == "window" for summary in summaries for name in RATES if name in summary.rates
+    )
     return "window" if windows else "span"
 
 
