@@ -34,7 +34,7 @@ def shifts(spoilt: Summary, twin: Summary) -> list[Shift]:
 
 
 def _common_basis(*summaries: Summary) -> Basis:
-    """As in every comparison of rates: a window beside a span differs by the edges of the run, whatever the cause did."""
+    """As in every comparison of rates: a window and a span differ by the edges of the run, whatever the cause."""
     windows = all(
         summary.rates[name].basis == "window" for summary in summaries for name in RATES if name in summary.rates
     )

@@ -199,7 +199,7 @@ def test_a_queue_without_bound() -> None:
 
 
 def test_the_queue_before_our_cap_is_not_in_the_servers_own() -> None:
-    """The server has nothing waiting. Without a cap that speaks against a queue; behind one the requests wait with us."""
+    """The server has nothing waiting: without a cap there is no queue then; behind one the requests wait with us."""
     rows, free = [], 0.0
     for t in arrivals():
         free = max(free, t)
