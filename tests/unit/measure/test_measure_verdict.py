@@ -203,9 +203,9 @@ def test_the_queue_before_our_cap_is_not_in_the_servers_own() -> None:
     rows, free = [], 0.0
     for t in arrivals():
         free = max(free, t)
-        ready = {"ready_at": round(free * MS)}
-        rows.append(row(t, sent=free + 0.05, reads=[free + 1000 / 15 - 5, free + 1000 / 15], **ready))
-        free += 1000 / 15
+        done = free + 1000 / 15
+        rows.append(row(t, sent=free + 0.05, reads=[done - 5, done], ready_at=round(free * MS)))
+        free = done
     idle = ServerSummary(
         sources=[], counters={}, finished={}, histograms={}, prefix_hit_rate=None, complete=True, restarted=False,
         gauges={"queued": Gauge(unit="requests", mean=0.0, max=0.0)},
