@@ -25,7 +25,8 @@ def main(arguments: list[str] | None = None) -> int:
         print("INFEROMETER_DATA is not set: the real runs are left out", file=sys.stderr)
     began_at = time.monotonic()
     fine = results(sound_results, all_sound(options.half, options.only, options.fresh), options.processes)
-    bad = results(spoilt_results, all_spoilt(options.half, options.only, options.fresh), options.processes)
+    pairs = [pair for fresh in options.fresh for pair in all_spoilt(options.half, options.only, fresh)]
+    bad = results(spoilt_results, pairs, options.processes)
     tables = [sound_table(fine)] if fine else []
     tables += [spoilt_table(bad)] if bad else []
     text = "\n\n".join(tables)
@@ -38,11 +39,20 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def _sets(text: str) -> range:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.corpora", description=__doc__)
     parser.add_argument("--half", choices=("tune", "test"), help="even seeds or odd ones (default: both)")
     parser.add_argument(
-        "--fresh", type=int, default=0, metavar="N", help="the Nth set of other seeds (default: 0, the first)"
+        "--fresh",
+        type=_sets,
+        default=range(1),
+        metavar="N",
+        help="the Nth set of other seeds, or several: 5-7 (default: 0, the first)",
     )
     parser.add_argument("--only", metavar="CAUSE", help="one cause or family of sound runs; sound or spoilt")
     parser.add_argument("--list-failures", action="store_true", help="false alarms and misses, with what was said")

@@ -73,9 +73,9 @@ def spoilt_results(pair: spoilt.Pair) -> list[Result]:
     return results
 
 
-def all_sound(half: Half | None = None, only: str | None = None, fresh: int = 0) -> list[sound.Sound]:
+def all_sound(half: Half | None = None, only: str | None = None, fresh: Iterable[int] = (0,)) -> list[sound.Sound]:
     """With `fresh`, simulated runs of seeds that no earlier table had; the real runs are what they are."""
-    simulated = [replace(case, seed=case.seed + FRESH * fresh) for case in sound.virtual_cases()]
+    simulated = [replace(case, seed=case.seed + FRESH * n) for n in fresh for case in sound.virtual_cases()]
     cases = simulated + sound.real_cases()
     return [case for case in cases if in_half(case.seed, half) and only in (None, case.family, "sound")]
 

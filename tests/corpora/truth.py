@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from inferometer.record.summary import OPEN, Ends, Summary
+from inferometer.record.summary import OPEN, Basis, Ends, Summary
 
 SMALL = 0.05  # what two runs differ by anyway
 STATISTICS = {
@@ -26,17 +26,26 @@ class Shift:
 
 def shifts(spoilt: Summary, twin: Summary) -> list[Shift]:
     """The largest first, those that count before those that do not."""
-    there = _numbers(twin)
-    both = [(name, *here, there[name][0]) for name, here in _numbers(spoilt).items() if name in there]
+    basis = _common_basis(spoilt, twin)
+    there = _numbers(twin, basis)
+    both = [(name, *here, there[name][0]) for name, here in _numbers(spoilt, basis).items() if name in there]
     compared = [_shift(name, value, interval, true) for name, value, interval, true in both if true > 0]
     return sorted(compared, key=lambda shift: (not shift.counts, -abs(shift.share)))
 
 
-def _numbers(summary: Summary) -> dict[str, tuple[float, Ends]]:
-    return {name: (value, interval) for name, value, interval in _all_numbers(summary) if value is not None}
+def _common_basis(*summaries: Summary) -> Basis:
+    """As in every comparison of rates: a window and a span differ by the edges of the run, whatever the cause."""
+    windows = all(
+        summary.rates[name].basis == "window" for summary in summaries for name in RATES if name in summary.rates
+    )
+    return "window" if windows else "span"
 
 
-def _all_numbers(summary: Summary) -> Iterator[tuple[str, float | None, Ends]]:
+def _numbers(summary: Summary, basis: Basis) -> dict[str, tuple[float, Ends]]:
+    return {name: (value, interval) for name, value, interval in _all_numbers(summary, basis) if value is not None}
+
+
+def _all_numbers(summary: Summary, basis: Basis) -> Iterator[tuple[str, float | None, Ends]]:
     for measure, statistics in STATISTICS.items():
         if measure == "ttft_scheduled" and summary.loop == "closed":
             continue  # a closed loop does not headline it
@@ -46,7 +55,8 @@ def _all_numbers(summary: Summary) -> Iterator[tuple[str, float | None, Ends]]:
     for name in RATES:
         if name in summary.rates:
             rate = summary.rates[name]
-            yield name, rate.value, rate.interval or (rate.value, rate.value)
+            value = rate.over(basis)
+            yield name, value, (value, value) if rate.interval is None or basis != rate.basis else rate.interval
 
 
 def _shift(name: str, value: float, interval: Ends, true: float) -> Shift:

@@ -157,9 +157,9 @@ def _ids(ids: Sequence[str]) -> str:
     return ids[0] if len(ids) == 1 else f"{len(ids)} runs: {', '.join(ids)}"
 
 
-def _assumed_text(comparison: Comparison) -> str:
+def _assumed_text(changes: Iterable[Change]) -> str:
     """` (5.1% to 12.3% with each run's own uncertainty)`: what was assumed between runs is only a part of it."""
-    spreads = [change.spread for change in comparison.changes if "assumed" in change.basis and change.relative]
+    spreads = [change.spread for change in changes if "assumed" in change.basis and change.relative]
     known = sorted({round(spread, 3) for spread in spreads if spread is not None})
     if not known:
         return ""
@@ -179,8 +179,8 @@ def _spread_text(comparison: Comparison) -> str:
         "pairs": "from pairs of runs on the same tape",
         "history": f"from {comparison.history} other runs of the same workload, stack and hardware",
         "repeats and history": f"from the repeats and {comparison.history} other runs of the same identity",
-        "assumed": f"assumed, as one run per side does not show it{_assumed_text(comparison)}; repeat the runs",
-        "repeats and assumed": f"mostly assumed{_assumed_text(comparison)}: there are few repeats",
+        "assumed": f"assumed, as one run per side does not show it{_assumed_text(comparison.changes)}; repeat the runs",
+        "repeats and assumed": f"mostly assumed{_assumed_text(comparison.changes)}: there are few repeats",
     }
     return "; ".join(texts[basis] for basis in sorted(bases))
 
@@ -384,6 +384,10 @@ def _check_facts(check: CheckResult) -> Table:
     if left_out:
         runs = "1 run" if len(left_out) == 1 else f"{len(left_out)} runs"
         table.add_row("left out", f"{runs} after a regression that was not accepted")
+    changes = [measure.change for measure in check.measures if measure.alert]
+    if any("assumed" in change.basis for change in changes):
+        mostly = "assumed" if all("repeats" not in change.basis for change in changes) else "mostly assumed"
+        table.add_row("spread", f"{mostly}, as so few runs do not show it{_assumed_text(changes)}")
     if check.is_alone:
         table.add_row("confirm", f"inferometer check {check.run} --confirm: a single run may be an outlier")
     if check.status == "worse" and check.against == "history":

@@ -15,6 +15,7 @@ from inferometer.measure.verdict import OF_A_CLASS, OF_THE_RUN, verdict
 from inferometer.plan.model import Plan
 from inferometer.record.environment import Curve
 from inferometer.record.record import Record
+from inferometer.record.summary import Gauge, ServerSummary
 from inferometer.record.verdict import STATUSES, Status, Verdict
 
 START = Facts(start_at=0)
@@ -66,7 +67,10 @@ def late(by: float, every: int = 1) -> Callable[[int, Record], object]:
 
 @pytest.mark.parametrize(
     ("by", "every", "status"),
-    [(0.5, 1, "valid"), (2, 10, "valid"), (10, 9, "doubtful"), (45, 9, "doubtful"), (75, 1, "invalid")],
+    [
+        *((0.5, 1, "valid"), (2, 10, "valid"), (10, 9, "doubtful"), (45, 9, "doubtful"), (75, 1, "invalid")),
+        *((2.6, 1, "valid"), (2.9, 1, "doubtful")),  # 4.3% and 4.8% of 60 ms: known to a tenth
+    ],
 )
 def test_late_sends(by: float, every: int, status: Status) -> None:
     """Requests take 60 ms to their first token, 100 ms in all, since they were due: what is late is part of that."""
@@ -192,6 +196,26 @@ def test_a_queue_without_bound() -> None:
     found = judged(rows)
     assert found.status == "invalid" and "unbounded_queue" in codes(found)
     assert any(reason.remedy == "lower the rate" for reason in found.doubts)
+
+
+def test_the_queue_before_our_cap_is_not_in_the_servers_own() -> None:
+    """The server has nothing waiting: without a cap there is no queue then; behind one the requests wait with us."""
+    rows, free = [], 0.0
+    for t in arrivals():
+        free = max(free, t)
+        done = free + 1000 / 15
+        rows.append(row(t, sent=free + 0.05, reads=[done - 5, done], ready_at=round(free * MS)))
+        free = done
+    idle = ServerSummary(
+        sources=[], counters={}, finished={}, histograms={}, prefix_hit_rate=None, complete=True, restarted=False,
+        gauges={"queued": Gauge(unit="requests", mean=0.0, max=0.0)},
+    )  # fmt: skip
+    for cap in (None, 1):
+        plan = open_plan(RATE, load={"max_concurrency": cap})
+        summary = msgspec.structs.replace(summarize(many(rows), plan, START), server=idle)
+        queues = [doubt for doubt in verdict(summary, START, plan).doubts if doubt.code == "unbounded_queue"]
+        assert len(queues) == (cap or 0)
+    assert "a cap of 1 requests" in queues[0].text and queues[0].remedy == "lower the rate, or raise max_concurrency"
 
 
 def test_a_queue_of_which_nothing_left_is_not_known_to_be_without_bound() -> None:

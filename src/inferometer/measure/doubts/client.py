@@ -15,6 +15,7 @@ HALF_BUSY = 0.50  # of a core, on average: more workers can help only above
 BUSY_KNOWN_S = 1.0  # of samples: start and end of a shorter run weigh more than what lies between
 CEILING = 0.80
 LATE_NOTED_S = 0.001
+LATE_UNKNOWN = 0.10  # of what lateness moves: requests sent late also meet other requests (one deviation, corpora)
 OWN_FAILURES = 0.01  # of all requests: beyond it the load that was offered is not the one of the plan
 REMEDIES = {  # by what the system says
     "open files": "raise the limit of open files (ulimit -n), or use more workers: the limit is one of each process",
@@ -62,7 +63,7 @@ def late_sends(case: Case) -> Iterator[Reason]:
         return
     late = delivery.lateness
     direction = TOO_LOW if case.part.loop == "closed" else TOO_HIGH
-    moves = telling(case.part, late.moves, direction, shares=case.part.loop == "closed")
+    moves = telling(case.part, late.moves, direction, shares=case.part.loop == "closed", unknown=LATE_UNKNOWN)
     sent = f"1 request in 100 was sent more than {duration_text(late.p99)} late"
     if moves:
         remedy = client_remedy(case.summary, case.facts)

@@ -111,7 +111,9 @@ def held_back(case: Case) -> Iterator[Reason]:
 
 
 def unbounded_queue(case: Case) -> Iterator[Reason]:
-    if not queue_grows(case.part) or queue_was_empty(case):
+    # what a cap holds back waits with us: that the server has nothing waiting tells nothing then
+    ours = any(held_back(case))
+    if not queue_grows(case.part) or (queue_was_empty(case) and not ours):
         return
     backlog = case.part.window.backlog
     share = max(backlog.growth_share or 0.0, 0.0) if backlog else 0.0
@@ -120,8 +122,11 @@ def unbounded_queue(case: Case) -> Iterator[Reason]:
     )
     stays = backlog.time_in_system if backlog else None
     moves = shares_of(case.part, abs(stays.drift or 0.0) if stays else 0.0, "ttft_scheduled.mean", "e2e_scheduled.mean")
-    text = f"The load exceeds the capacity: {joined}, so latencies grow with the length of the run."
-    yield case.doubt("unbounded_queue", text, "lower the rate", moves=moves, direction=EITHER, invalid=True)
+    cap = case.traffic.load.max_concurrency
+    capacity = f"what a cap of {cap} requests in flight lets through" if ours else "the capacity"
+    text = f"The load exceeds {capacity}: {joined}, so latencies grow with the length of the run."
+    remedy = "lower the rate, or raise max_concurrency" if ours else "lower the rate"
+    yield case.doubt("unbounded_queue", text, remedy, moves=moves, direction=EITHER, invalid=True)
 
 
 def queue_grows(part: Section) -> bool:

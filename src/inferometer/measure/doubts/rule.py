@@ -72,11 +72,17 @@ def value_and_interval(section: Section, key: str) -> tuple[float, float, float]
 
 
 def telling(
-    section: Section, moves: Mapping[str, float], direction: str = EITHER, *, shares: bool = False
+    section: Section,
+    moves: Mapping[str, float],
+    direction: str = EITHER,
+    *,
+    shares: bool = False,
+    unknown: float = 0.0,
 ) -> list[Move]:
     """Those of the moves that are larger than 5% of the number and take it out of its own interval, the largest first.
-    A number that is too high is really smaller, so the lower end counts: also of a weak percentile, whose interval is
-    open above. With `shares` the moves are shares of their number."""
+    A number that is too high is really smaller: the 5% are of that smaller one, and the lower end of the interval
+    counts, also of a weak percentile, whose interval is open above. With `shares` the moves are shares of their number.
+    A move that is only known up to a share (`unknown`) may be larger by that."""
     large = []
     for key, by in moves.items():
         known = value_and_interval(section, key)
@@ -85,7 +91,9 @@ def telling(
         value, low, high = known
         width = {TOO_HIGH: value - low, TOO_LOW: high - value}.get(direction, max(value - low, high - value))
         amount = by * value if shares else by
-        if amount > max(TOLERATED * value, width):
+        most = amount * (1 + unknown)
+        true = value - most if direction == TOO_HIGH else value
+        if most > max(TOLERATED * true, width):
             large.append(Move(key=key, by=amount, share=amount / value))
     return sorted(large, key=lambda move: -(move.share or 0.0))
 
