@@ -1,5 +1,6 @@
 """Our own process, sampled."""
 
+import os
 import time
 
 from inferometer.observe.host import ClientSampler, memory_bytes
@@ -11,13 +12,13 @@ def by_name(samples):
 
 def test_a_busy_loop_is_seen_as_a_busy_core() -> None:
     sampler = ClientSampler(shard=3)
-    until = time.process_time() + 0.1
-    while time.process_time() < until:
+    until = time.thread_time() + 0.15  # of this thread: others of this process may be busy too
+    while time.thread_time() < until:
         pass
     at = time.monotonic_ns()
     found = by_name(sampler.sample(at))
     assert set(found) == {"cpu_share", "waits_per_s", "pushed_aside_per_s", "memory_bytes"}
-    assert 0 < found["cpu_share"].value < 1.5
+    assert 0 < found["cpu_share"].value < (os.cpu_count() or 1) + 0.5
     assert found["memory_bytes"].value > 1e6
     assert all(sample.at == at and sample.source == "client" for sample in found.values())
     assert found["cpu_share"].labels == {"shard": "3"}

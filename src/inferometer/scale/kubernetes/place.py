@@ -302,24 +302,25 @@ class _Crew(RemoteCrew[_Worker]):
                     self._arrived.put((worker, parcels))
                 if not parcels or parcels[-1].ended is not None:
                     return not parcels
-        except errors.InferometerError as error:
+        except Exception as error:  # whatever is answered for the pod: without this thread the run would wait for ever
             why = self._how_lost(worker, error)
             if why is None:
                 return True
             self._arrived.put((worker, why))
         return False
 
-    def _how_lost(self, worker: _Worker, error: errors.InferometerError) -> str | None:
+    def _how_lost(self, worker: _Worker, error: Exception) -> str | None:
         """What became of a pod that does not answer; None where it may again: the API server, or the way to it, was
         away."""
         from lightkube.resources.core_v1 import Pod
 
         from inferometer.scale.kubernetes.launcher import failure_of
 
+        answer = error.message if isinstance(error, errors.InferometerError) else f"{type(error).__name__}: {error}"
         try:
             pod: Any = self._cluster.read(Pod, worker.pod)
         except errors.InferometerError:
-            return f"the API server is gone: {error.message}"
+            return f"the API server is gone: {answer}"
         if pod is None:
             return "its pod was deleted"
         if pod.status.phase in ("Failed", "Succeeded"):
@@ -327,7 +328,7 @@ class _Crew(RemoteCrew[_Worker]):
         if pod.metadata.deletionTimestamp:
             return "its pod was deleted, or its node lost"
         silent_for = time.monotonic() - self._silent_since.setdefault(worker.shard, time.monotonic())
-        return f"its pod does not answer: {error.message}" if silent_for > SILENCE_S / 2 else None
+        return f"its pod does not answer: {answer}" if silent_for > SILENCE_S / 2 else None
 
     # -- after the load, where the records are on a claim -------------------------------------------------------------
 
