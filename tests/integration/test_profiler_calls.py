@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
 from command_line import command
 
 LOAD = ("--requests", "12", "--concurrency", "3", "--input-tokens", "4", "--output-tokens", "1", "--api", "completions")

@@ -150,13 +150,17 @@ def _more(workload: Synthetic) -> Iterator[str]:
         yield f", {workload.turns} turns"
     if workload.images is not None:
         sizes = " or ".join(f"{size.width}x{size.height}" for size in workload.images.options)
-        yield f", {workload.images.count} images of {sizes}"
+        yield f", {_counted(workload.images.count, 'image')} of {sizes}"
     if workload.videos is not None:
         sizes = " or ".join(f"{one.frames} frames of {one.width}x{one.height}" for one in workload.videos.options)
-        yield f", {workload.videos.count} videos of {sizes}"
+        yield f", {_counted(workload.videos.count, 'video')} of {sizes}"
     if workload.audio is not None:
         lengths = " or ".join(duration_text(one.duration) for one in workload.audio.options)
-        yield f", {workload.audio.count} sounds of {lengths}"
+        yield f", {_counted(workload.audio.count, 'audio clip')} of {lengths}"
+
+
+def _counted(count: Lengths, one: str) -> str:
+    return f"{count} {one}" if count.short() == 1 else f"{count} {one}s"
 
 
 def _shared(prefix: Prefix) -> str:

@@ -89,7 +89,7 @@ class SoundLength(Section):
 class Sounds(Section):
     """Sound in addition to the text, as WAV; every sound is new."""
 
-    count: Lengths = Field(Lengths.of(1), description="sounds per prompt: a number, or a distribution")
+    count: Lengths = Field(Lengths.of(1), description="audio clips per prompt: a number, or a distribution")
     duration: Duration = Field(1.0, gt=0, le=MOST_SOUND_S, description="length of each")
     durations: list[SoundLength] = Field([], description="several durations with weights, instead of duration")
     sampling: Count = Field(16_000, ge=8000, le=96_000, description="samples per second, 16 bits, one channel")
@@ -97,7 +97,7 @@ class Sounds(Section):
 
     def disagreements(self) -> Iterator[Mistake]:
         if self.count.most is None or self.count.most > MOST_ITEMS:
-            yield Mistake(("count",), f"must be at most {MOST_ITEMS:,} sounds per prompt")
+            yield Mistake(("count",), f"must be at most {MOST_ITEMS:,} audio clips per prompt")
         elif (seconds := self.count.most * max(one.duration for one in self.options)) > MOST_SOUND_S:
             yield Mistake((), f"must be at most {MOST_SOUND_S:g} s together, got {seconds:g} s")
 
