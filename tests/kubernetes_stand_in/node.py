@@ -418,6 +418,9 @@ class _Pod:
             steps.append(
                 f"mkdir -p $R{shlex.quote(real)} && mount --bind {shlex.quote(str(folder))} $R{shlex.quote(real)}"
             )
+        ours = sorted({Path(__file__).parents[2], Path(sys.prefix)})  # a volume on /tmp would hide a checkout there
+        hidden = [shlex.quote(str(folder)) for folder in ours if any(folder.is_relative_to(path) for path in mounts)]
+        steps += [f"mkdir -p $R{folder} && mount --rbind {folder} $R{folder}" for folder in hidden]
         steps.append(f"mount --bind {shlex.quote(str(self.folder / 'hosts'))} $R/etc/hosts")
         if (container.get("securityContext") or {}).get("readOnlyRootFilesystem"):
             steps.append("mount -o remount,ro $R")
