@@ -178,13 +178,15 @@ def _row(run: Run, identified: Identity, values: Mapping[str, Quantity]) -> dict
         "stack_id": identified.stack,
         "hardware_id": identified.hardware,
         "imported_from": imported.sha256 if imported else None,
-        "headline": {key: quantity.value for key, quantity in values.items() if _is_headline(quantity)},
+        "headline": {key: quantity.value for key, quantity in values.items() if _is_headline(quantity, run)},
     }
 
 
-def _is_headline(quantity: Quantity) -> bool:
+def _is_headline(quantity: Quantity, run: Run) -> bool:
     """Numbers of the whole run, of what requests have the quantiles people ask for, of a run's own measures (the
-    latency of a batch) the mean."""
+    latency of a batch) the mean. Scheduled latencies only where the run headlines them, as an open loop does."""
+    if quantity.name.endswith("_scheduled") and quantity.name not in run.summary.headline:
+        return False
     own_mean = quantity.statistic == "mean" and quantity.name not in MEASURES
     return quantity.statistic is None or quantity.key in HEADLINE or own_mean
 

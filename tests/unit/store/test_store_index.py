@@ -11,6 +11,7 @@ import pytest
 from inferometer.errors import StoreError
 from inferometer.record.summary import MeasureSummary, Rate, Summary
 from inferometer.record.verdict import Verdict
+from inferometer.show.runs import runs_grid
 from inferometer.store.databases import INDEX
 from inferometer.store.folder import RunFolder, new_run
 from inferometer.store.store import open_store
@@ -42,6 +43,21 @@ def test_an_entry_has_what_a_list_shows(tmp_path: Path) -> None:
     assert (entry.name, entry.model, entry.target) == ("n", "m", "http://a, http://b")
     assert (entry.state, entry.verdict, entry.requests) == ("complete", "valid", 9)
     assert entry.values == {"ttft.p50": 0.1, "ttft.p99": 0.4, "output_rate": 120.5}
+
+
+@pytest.mark.parametrize("name", ["ttft", "ttft_scheduled"])
+def test_a_list_shows_the_ttft_that_the_run_headlines(tmp_path: Path, name: str) -> None:
+    """An open loop headlines the scheduled one; the run itself prints the same number."""
+    measures = {
+        key: MeasureSummary(statistics={"p50": at}, count=9) for key, at in (("ttft", 1.0), ("ttft_scheduled", 2.0))
+    }
+    folder = new_run(tmp_path, datetime(2026, 11, 15, tzinfo=UTC))
+    folder.write_plan({"name": "n"})
+    folder.write_summary(Summary(measures=measures, headline=[name, "ttft"]))
+    folder.write_verdict(Verdict(status="valid"))
+    folder.write_state("complete")
+    shown = "2 s" if name == "ttft_scheduled" else "1 s"
+    assert shown in runs_grid(open_store(tmp_path).runs(), 200).rows[0]
 
 
 def test_newest_first_and_no_more_than_asked(tmp_path: Path) -> None:
