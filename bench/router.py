@@ -30,7 +30,7 @@ from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.plan.server import ROUTERS, Router
 from inferometer.router.prefix_tree import PrefixTree
 from inferometer.simulator.metronome_process import running_metronome
-from inferometer.target.launch import Place
+from inferometer.target.launch import LaunchPlace
 from inferometer.target.routers import RouterEngine, free_port
 from inferometer.vocabulary import attribute_at
 
@@ -82,7 +82,7 @@ def started(name: str, program: str | None, urls: list[str], folder: Path) -> It
     engine: RouterEngine = attribute_at(ROUTERS[name])
     fields: dict[str, Any] = {"type": name, "command": [program] if program else []}
     router = Router(**fields | ({"policy": POLICIES[name]} if name in POLICIES else {}))
-    place = Place("127.0.0.1", free_port("127.0.0.1"), "metronome")
+    place = LaunchPlace("127.0.0.1", free_port("127.0.0.1"), "metronome")
     own = folder / name
     own.mkdir()
     launch = engine.launch(router, place, urls, own)

@@ -16,7 +16,7 @@ import numpy as np
 
 from _common import parser, print_rows
 from inferometer.conduct.search import search
-from inferometer.judge.search import Bounds, Step
+from inferometer.judge.search import SearchBounds, SearchStep
 from inferometer.observe.doctor.machine import cpu_times, shares
 from inferometer.plan.reading import plan_from
 from inferometer.simulator.metronome_process import running_metronome, true_rate
@@ -53,7 +53,11 @@ def row(share: float, waits: float, service_s: float, step_s: float, seed: int) 
         }
         times = cpu_times(Path("/"))
         found = search(
-            plan_from(plan), Bounds(start=100, least=1, most=2000), step_s=step_s, store=Path(folder), on_step=tell
+            plan_from(plan),
+            SearchBounds(start=100, least=1, most=2000),
+            step_s=step_s,
+            store=Path(folder),
+            on_step=tell,
         )
         _, stolen = shares(times, cpu_times(Path("/")))
     truth = true_rate(waits * service_s, share, service_s)
@@ -70,7 +74,7 @@ def row(share: float, waits: float, service_s: float, step_s: float, seed: int) 
     }
 
 
-def tell(step: Step) -> None:
+def tell(step: SearchStep) -> None:
     """Progress: a search takes some ten minutes."""
     share = step.attained[0].share or math.nan
     print(f"{step.load:.4g}/s for {step.length_s:.0f} s: {share:.2%}, {step.status}", file=sys.stderr, flush=True)

@@ -408,14 +408,14 @@ class Frontend:
 
     def __init__(self, reactor: Any, link: Connection, shape: Shape, name: str, port: int) -> None:
         from inferometer.simulator.settings import SimulatorSettings
-        from inferometer.wire.server import Server
+        from inferometer.wire.server import HttpServer
 
         self.link, self.shape, self.name = link, shape, name
         self.settings = SimulatorSettings(model=name, max_model_len=shape.max_len)
         self._encoder, self._decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(list[Made])
         self._streams: dict[int, tuple[Any, Any, list[int]]] = {}
         self._number = 0
-        self.http = Server(reactor, self.handle, "127.0.0.1", port)
+        self.http = HttpServer(reactor, self.handle, "127.0.0.1", port)
         reactor.watch(link.fileno(), self._tokens)
 
     def handle(self, request: Any, reply: Any) -> None:

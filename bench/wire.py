@@ -15,7 +15,7 @@ from _common import Finished, compiled_floor, counted, inferometer, parser, prin
 from inferometer.conduct.instrument import ALLOWANCE_NS, curve_of, keep_curve
 from inferometer.record.columns import Records
 from inferometer.simulator.metronome_process import (
-    Comparison,
+    ReadErrors,
     RunningMetronome,
     Truth,
     compare,
@@ -105,7 +105,7 @@ def numbers(streams: int, events: int, floor_cpu: float | None, made: Measured) 
     }
 
 
-def errors(compared: Comparison) -> dict[str, Any]:
+def errors(compared: ReadErrors) -> dict[str, Any]:
     reads, inside = np.abs(compared.read_error), compared.inside(ALLOWANCE_NS)
     return {
         "ttft p99": ms(quantile_s(compared.request_ttft, 0.99)),

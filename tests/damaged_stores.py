@@ -23,7 +23,7 @@ from charted_runs import records_of, samples_of
 from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.judge.limits import judge_plan
 from inferometer.measure.inputs import Facts
-from inferometer.measure.offline import Case, latency_summary, throughput_summary
+from inferometer.measure.offline import MeasuredCase, latency_summary, throughput_summary
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.plan.reading import plan_from
@@ -111,7 +111,7 @@ def _serving(store: Store, day: int) -> str:
 
 
 def _latency(store: Store, day: int, sizes: tuple[int, ...]) -> str:
-    cases = [Case(size, 512, 128, 4, f"latency_bs{size}", [0.6, 0.61, 0.62, 0.65]) for size in sizes]
+    cases = [MeasuredCase(size, 512, 128, 4, f"latency_bs{size}", [0.6, 0.61, 0.62, 0.65]) for size in sizes]
     plan = {"model": "m", "batch_sizes": list(sizes)}
     return _kept(store, day, "latency", plan, latency_summary(cases))
 

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import structs
 
 from inferometer.judge.compare import compare
-from inferometer.judge.search import Attained, SearchResult, Step
+from inferometer.judge.search import Attained, SearchResult, SearchStep
 from inferometer.record.encoding import environment_from
 from inferometer.record.environment import Environment
 from inferometer.record.summary import LimitResult, MeasureSummary, Rate, Summary, Value
@@ -241,7 +241,7 @@ def load_search(store: Store) -> str:
         store.set_case(run, folder.id, f"rate {rate:g}")
         folder.add(ExperimentCase(name=f"rate {rate:g}", parameters={"rate": rate}, run=run))
         attained = Attained(LIMIT, 0.99 if met else 0.4, 0.97 if met else 0.3, 1.0 if met else 0.5, 0.9, met)
-        steps.append(Step(rate, (attained,), 10.0, run, values={"tpot.p50": tpot, "output_rate": 64 * rate}))
+        steps.append(SearchStep(rate, (attained,), 10.0, run, values={"tpot.p50": tpot, "output_rate": 64 * rate}))
     found = SearchResult("found", 30.0, 40.0, "the highest load within the limits is between 30 and 40")
     rows = [asdict(step) | {"status": step.status} for step in steps]
     folder.finish({"axis": "rate", "limits": [LIMIT], **asdict(found), "steps": rows})

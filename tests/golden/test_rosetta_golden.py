@@ -11,7 +11,7 @@ from inferometer.exchange.exporting.vllm import serve_document
 from inferometer.exchange.importing.importer import summary_of, verdict_of
 from inferometer.exchange.importing.source import ImportedRun
 from inferometer.exchange.importing.vllm import imported
-from inferometer.measure.rosetta.definition import Seen, fields, tool_named
+from inferometer.measure.rosetta.definition import SeenRequests, fields, tool_named
 from inferometer.record.run import Run
 from inferometer.show.imported import rosetta
 
@@ -47,7 +47,7 @@ def run_of(said, name="result.json") -> Run:
 @pytest.mark.parametrize("name", NAMES)
 def test_vllm_gives_back_its_own_means_and_percentiles(data: Path, name: str) -> None:
     said = document(data, name)
-    found = fields(tool_named("vllm"), Seen.of(imported(said, name).records))
+    found = fields(tool_named("vllm"), SeenRequests.of(imported(said, name).records))
     for time in TIMES:
         for word in WORDS:
             field = f"{word}_{time}_ms"

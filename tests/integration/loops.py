@@ -5,7 +5,7 @@ from typing import Any
 from inferometer.wire.client import Client
 from inferometer.wire.origin import origin_of
 from inferometer.wire.reactor import now
-from inferometer.wire.server import Server
+from inferometer.wire.server import HttpServer
 
 PATIENCE_NS = 20 * 10**9
 GET = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
@@ -20,7 +20,7 @@ class Loop:
 
     def serve(self, handler):
         """A server on a free port; `handler(request, reply)`."""
-        self._open.append(Server(self.reactor, handler))
+        self._open.append(HttpServer(self.reactor, handler))
         return self._open[-1]
 
     def client(self, where, **settings):

@@ -13,7 +13,7 @@ from msgspec import structs
 from inferometer.conduct import curves
 from inferometer.conduct import instrument as module
 from inferometer.conduct.curves import calibration_path, keep_curve, keep_for_machine, load_curve, machine_folder
-from inferometer.conduct.instrument import Point, calibrate, curve_of
+from inferometer.conduct.instrument import CalibrationLoad, calibrate, curve_of
 from inferometer.conduct.run import _calibrate_once
 from inferometer.errors import StoreError, TargetError
 from inferometer.measure.accuracy import with_error
@@ -22,8 +22,8 @@ from inferometer.record.summary import Instrument
 from inferometer.simulator.metronome_process import running_metronome
 
 SMALL = [
-    Point(streams=2, interval_s=0.01, tokens=20, rounds=1),
-    Point(streams=32, interval_s=0.005, tokens=40, rounds=1),
+    CalibrationLoad(streams=2, interval_s=0.01, tokens=20, rounds=1),
+    CalibrationLoad(streams=32, interval_s=0.005, tokens=40, rounds=1),
 ]
 
 
@@ -129,7 +129,7 @@ def test_the_quick_curve_covers_ordinary_runs() -> None:
 
 
 def test_points_fill_their_time() -> None:
-    point = Point.lasting(8, 0.005, 2.0, rounds=2)
+    point = CalibrationLoad.lasting(8, 0.005, 2.0, rounds=2)
     assert point.rounds * (module.FIRST_S + point.tokens * point.interval_s) == pytest.approx(2.0, rel=0.02)
 
 
@@ -154,7 +154,7 @@ def test_a_metronome_that_is_gone_is_named() -> None:
 
 
 def test_a_run_goes_on_where_the_calibration_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(_point: Point) -> dict[str, Any]:
+    def gone(_point: CalibrationLoad) -> dict[str, Any]:
         raise TargetError("the metronome on port 1 no longer answers")
 
     monkeypatch.setattr("inferometer.conduct.instrument.measure_point", gone)

@@ -13,7 +13,7 @@ from inferometer.cli import main
 from inferometer.errors import StoreError
 from inferometer.record.environment import Machine
 from inferometer.record.verdict import Verdict
-from inferometer.show.notify.news import Note, notebook
+from inferometer.show.notify.news import Alert, notebook
 from inferometer.store.experiments import new_experiment
 from inferometer.store.save import keep
 from inferometer.store.shapes import ExperimentCase
@@ -180,7 +180,7 @@ def test_a_team_remembers_together(tmp_path: Path) -> None:
     server = get_server(Path(place), cleanup_mode="stop")
     try:
         mine, theirs = (open_store(server.get_uri(), tmp_path / name) for name in ("mine", "theirs"))
-        note = Note(("a",), ("slack",), "r", "2026")
+        note = Alert(("a",), ("slack",), "r", "2026")
         with notebook(mine) as notes:
             notes["s"] = note
         with notebook(theirs) as notes:

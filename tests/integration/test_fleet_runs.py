@@ -24,7 +24,7 @@ from inferometer.plan.reading import plan_from
 from inferometer.plan.server import ROUTERS, Router
 from inferometer.record.run import Run
 from inferometer.target.fleet import FleetServer
-from inferometer.target.launch import Place
+from inferometer.target.launch import LaunchPlace
 from inferometer.target.routers import RouterEngine
 from inferometer.target.server import running
 from inferometer.vocabulary import attribute_at
@@ -206,7 +206,7 @@ def test_their_configuration_is_right_for_every_policy(tmp_path: Path, kind: str
     engine: RouterEngine = attribute_at(ROUTERS[kind])
     for policy in ("round_robin", "least_loaded", "power_of_two", "random", "session_affinity"):
         router = Router(type=kind, policy=policy, command=installed(kind), flags=[check])
-        launch = engine.launch(router, Place("127.0.0.1", 8000), ["http://127.0.0.1:8001"] * 2, tmp_path)
+        launch = engine.launch(router, LaunchPlace("127.0.0.1", 8000), ["http://127.0.0.1:8001"] * 2, tmp_path)
         tried = subprocess.run(launch.argv, capture_output=True, text=True, check=False)
         assert tried.returncode == 0, tried.stderr
 

@@ -18,7 +18,7 @@ from inferometer.measure.hardware import gpu_summary
 from inferometer.measure.server import server_summary
 from inferometer.observe import prometheus
 from inferometer.observe.observer import MetricsPlace, ObserverJob, observing
-from inferometer.observe.prometheus import Endpoint, Unreadable, await_counted
+from inferometer.observe.prometheus import MetricsEndpoint, Unreadable, await_counted
 from inferometer.record.encoding import document_of
 from inferometer.record.log import read_log
 from inferometer.record.record import Samples
@@ -111,7 +111,7 @@ def test_one_of_100_megabytes_is_not_read_to_its_end() -> None:
             handler.wfile.write(b"x" * (1 << 20))
 
     with endpoint(flood) as url:
-        asked = Endpoint(origin_of(url), "/metrics", {}, 20.0)
+        asked = MetricsEndpoint(origin_of(url), "/metrics", {}, 20.0)
         with pytest.raises(Unreadable, match="larger than 16 MiB"):
             asked.text()
     assert prometheus.LARGEST == 16 << 20
@@ -429,6 +429,6 @@ def test_an_export_that_is_behind_is_waited_for(behind: int) -> None:
         say(handler, pages[min(number, 1) if number < behind else 2])
 
     with endpoint(answer) as url:
-        counted = await_counted(Endpoint(origin_of(url), "/metrics", {}, 5.0), 20.0 if behind == 3 else 0.3)
+        counted = await_counted(MetricsEndpoint(origin_of(url), "/metrics", {}, 5.0), 20.0 if behind == 3 else 0.3)
     assert counted == (behind == 3)
     assert not counted or asked == [0, 1, 2, 3]

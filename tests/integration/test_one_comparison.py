@@ -13,7 +13,7 @@ from inferometer.cli import main
 from inferometer.conduct.compare import compare_runs
 from inferometer.conduct.report import answers_of, build_report
 from inferometer.show.comparison import print_comparison
-from inferometer.show.report.document import Table
+from inferometer.show.report.document import ReportTable
 from inferometer.show.site import build_site
 from inferometer.store.store import Store
 from shown_stores import shown_store
@@ -73,7 +73,9 @@ def in_report(before: str, after: str, store: Store) -> Read:
     report = build_report([before, after], store.home).report
     measured = next(section for section in report.sections if section.title == "Results")
     changes, facts = (
-        [[cell.text for cell in row] for row in block.rows] for block in measured.blocks[:2] if isinstance(block, Table)
+        [[cell.text for cell in row] for row in block.rows]
+        for block in measured.blocks[:2]
+        if isinstance(block, ReportTable)
     )
     verdict = report.verdict
     return Read(verdict.status, verdict.text, list(verdict.reasons), changes, facts)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from routers_at_work import RunningRouter, ScriptedReplica, Visit, routing, until
 
-from inferometer.router.feed import Page
+from inferometer.router.feed import FeedPage
 from inferometer.router.relay import compiled
 
 PROMPT = {"prompt": "tell me about the sea", "stream": True}
@@ -275,9 +275,9 @@ def test_the_journal_tells_every_decision_once(in_c: bool) -> None:
     with routing(in_c, [stream, stream], policy="prefix_aware", health_interval_s=60) as (router, _replicas):
         client = router.connection()
 
-        def page(since: int) -> Page:
+        def page(since: int) -> FeedPage:
             client.request("GET", f"/router/journal?since={since}")
-            return msgspec.json.decode(client.getresponse().read(), type=Page)
+            return msgspec.json.decode(client.getresponse().read(), type=FeedPage)
 
         asked = page(0)
         for number in range(3):

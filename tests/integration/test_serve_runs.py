@@ -17,7 +17,7 @@ from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.conduct.run import run
 from inferometer.conduct.search import search
 from inferometer.errors import TargetError
-from inferometer.judge.search import Bounds
+from inferometer.judge.search import SearchBounds
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.target.lock import endpoint_claims, held
@@ -93,7 +93,7 @@ def vllm_plan(tmp_path: Path) -> Plan:
 def test_a_server_for_many_runs_is_started_with_a_way_to_reset_its_cache(
     vllm_plan: Plan, store: Path, tmp_path: Path
 ) -> None:
-    search(vllm_plan, Bounds(start=30, least=30, most=30), step_s=0.3, store=store)
+    search(vllm_plan, SearchBounds(start=30, least=30, most=30), step_s=0.3, store=store)
     ab(vllm_plan, vllm_plan, Design(blocks=3, block_s=0.2), store=store)
     logs = [log.read_text() for log in (store / "experiments").glob("*/*.log")]
     assert len(logs) == 3 and all("dev mode 1" in log for log in logs)

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from sqlalchemy import text
 
 from inferometer.cli.group import group
-from inferometer.conduct.instrument import Point, calibrate
+from inferometer.conduct.instrument import CalibrationLoad, calibrate
 from inferometer.errors import StoreError
 from inferometer.record.columns import Records
 from inferometer.record.encoding import environment_from
@@ -356,7 +356,7 @@ def test_a_plan_is_run_and_kept_in_postgresql_and_s3(
     """The whole way: `inferometer run` at the simulator."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     args = ["--store", postgres, "--records", f"s3://{bucket}/team"]
-    calibrate([Point.lasting(2, 0.01, 0.2, 1)], store=open_store(postgres, f"s3://{bucket}/team").home)
+    calibrate([CalibrationLoad.lasting(2, 0.01, 0.2, 1)], store=open_store(postgres, f"s3://{bucket}/team").home)
     result = CliRunner().invoke(group, ["run", *args, "--requests", "8", "--quiet", "--json"], standalone_mode=False)
     assert result.exception is None, result.output
     assert_ran(result.return_value, result.stderr)

@@ -13,31 +13,33 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inferometer.conduct.instrument import ALLOWANCE_NS, FIRST_S, Point, drive
+from inferometer.conduct.instrument import ALLOWANCE_NS, FIRST_S, CalibrationLoad, drive
 from inferometer.load.shard import ShardJob, run_shard
 from inferometer.plan.model import Plan
 from inferometer.record.columns import Records
 from inferometer.record.gather import read_logs
 from inferometer.simulator.bursts import running_bursts
-from inferometer.simulator.metronome_process import Comparison, Truth, compare, running_metronome
+from inferometer.simulator.metronome_process import ReadErrors, Truth, compare, running_metronome
 from inferometer.wire.compiled import compiled
 from inferometer.wire.sockets import kernel_stamps
 
-LIGHT = Point(streams=8, interval_s=0.01, tokens=60, rounds=2)
-SATURATED = Point(streams=400, interval_s=0.002, tokens=100, rounds=1)  # 200,000 events/s asked of two busy cores
+LIGHT = CalibrationLoad(streams=8, interval_s=0.01, tokens=60, rounds=2)
+SATURATED = CalibrationLoad(
+    streams=400, interval_s=0.002, tokens=100, rounds=1
+)  # 200,000 events/s asked of two busy cores
 
 
-Burst = tuple[Records, Comparison]
+Burst = tuple[Records, ReadErrors]
 
 
 @dataclass(frozen=True)
 class Measured:
     records: Records
     truth: Truth
-    compared: Comparison
+    compared: ReadErrors
     waited_ns: int  # by client and metronome together, for a core that others had
 
-    def host_ns(self, point: Point) -> float:
+    def host_ns(self, point: CalibrationLoad) -> float:
         """What the host may add to a median. A wait delays at most one read of every stream, so the delays of all reads
         sum up to `streams * waited_ns`, and no median is above twice the mean."""
         return 2 * point.streams * self.waited_ns / len(self.records.read_at)
@@ -52,7 +54,7 @@ def waited_ns(pids: Iterable[int]) -> int:
     return queued + round(stolen * 1e9 / os.sysconf("SC_CLK_TCK"))
 
 
-def measured(point: Point, folder: Path) -> Measured:
+def measured(point: CalibrationLoad, folder: Path) -> Measured:
     with running_metronome(FIRST_S, point.interval_s) as metronome:
         before = waited_ns((os.getpid(), *metronome.pids))
         _, records = drive(point, metronome, folder / "run.log")
@@ -73,7 +75,7 @@ def stamps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 
 @pytest.mark.parametrize("point", [LIGHT, SATURATED], ids=["light", "saturated"])
-def test_client_instants_are_true(point: Point, stamps: str, tmp_path: Path) -> None:
+def test_client_instants_are_true(point: CalibrationLoad, stamps: str, tmp_path: Path) -> None:
     found = measured(point, tmp_path)
     records, truth, compared = found.records, found.truth, found.compared
 
@@ -156,7 +158,7 @@ def read_bursts(folder: Path, streams: int, tokens: int, pause_s: float, tls: tu
     return records, compare(records, truth)
 
 
-def check_bursts(records: Records, compared: Comparison) -> None:
+def check_bursts(records: Records, compared: ReadErrors) -> None:
     """Whatever was read together arrived within what is stated."""
     inside = compared.inside(ALLOWANCE_NS)
     worst = np.argmax(compared.oldest - compared.slack)

@@ -27,7 +27,7 @@ from inferometer.record.log import read_log
 from inferometer.record.record import Record
 from inferometer.wire import http1
 from inferometer.wire.reactor import Reactor, now
-from inferometer.wire.server import Server
+from inferometer.wire.server import HttpServer
 from inferometer.wire.sockets import ClockPair
 from inferometer.workload.session import Request
 
@@ -92,7 +92,7 @@ def pages(body):
     def serve() -> None:
         with closing(Reactor()) as reactor:
             page = {"content-type": "text/html"}
-            with closing(Server(reactor, lambda _request, reply: reply.respond(200, body, page))) as server:
+            with closing(HttpServer(reactor, lambda _request, reply: reply.respond(200, body, page))) as server:
                 inbox, outbox = socket.socketpair()
                 with inbox, outbox:
                     reactor.watch(inbox.fileno(), lambda _events: reactor.stop())

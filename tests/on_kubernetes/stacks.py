@@ -6,7 +6,7 @@ from typing import Any
 
 from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.conduct.kubernetes import Launched, run_on_cluster
-from inferometer.conduct.treatments import Request
+from inferometer.conduct.treatments import TreatmentRequest
 from inferometer.scale.kubernetes.client import Cluster, open_cluster
 from inferometer.scale.kubernetes.settings import RunSettings, settings_from
 from kubernetes_stand_in.clusters import TestedCluster
@@ -39,10 +39,10 @@ class Stack:
         usual |= {"cpu": "100m", "memory": "256Mi", "start_s": 120, "wait_s": 240}
         return settings_from({}, None, usual | given)
 
-    def request(self, plan: str = PLAN, **given: Any) -> Request:
+    def request(self, plan: str = PLAN, **given: Any) -> TreatmentRequest:
         file = self.folder / f"plan-{abs(hash(plan)):x}.yaml"
         file.write_text(plan)
-        return Request(self.settings(**given), (str(file),), ("observe.host=false",), model_given=True)
+        return TreatmentRequest(self.settings(**given), (str(file),), ("observe.host=false",), model_given=True)
 
     def run(self, plan: str = PLAN, notes: list[str] | None = None, **given: Any) -> Launched:
         told = [] if notes is None else notes

@@ -7,7 +7,7 @@ from lightkube.resources.batch_v1 import Job
 from lightkube.resources.core_v1 import ConfigMap, PersistentVolumeClaim, Pod
 
 from inferometer.scale.kubernetes.client import Cluster, ClusterError, open_cluster
-from inferometer.scale.kubernetes.manifests import JobSettings, Place, PodSettings, claim, config_map, job, owner
+from inferometer.scale.kubernetes.manifests import JobSettings, ObjectPlace, PodSettings, claim, config_map, job, owner
 from kubernetes_stand_in.clusters import TestedCluster, is_real
 
 
@@ -21,7 +21,7 @@ def shell(script: str, **more: object) -> PodSettings:
 
 
 def test_apply_owns_its_fields_and_drops_those_no_longer_applied(admin: Cluster, namespace: str) -> None:
-    place = Place(namespace, "r1")
+    place = ObjectPlace(namespace, "r1")
     first = admin.apply(config_map(place, "one", {"a": "1", "b": "2"}))
     assert first.metadata is not None and first.metadata.managedFields is not None
     assert first.metadata.managedFields[0].manager == "inferometer"
@@ -31,7 +31,7 @@ def test_apply_owns_its_fields_and_drops_those_no_longer_applied(admin: Cluster,
 
 
 def test_a_dry_run_keeps_nothing(admin: Cluster, namespace: str) -> None:
-    admin.apply(config_map(Place(namespace, "r1"), "dry", {"a": "1"}), dry_run=True)
+    admin.apply(config_map(ObjectPlace(namespace, "r1"), "dry", {"a": "1"}), dry_run=True)
     assert admin.read(ConfigMap, "dry") is None
 
 
@@ -40,7 +40,7 @@ def test_a_job_runs_its_pods_and_their_logs_are_followed(
 ) -> None:
     script = "echo begun; for i in $(seq 600); do [ -e $GATE ] && break; sleep .05; done; echo $WHO ended"
     settings = shell(script, environment={"WHO": "x", "GATE": "/tmp/gate"})
-    admin.apply(job(Place(namespace, "r1"), "two", settings, JobSettings(pods=2)))
+    admin.apply(job(ObjectPlace(namespace, "r1"), "two", settings, JobSettings(pods=2)))
     pods = cluster.until(lambda: _phases(admin, "Running", 2))
     lines = admin.log(pods[0].metadata.name, follow=True)
     assert next(lines) == "begun"
@@ -59,7 +59,7 @@ def _phases(admin: Cluster, phase: str, count: int) -> list[Pod]:
 
 def test_an_indexed_job_where_the_server_has_it(admin: Cluster, cluster: TestedCluster, namespace: str) -> None:
     manifest = job(
-        Place(namespace, "r1"), "indexed", shell("echo $JOB_COMPLETION_INDEX"), JobSettings(pods=2, indexed=True)
+        ObjectPlace(namespace, "r1"), "indexed", shell("echo $JOB_COMPLETION_INDEX"), JobSettings(pods=2, indexed=True)
     )
     if is_real():  # 1.20
         with pytest.raises(ClusterError, match="completionMode"):
@@ -72,7 +72,7 @@ def test_an_indexed_job_where_the_server_has_it(admin: Cluster, cluster: TestedC
 
 def test_a_deadline_ends_a_job_whose_image_never_comes(admin: Cluster, cluster: TestedCluster, namespace: str) -> None:
     pod = PodSettings(image="missing/image:1", command=["true"])
-    admin.apply(job(Place(namespace, "r1"), "never", pod, JobSettings(deadline_s=3)))
+    admin.apply(job(ObjectPlace(namespace, "r1"), "never", pod, JobSettings(deadline_s=3)))
     waiting = cluster.until(lambda: [one for one in admin.all(Pod) if one.status and one.status.containerStatuses])
     assert waiting[0].status.containerStatuses[0].state.waiting.reason == "ImagePullBackOff"
     failed = cluster.until(lambda: (found := admin.read(Job, "never")) and found.status.conditions and found)
@@ -81,9 +81,9 @@ def test_a_deadline_ends_a_job_whose_image_never_comes(admin: Cluster, cluster: 
 
 
 def test_what_a_job_owns_goes_with_it(admin: Cluster, cluster: TestedCluster, namespace: str) -> None:
-    place = Place(namespace, "r1")
+    place = ObjectPlace(namespace, "r1")
     made = admin.apply(job(place, "owner", shell("sleep 60", grace_s=1), JobSettings()))
-    admin.apply(config_map(Place(namespace, "r1", owners=(owner(made),)), "owned", {}))
+    admin.apply(config_map(ObjectPlace(namespace, "r1", owners=(owner(made),)), "owned", {}))
     before = cluster.listing(namespace)
     assert {"jobs/owner", "configmaps/owned"} <= before
     cluster.until(lambda: _phases(admin, "Running", 1))
@@ -99,7 +99,7 @@ def _of_everyone(listing: set[str]) -> set[str]:
 def test_without_rights_nothing_is_done(cluster: TestedCluster, namespace: str) -> None:
     alice = open_cluster(str(cluster.kubeconfig("alice", namespace)), namespace=namespace)
     with pytest.raises(ClusterError, match="forbidden") as error:
-        alice.apply(config_map(Place(namespace, "r1"), "one", {}))
+        alice.apply(config_map(ObjectPlace(namespace, "r1"), "one", {}))
     assert error.value.code == 403
     rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "patch", "get"]}]
     cluster.grant("alice", namespace, rules)
@@ -110,7 +110,7 @@ def test_without_rights_nothing_is_done(cluster: TestedCluster, namespace: str) 
 
 def _may(who: Cluster, namespace: str) -> bool:
     try:
-        return bool(who.apply(config_map(Place(namespace, "r1"), "one", {})))
+        return bool(who.apply(config_map(ObjectPlace(namespace, "r1"), "one", {})))
     except ClusterError:
         return False
 
@@ -118,11 +118,11 @@ def _may(who: Cluster, namespace: str) -> bool:
 def test_a_quota_is_refused_with_its_name(admin: Cluster, cluster: TestedCluster, namespace: str) -> None:
     cluster.add_quota(namespace, count__jobs_batch="0")
     with pytest.raises(ClusterError, match="exceeded quota: quota"):
-        admin.apply(job(Place(namespace, "r1"), "much", shell("true"), JobSettings()))
+        admin.apply(job(ObjectPlace(namespace, "r1"), "much", shell("true"), JobSettings()))
 
 
 def test_a_claim_is_bound_to_a_volume_that_suits(admin: Cluster, cluster: TestedCluster, namespace: str) -> None:
-    place = Place(namespace, "r1")
+    place = ObjectPlace(namespace, "r1")
     kept = cluster.add_volume("1Gi", "of-ours")
     admin.apply(claim(place, "data", "1Gi", "of-ours"))
     admin.apply(claim(place, "never", "1Gi", "no-such-class"))
@@ -138,7 +138,7 @@ def test_a_claim_is_bound_to_a_volume_that_suits(admin: Cluster, cluster: Tested
 
 
 def test_a_restart_of_the_server_is_waited_for(admin: Cluster, cluster: TestedCluster, namespace: str) -> None:
-    admin.apply(config_map(Place(namespace, "r1"), "kept", {"a": "1"}))
+    admin.apply(config_map(ObjectPlace(namespace, "r1"), "kept", {"a": "1"}))
     cluster.stop_api()
     restart = threading.Thread(target=cluster.start_api)
     restart.start()

@@ -18,7 +18,7 @@ from lightkube.resources.core_v1 import Pod
 from stacks import LONG_PLAN, MODEL, NAME, PLAN, PORT, Stack, calibrated, created, stack_in
 
 from inferometer.conduct.kubernetes import run_on_cluster
-from inferometer.conduct.treatments import Request
+from inferometer.conduct.treatments import TreatmentRequest
 from inferometer.errors import InferometerError, PlanError, StoreError, TargetError
 from inferometer.scale.kubernetes.cleaning import clean_namespace
 from inferometer.scale.kubernetes.client import ClusterError
@@ -155,7 +155,7 @@ def test_nop_reads_how_the_pods_of_a_stack_started(cluster: TestedCluster, names
     stack = Stack(cluster, namespace, tmp_path, tmp_path)
     with stack.open() as admin:
         cluster.until(lambda: len([*admin.log("standalone-vllm")]) == len(log.read_text().splitlines()))
-        request = Request(stack.settings(harness="nop", id="start"))
+        request = TreatmentRequest(stack.settings(harness="nop", id="start"))
         launched = run_on_cluster(admin, request, store=tmp_path / "store")
     run = launched.runs[0]
     assert (run.kind, run.state) == ("startup", "complete")

@@ -10,7 +10,7 @@ import pytest
 import inferometer
 from inferometer.conduct.search import search
 from inferometer.errors import InferometerError, LostError, PlanError
-from inferometer.judge.search import Bounds
+from inferometer.judge.search import SearchBounds
 from inferometer.load.progress import Progress
 from inferometer.plan.model import Plan, Server
 from inferometer.plan.reading import plan_from
@@ -18,7 +18,7 @@ from inferometer.plan.text import to_mapping
 from inferometer.record.gather import ClockReading
 from inferometer.record.run import Run
 from inferometer.scale.kubernetes.client import ClusterError, open_cluster
-from inferometer.scale.kubernetes.manifests import LAUNCHING, Place, claim
+from inferometer.scale.kubernetes.manifests import LAUNCHING, ObjectPlace, claim
 from inferometer.scale.remote import ClockLog
 from inferometer.store.store import open_store
 from inferometer.target.server import running
@@ -67,7 +67,7 @@ def test_a_search_runs_on_pods_and_its_steps_end_when_all_workers_together_misse
     """What a step looks at while it runs comes from the logs of both pods; told to end, they end long before time."""
     before = cluster.listing(namespace)
     limited = plan_from(to_mapping(plan(cluster, namespace, url)) | {"limits": ["e2e p50 < 1us"], "load": {"rate": 60}})
-    searched = search(limited, Bounds(start=60.0, least=60.0, most=60.0, steps=1), step_s=60.0, store=store)
+    searched = search(limited, SearchBounds(start=60.0, least=60.0, most=60.0, steps=1), step_s=60.0, store=store)
     (step,) = searched.steps
     assert step.run is not None
     run = open_store(store).load(step.run)
@@ -80,7 +80,7 @@ def test_a_search_runs_on_pods_and_its_steps_end_when_all_workers_together_misse
 def test_records_come_back_from_a_claim(cluster: TestedCluster, namespace: str, url: str, store: Path) -> None:
     volume = cluster.add_volume("1Gi", f"of-{namespace}")
     with open_cluster(str(cluster.kubeconfig("admin", namespace)), namespace=namespace) as admin:
-        admin.apply(claim(Place(namespace, "records"), "records", "1Gi", f"of-{namespace}"))
+        admin.apply(claim(ObjectPlace(namespace, "records"), "records", "1Gi", f"of-{namespace}"))
     before = cluster.listing(namespace)
     run = inferometer.run(plan(cluster, namespace, url, claim="records"), store=store)
     assert run.state == "complete"
@@ -100,7 +100,7 @@ def test_what_a_lost_pod_wrote_to_a_claim_is_kept(
 ) -> None:
     volume = cluster.add_volume("1Gi", f"of-{namespace}")
     with open_cluster(str(cluster.kubeconfig("admin", namespace)), namespace=namespace) as admin:
-        admin.apply(claim(Place(namespace, "records"), "records", "1Gi", f"of-{namespace}"))
+        admin.apply(claim(ObjectPlace(namespace, "records"), "records", "1Gi", f"of-{namespace}"))
     run = _run_and(cluster, namespace, url, store, lambda name: _evicting(cluster)(name, namespace), claim="records")
     assert run.state == "failed"
     assert run.records is not None and set(run.records.shard.tolist()) == {0, 1}
@@ -112,7 +112,7 @@ def test_the_rights_that_are_needed(cluster: TestedCluster, namespace: str, url:
     """Those that `k8s rights` prints for the namespace of the pods, also where the records are on a claim."""
     cluster.add_volume("1Gi", f"of-{namespace}")
     with open_cluster(str(cluster.kubeconfig("admin", namespace)), namespace=namespace) as admin:
-        admin.apply(claim(Place(namespace, "records"), "records", "1Gi", f"of-{namespace}"))
+        admin.apply(claim(ObjectPlace(namespace, "records"), "records", "1Gi", f"of-{namespace}"))
     wanted = plan(cluster, namespace, url, user="alice", claim="records")
     with pytest.raises(ClusterError, match="forbidden") as error:
         inferometer.run(wanted, store=store)

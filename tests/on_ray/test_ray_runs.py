@@ -15,7 +15,7 @@ from inferometer.conduct.prepare import begin, prepare
 from inferometer.conduct.run import run
 from inferometer.conduct.search import search
 from inferometer.conduct.sweep import sweep
-from inferometer.judge.search import Bounds
+from inferometer.judge.search import SearchBounds
 from inferometer.load.arrivals import Arrivals
 from inferometer.load.progress import Progress
 from inferometer.plan.model import Load, Plan
@@ -121,7 +121,7 @@ def test_no_module_of_the_working_folder_is_run_on_the_cluster(
 
 def test_a_search_runs_on_the_cluster(url: str, three: Nodes, store: Path) -> None:
     limited = plan(url, three, load={"rate": 20}, limits=["e2e p50 < 10s"])
-    bounds = Bounds(start=20.0, least=20.0, most=40.0, steps=3, budget_s=30.0)
+    bounds = SearchBounds(start=20.0, least=20.0, most=40.0, steps=3, budget_s=30.0)
     searched = search(limited, bounds, step_s=3.0, store=store)
     assert searched.steps
     assert all(step.run for step in searched.steps)

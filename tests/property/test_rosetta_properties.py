@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from inferometer.exchange.exporting.vllm import serve_document
 from inferometer.exchange.importing.vllm import imported
-from inferometer.measure.rosetta.definition import TOOLS, Seen, fields, statistics, tool_named
+from inferometer.measure.rosetta.definition import TOOLS, SeenRequests, fields, statistics, tool_named
 from inferometer.record.columns import Records
 from inferometer.record.environment import Environment
 from inferometer.record.record import OUTCOMES, Record
@@ -51,7 +51,7 @@ def a_record(draw, outcomes=tuple(OUTCOMES)):
 
 @given(st.lists(a_record(), max_size=12), st.sampled_from(sorted(TOOLS)), st.sampled_from(["completions", "chat"]))
 def test_numbers_are_finite_and_quantiles_in_order(rows, name, api):
-    tool, seen = tool_named(name), Seen.of(Records.of(rows), api)
+    tool, seen = tool_named(name), SeenRequests.of(Records.of(rows), api)
     assert all(value is None or math.isfinite(value) for value in fields(tool, seen).values())
     shares = sorted((share, word) for word, share in tool.statistics.items() if share is not None)
     for spread in tool.spreads:
@@ -66,7 +66,7 @@ def test_the_order_of_the_log_does_not_matter(rows, name, random):
     tool = tool_named(name)
     shuffled = list(rows)
     random.shuffle(shuffled)
-    one, other = (fields(tool, Seen.of(Records.of(each))) for each in (rows, shuffled))
+    one, other = (fields(tool, SeenRequests.of(Records.of(each))) for each in (rows, shuffled))
     for field, value in one.items():
         same = other[field]
         assert (value is None) == (same is None)
@@ -85,7 +85,9 @@ def test_what_is_exported_to_vllm_comes_back(rows):
     )
     said = json.loads(json.dumps(serve_document(run, detailed=True)))
     again, length_s = imported(said, "x.json").records, said["duration"]
-    before, after = (fields(tool_named("vllm"), Seen.of(each, duration_s=length_s)) for each in (records, again))
+    before, after = (
+        fields(tool_named("vllm"), SeenRequests.of(each, duration_s=length_s)) for each in (records, again)
+    )
     for field in before:
         if field.startswith("max_"):
             continue  # seconds are counted from the first success, and a failure has no start in the file

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from inferometer.router.relay import BROKEN, CUT, DONE, SURPLUS, Relayed, compiled, relaying_reactor
 from inferometer.wire.http1 import Head, parse_head
 from inferometer.wire.reactor import Reactor, now
-from inferometer.wire.server import HttpRequest, Reply, Server
+from inferometer.wire.server import HttpRequest, HttpServer, Reply
 
 CHUNK = st.binary(min_size=1, max_size=40)
 
@@ -26,7 +26,7 @@ def client_of(reactor: Reactor) -> Iterator[tuple[socket.socket, Reply]]:
         replies.append(reply)
         reactor.stop()
 
-    with closing(Server(reactor, handle)) as server, socket.create_connection(("127.0.0.1", server.port)) as client:
+    with closing(HttpServer(reactor, handle)) as server, socket.create_connection(("127.0.0.1", server.port)) as client:
         client.sendall(b"GET / HTTP/1.1\r\n\r\n")
         reactor.run()
         yield client, replies[0]

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferometer.load.clock import VirtualClock
-from inferometer.simulator.blocks import BlockPool, Run
-from inferometer.simulator.engine import Engine, Sequence
+from inferometer.simulator.blocks import BlockPool, BlockRun
+from inferometer.simulator.engine import Sequence, SimulatorEngine
 from inferometer.simulator.loop import EngineLoop
 from inferometer.simulator.settings import StepTime
 from inferometer.simulator.tokens import Tokens
@@ -41,7 +41,7 @@ def simulate(
     shape: dict[str, Any], plan: Arrivals, jitter: float, jump: bool
 ) -> tuple[list[Sequence], EngineLoop, dict]:
     """Run all arrivals; returns the sequences, the loop, and the token instants of those that finished."""
-    clock, engine, instants = VirtualClock(), Engine(**shape), {}
+    clock, engine, instants = VirtualClock(), SimulatorEngine(**shape), {}
     if not jump:
         whole = engine.plan
         engine.plan = lambda most_steps=1: whole(1)  # type: ignore[method-assign]
@@ -91,7 +91,7 @@ def test_everyone_is_served_and_nothing_is_held_at_the_end(shape: dict[str, Any]
 @settings(max_examples=40, deadline=None)
 @given(engines, st.integers(0, 1000))
 def test_the_pool_never_holds_more_than_it_has(shape: dict[str, Any], seed: int) -> None:
-    rng, engine = random.Random(seed), Engine(**shape)
+    rng, engine = random.Random(seed), SimulatorEngine(**shape)
     for number in range(20):
         tokens = tuple(f"{rng.randint(0, 2)}-{index}" for index in range(rng.randint(1, 40)))
         engine.add(Sequence(tokens, tuple(f"{number}a{index}" for index in range(rng.randint(1, 12)))))
@@ -118,7 +118,7 @@ def test_the_pool_never_holds_more_than_it_has(shape: dict[str, Any], seed: int)
     assert (engine.pool.private, engine.pool.live) == (0, 0)
 
 
-def held_by_content(sequence: Sequence, engine: Engine) -> list[Tokens]:
+def held_by_content(sequence: Sequence, engine: SimulatorEngine) -> list[Tokens]:
     """Its published blocks, each as all tokens up to its end."""
     return [sequence.tokens(0, block * engine.block_size) for block in range(1, sequence.published + 1)]
 
@@ -169,7 +169,7 @@ def blocks_of(path: list[int]) -> list[Tokens]:
 def test_runs_of_blocks_are_the_same_as_single_blocks(capacity: int, doings: list[tuple[bool, list[int]]]) -> None:
     """A token is a block here."""
     pool, plain = BlockPool(capacity, 1), PlainPool(capacity)
-    holding: list[tuple[Run | None, list[Tokens]]] = []
+    holding: list[tuple[BlockRun | None, list[Tokens]]] = []
     for let_go, path in doings:
         tokens, blocks = tuple(path), blocks_of(path)
         assert pool.match(tokens) == plain.match(blocks)
@@ -189,7 +189,7 @@ def test_runs_of_blocks_are_the_same_as_single_blocks(capacity: int, doings: lis
 
 
 def test_old_steps_are_forgotten_and_the_rest_is_right() -> None:
-    clock, engine, seen = VirtualClock(), Engine(), []
+    clock, engine, seen = VirtualClock(), SimulatorEngine(), []
     loop = EngineLoop(clock, engine, StepTime(), lambda each: seen.append(loop.instants(each)))
 
     def again(left: int) -> None:

@@ -13,9 +13,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inferometer.exchange.exporting import vllm
-from inferometer.exchange.exporting.registry import FORMATS, ExportRequest, Rows, json_piece, long_json_piece, pieces
+from inferometer.exchange.exporting.registry import (
+    FORMATS,
+    DocumentRows,
+    ExportRequest,
+    json_piece,
+    long_json_piece,
+    pieces,
+)
 from inferometer.measure import quantiles
-from inferometer.measure.rosetta.definition import Series, linear, mean, population_std
+from inferometer.measure.rosetta.definition import WeightedValues, linear, mean, population_std
 from inferometer.measure.summary import slowest, summarize
 from inferometer.measure.tally import Tally, Values, condensed
 from inferometer.plan.model import Plan
@@ -201,7 +208,7 @@ nested = st.recursive(
 @given(st.dictionaries(st.text(min_size=1), st.lists(st.lists(nested, max_size=4), max_size=4), min_size=1))
 def test_rows_are_written_as_one_list(document: dict[str, list[list[Any]]]) -> None:
     whole = {key: [row for rows in batches for row in rows] for key, batches in document.items()}
-    in_rows = {key: Rows(lambda batches=batches: batches) for key, batches in document.items()}  # type: ignore[misc]
+    in_rows = {key: DocumentRows(lambda batches=batches: batches) for key, batches in document.items()}  # type: ignore[misc]
     assert long_json_piece("x", in_rows).content == json_piece("x", whole).content
 
 
@@ -247,9 +254,9 @@ def test_a_tally_has_the_percentiles_of_numpy(given_: tuple[Any, Any, Any, int])
     values, _, at, cuts = given_
     tally = Tally(lambda: batches_of(values, None, at, cuts))
     for share in (0.0, 0.25, 0.5, 0.9, 0.99):
-        assert linear(tally, share) == linear(Series(values), share)
+        assert linear(tally, share) == linear(WeightedValues(values), share)
     for ours in (mean, population_std):
-        assert near(ours(tally), ours(Series(values)), float(abs(values).max()))
+        assert near(ours(tally), ours(WeightedValues(values)), float(abs(values).max()))
 
 
 def batches_of(values: Any, weights: Any, at: Any, cuts: int) -> Iterator[Values]:

@@ -19,7 +19,7 @@ from inferometer.wire.compiled import compiled
 from inferometer.wire.http1 import Chunks, body_of, parse_head, whole
 from inferometer.wire.origin import origin_of
 from inferometer.wire.reactor import Reactor, now
-from inferometer.wire.server import Server
+from inferometer.wire.server import HttpServer
 from inferometer.wire.skeleton import learn
 from inferometer.wire.sse import _one_event_per_chunk, _reading_lines, events_of, spans_of_chunks
 
@@ -217,7 +217,7 @@ class Wire:
 
     def __init__(self, allow_compiled):
         self.reactor = Reactor(allow_compiled=allow_compiled)
-        self.server = Server(self.reactor, self._answer)
+        self.server = HttpServer(self.reactor, self._answer)
         self.client = Client(self.reactor, origin_of(f"http://127.0.0.1:{self.server.port}"))
         self.pieces, self.ends = [], 0
 

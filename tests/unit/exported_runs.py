@@ -7,7 +7,7 @@ from made_runs import made_run
 
 from inferometer.exchange.exporting.registry import ExportRequest, pieces
 from inferometer.exchange.importing.recognise import format_named, read_source, recognise
-from inferometer.measure.offline import Case, latency_summary, throughput_summary
+from inferometer.measure.offline import MeasuredCase, latency_summary, throughput_summary
 from inferometer.measure.values import quantities
 from inferometer.record.encoding import environment_from
 from inferometer.record.environment import Environment
@@ -37,7 +37,7 @@ def closed_run() -> Run:
 
 
 def latency_run() -> Run:
-    cases = [Case(size, 512, 128, 4, f"latency_bs{size}", [0.6, 0.61, 0.62, 0.65]) for size in (8, 1)]
+    cases = [MeasuredCase(size, 512, 128, 4, f"latency_bs{size}", [0.6, 0.61, 0.62, 0.65]) for size in (8, 1)]
     return bare_run("latency", latency_summary(cases), {"model": "m", "batch_sizes": [8, 1]})
 
 

@@ -30,7 +30,7 @@ from inferometer.store.store import Store
 # -- ci --------------------------------------------------------------------------------------------------------------
 
 if TYPE_CHECKING:
-    from inferometer.show.ci.outcome import Outcome, Report
+    from inferometer.show.ci.outcome import CiReport, Outcome
 
 EXAMPLES = """\b
 Examples:
@@ -107,11 +107,11 @@ def ci(
     no request was answered, 4 if a run is not valid as a measurement.
     """
     from inferometer.cli.notify import channels_of, notify_outcomes
-    from inferometer.show.ci.outcome import Report
+    from inferometer.show.ci.outcome import CiReport
 
     channels, place = channels_of(notify), store_of(store)
     subjects, experiments = subjects_of(what, since, place, here=here)
-    report = Report(tuple(_outcome(subject, against, strict, place) for subject in subjects), title)
+    report = CiReport(tuple(_outcome(subject, against, strict, place) for subject in subjects), title)
     _write(report, summary, outputs, junit, gitlab_metrics)
     _print(report, as_json)
     notify_outcomes(report.outcomes, experiments, place, channels, quiet=quiet)
@@ -135,7 +135,7 @@ def _check(run: "Run", against: str, store: "Store") -> CheckResult | None:
 
 
 def _write(
-    report: "Report", summary: Path | None, outputs: Path | None, junit: Path | None, metrics: Path | None
+    report: "CiReport", summary: Path | None, outputs: Path | None, junit: Path | None, metrics: Path | None
 ) -> None:
     from inferometer.record.files import write_text
     from inferometer.show.ci import formats, github
@@ -151,7 +151,7 @@ def _write(
         write_text(metrics, formats.metrics(report))
 
 
-def _print(report: "Report", as_json: bool) -> None:
+def _print(report: "CiReport", as_json: bool) -> None:
     """Annotations are commands to GitHub; the text beside them is kept from being one."""
     import io
 

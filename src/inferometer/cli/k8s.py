@@ -12,7 +12,7 @@ from inferometer.errors import MissingExtra
 
 if TYPE_CHECKING:
     from inferometer.conduct.kubernetes import Launched
-    from inferometer.conduct.treatments import Request
+    from inferometer.conduct.treatments import TreatmentRequest
     from inferometer.scale.kubernetes.client import Cluster
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -180,12 +180,12 @@ class LikeRunSh(click.Command):
 
 def request_of(
     scenario: str | None, typed: dict[str, Any], plan_args: tuple[str, ...], sets: tuple[str, ...], model_given: bool
-) -> "Request":
+) -> "TreatmentRequest":
     """A harness that is named with a plan of ours sends it, as with `run --harness`; with a profile of llm-d its name
     says first of all whose profile that is."""
     import os
 
-    from inferometer.conduct.treatments import Request
+    from inferometer.conduct.treatments import TreatmentRequest
     from inferometer.exchange.harness.harness import checked_name
     from inferometer.scale.kubernetes.settings import settings_from
 
@@ -193,7 +193,7 @@ def request_of(
         typed = {**typed, "generator": "harness"}
     settings = settings_from(os.environ, scenario, typed)
     checked_name(settings.harness)  # before a cluster is asked
-    return Request(settings, plan_args, sets, model_given=model_given)
+    return TreatmentRequest(settings, plan_args, sets, model_given=model_given)
 
 
 @k8s.command(cls=LikeRunSh, epilog=RUN_EXAMPLES)

@@ -99,7 +99,7 @@ if TYPE_CHECKING:
     from inferometer.record.run import Run
     from inferometer.show.ci.outcome import Outcome
     from inferometer.show.notify.channels import Channel
-    from inferometer.show.notify.news import Finding
+    from inferometer.show.notify.news import SubjectState
     from inferometer.store.experiments import CaseRow, KeptExperiment
     from inferometer.store.store import Place, Store
 
@@ -139,7 +139,7 @@ def notify_run(run: "Run", store: "Place", channels: "Sequence[Channel]", *, qui
     notify_findings(_of_run(run), store, channels, quiet=quiet)
 
 
-def _of_run(run: "Run") -> "Iterator[Finding]":
+def _of_run(run: "Run") -> "Iterator[SubjectState]":
     """An interrupted run says nothing of how things are; a case without a run is told of with its experiment."""
     from inferometer.show.ci.outcome import problems_of
     from inferometer.show.notify.findings import of_run
@@ -162,7 +162,7 @@ def notify_check(
     notify_findings(_of_check(run, check), store, channels, quiet=quiet)
 
 
-def _of_check(run: "Run", check: "CheckResult") -> "Iterator[Finding]":
+def _of_check(run: "Run", check: "CheckResult") -> "Iterator[SubjectState]":
     from inferometer.show.notify.findings import of_check
 
     if finding := of_check(run, check):
@@ -184,7 +184,7 @@ def notify_outcomes(
 
 def _of_outcomes(
     outcomes: "Iterable[Outcome]", experiments: "Iterable[KeptExperiment]", store: "Store"
-) -> "Iterator[Finding]":
+) -> "Iterator[SubjectState]":
     from inferometer.show.notify.findings import of_experiment
     from inferometer.store.experiments import rows_of
 
@@ -227,7 +227,7 @@ def _first_and_last(rows: "Sequence[CaseRow]", store: "Store") -> "list[Run]":
 
 
 def notify_findings(
-    findings: "Iterable[Finding]", store: "Place", channels: "Sequence[Channel]", *, quiet: bool = False
+    findings: "Iterable[SubjectState]", store: "Place", channels: "Sequence[Channel]", *, quiet: bool = False
 ) -> None:
     """What could not be told is warned of; the exit code stays that of the command. However many findings there are,
     a receiver that hangs is waited for once."""

@@ -12,7 +12,7 @@ from inferometer.cli.errors import echo, print_message
 from inferometer.cli.options import all_flags, change_option, changed_plan, json_option, set_option
 
 if TYPE_CHECKING:
-    from inferometer.plan.foreign.common import Entry
+    from inferometer.plan.foreign.common import AccountEntry
     from inferometer.plan.foreign.experiments import OpenedExperiment
     from inferometer.plan.opening import Opened
 
@@ -119,7 +119,7 @@ def _explain(args: tuple[str, ...], changes: tuple[str, ...]) -> None:
         raise PlanError([f"{name}: was read, but decides nothing of the plan" for name in explained.lost])
 
 
-def _entry_line(entry: "Entry") -> str:
+def _entry_line(entry: "AccountEntry") -> str:
     """`load.interval = 15 -> load.stages`, or why it has no effect."""
     value = f" = {entry.value}" if entry.value else ""
     if entry.outcome == "no effect":
@@ -305,7 +305,7 @@ START: dict[str, Any] = {  # 600 requests: enough for a p90 with an interval, do
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PlanPart:
     """A section of the plan: what it is for, and settings that it could have, each with a word on it."""
 
     name: str
@@ -314,9 +314,9 @@ class Part:
 
 
 PARTS = (
-    Part("name", "Name of the plan, shown in lists and reports.", {"name": "my-server"}),
-    Part("about", "Purpose of the plan.", {"about": "nightly check of the chat service"}),
-    Part(
+    PlanPart("name", "Name of the plan, shown in lists and reports.", {"name": "my-server"}),
+    PlanPart("about", "Purpose of the plan.", {"about": "nightly check of the chat service"}),
+    PlanPart(
         "target",
         "The target. Without url and server, the built-in simulator is started and measured.",
         {
@@ -327,12 +327,12 @@ PARTS = (
             "headers": "{X-Tenant: blue}  # sent with every request; ${NAME} is read from the environment",
         },
     ),
-    Part(
+    PlanPart(
         "server",
         "Instead of a url: a server that is started before the run and stopped after it.",
         {"type": "simulator  # or vllm, sglang, llama-server, ...: inferometer serve --help"},
     ),
-    Part(
+    PlanPart(
         "workload",
         "What is sent. Lengths are fixed or from a distribution: {type: lognormal, mean: 256, std: 128, max: 2048}.",
         {
@@ -342,13 +342,13 @@ PARTS = (
             "turns": "3  # requests per conversation",
         },
     ),
-    Part(
+    PlanPart(
         "load",
         "When requests are sent. Open loop: {type: poisson, rate: 10}, independent of the server. "
         "Closed loop: {concurrency: 8}.",
         {"max_concurrency": "256  # maximum number of requests in flight"},
     ),
-    Part(
+    PlanPart(
         "stop",
         "When the run ends: by duration, by number of requests, or by precision.",
         {
@@ -357,19 +357,19 @@ PARTS = (
             "drain": "30s  # how long to wait for unfinished requests",
         },
     ),
-    Part(
+    PlanPart(
         "warmup",
         "Warm-up: the first part of the run, not included in the numbers.",
         {"duration": "10s", "requests": "20"},
     ),
-    Part(
+    PlanPart(
         "limits",
         "Requirements. The exit code is 1 if a limit is not met.",
         {"limits": "[ttft p90 < 500ms, tpot p90 < 50ms, failure_rate < 1%]"},
     ),
-    Part("sampling", "Sampling parameters.", {"temperature": "0", "ignore_eos": "true"}),
-    Part("outputs", "Files to write at the end of the run.", {"outputs": "[{format: json, path: result.json}]"}),
-    Part("seed", "The same seed sends the same requests at the same times.", {"seed": "0"}),
+    PlanPart("sampling", "Sampling parameters.", {"temperature": "0", "ignore_eos": "true"}),
+    PlanPart("outputs", "Files to write at the end of the run.", {"outputs": "[{format: json, path: result.json}]"}),
+    PlanPart("seed", "The same seed sends the same requests at the same times.", {"seed": "0"}),
 )
 
 
@@ -388,7 +388,7 @@ def plan_lines(settings: Mapping[str, Any], file: str) -> Iterator[str]:
         yield from _dumped(other, settings[other])
 
 
-def _part_lines(part: Part, settings: Mapping[str, Any]) -> Iterator[str]:
+def _part_lines(part: PlanPart, settings: Mapping[str, Any]) -> Iterator[str]:
     yield f"# {part.about}"
     own = settings.get(part.name)
     if own is not None:

@@ -20,7 +20,7 @@ from inferometer.cli.options import (
 
 if TYPE_CHECKING:
     from inferometer.conduct.search import Searched
-    from inferometer.judge.search import Bounds
+    from inferometer.judge.search import SearchBounds
     from inferometer.plan.model import Plan
 
 EXAMPLES = """\b
@@ -131,14 +131,14 @@ def _bounds(
     budget: str | None,
     least: str | None,
     most: str | None,
-) -> "tuple[Bounds, float | None]":
+) -> "tuple[SearchBounds, float | None]":
     """What the search may do, and how long each load is tried."""
     from inferometer.errors import PlanError
-    from inferometer.judge.search import WITHIN, Bounds
+    from inferometer.judge.search import WITHIN, SearchBounds
     from inferometer.vocabulary import number, percent, seconds
 
     try:
-        bounds = Bounds(
+        bounds = SearchBounds(
             start=start,
             least=number(least) if least else 0.0,
             most=number(most) if most else float("inf"),
@@ -156,7 +156,7 @@ def _bounds(
     return bounds, step_s
 
 
-def _wrong(bounds: "Bounds", step_s: float | None, has_least: bool) -> list[str]:
+def _wrong(bounds: "SearchBounds", step_s: float | None, has_least: bool) -> list[str]:
     """What makes no search."""
     least, most = f"{bounds.least:g}", f"{bounds.most:g}"
     checks = {

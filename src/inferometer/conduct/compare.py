@@ -13,7 +13,7 @@ from inferometer.judge.check import check, check_against, confirm
 from inferometer.judge.check_result import CheckResult
 from inferometer.judge.compare import Comparison, compare
 from inferometer.judge.effect import ALPHA, ENOUGH_DOF, MARGIN
-from inferometer.judge.evidence import Spread, learned_spread
+from inferometer.judge.evidence import RunSpread, learned_spread
 from inferometer.judge.identity import identity
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
@@ -143,11 +143,11 @@ def compare_sides(
     )
 
 
-def assumed_spread(run: Run, store: Store, wanted: float | None = None) -> Spread:
+def assumed_spread(run: Run, store: Store, wanted: float | None = None) -> RunSpread:
     """How much runs are assumed to differ where these do not tell: as wanted, else as the other lines of history in
     this store do, else by a rule of thumb. Tails differ twice as much."""
     if wanted is not None:
-        return Spread(wanted, 2 * wanted)
+        return RunSpread(wanted, 2 * wanted)
     own, lines = identity(run).key, defaultdict[str, list[Mapping[str, float]]](list)
     for entry in store.runs(MOST_LEARNED, sort="-started", numbers=LEARNED):
         if entry.state == "complete" and entry.verdict != "invalid" and entry.identity not in (None, own):
@@ -191,7 +191,7 @@ def _checked(
     p_value: float | None,
     magnitude: float,
     twice: bool,
-    spread: Spread,
+    spread: RunSpread,
     but: Run | None = None,
 ) -> CheckResult:
     """`but` is a run that is not among those before this one: the one that it confirms. Where two runs have to agree

@@ -25,7 +25,7 @@ from inferometer.exchange.importing.importer import import_file as import_result
 from inferometer.judge.check_result import CheckResult
 from inferometer.judge.compare import Comparison
 from inferometer.judge.compare import compare as compare_groups
-from inferometer.judge.search import WITHIN, Bounds
+from inferometer.judge.search import WITHIN, SearchBounds
 from inferometer.load.shard import Watch
 from inferometer.plan.model import Plan, Server
 from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan
@@ -109,7 +109,7 @@ def search(
     """The most load that keeps the plan's limits; every load that is tried is a run of its own. It starts where a probe
     of two seconds says, or at the `rate` (or `concurrency`) that is given here."""
     made = make_plan(plan, settings=settings, **flags)
-    bounds = Bounds(
+    bounds = SearchBounds(
         start=None if flags.get(over) is None else own_start(made, over),
         least=least or 0.0,
         most=float("inf") if most is None else most,

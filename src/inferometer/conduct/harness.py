@@ -18,8 +18,8 @@ from inferometer.errors import DataError, PlanError, StoreError, Terminated
 from inferometer.exchange.exporting.registry import write_outputs
 from inferometer.exchange.harness.environments import installed, version_of
 from inferometer.exchange.harness.harness import (
-    Endpoint,
     Harness,
+    HarnessEndpoint,
     Places,
     Rendered,
     checked,
@@ -48,7 +48,7 @@ from inferometer.store.store import Place, open_store
 from inferometer.target.ask import request_headers
 from inferometer.target.endpoint import Aim, aiming
 from inferometer.target.probe import TargetFacts
-from inferometer.target.process import Process, not_started, tail
+from inferometer.target.process import StartedProcess, not_started, tail
 from inferometer.target.server import StartedServer, running
 from inferometer.vocabulary import NANOSECONDS, duration_text
 
@@ -106,16 +106,16 @@ def rendered_for(plan: Plan, name: str) -> tuple[Rendered, list[str]]:
     """What a harness would be given, and what it does differently from the plan; nothing is sent to the server."""
     target = plan.target
     endpoint = (
-        Endpoint(target.url[0], target.model or "MODEL", _tokenizer(plan, None) or target.model or "TOKENIZER")
+        HarnessEndpoint(target.url[0], target.model or "MODEL", _tokenizer(plan, None) or target.model or "TOKENIZER")
         if target.url
         else _stand_in(plan)
     )
     return _rendered(harness_named(name), plan, endpoint, Places())
 
 
-def _stand_in(plan: Plan) -> Endpoint:
+def _stand_in(plan: Plan) -> HarnessEndpoint:
     """Before the server is known."""
-    return Endpoint("http://127.0.0.1:8000", plan.target.model or "model", "tokenizer")
+    return HarnessEndpoint("http://127.0.0.1:8000", plan.target.model or "model", "tokenizer")
 
 
 def run_harness(
@@ -210,7 +210,7 @@ def _conducted(
     _finish(harness, folder, work, ended, with_texts(known, redactor.hide_within), redactor)
 
 
-def _rendered(harness: Harness, plan: Plan, endpoint: Endpoint, places: Places) -> tuple[Rendered, list[str]]:
+def _rendered(harness: Harness, plan: Plan, endpoint: HarnessEndpoint, places: Places) -> tuple[Rendered, list[str]]:
     rendered = harness.render(plan, endpoint, places)
     differences = checked(harness, plan, rendered)
     if plan.limits:
@@ -218,9 +218,9 @@ def _rendered(harness: Harness, plan: Plan, endpoint: Endpoint, places: Places) 
     return rendered, differences
 
 
-def _endpoint(plan: Plan, facts: TargetFacts, options: HarnessOptions) -> Endpoint:
+def _endpoint(plan: Plan, facts: TargetFacts, options: HarnessOptions) -> HarnessEndpoint:
     model = facts.model or plan.target.model or ""
-    return Endpoint(facts.urls[0], model, _tokenizer(plan, options.tokenizer) or model)
+    return HarnessEndpoint(facts.urls[0], model, _tokenizer(plan, options.tokenizer) or model)
 
 
 def _tokenizer(plan: Plan, given: str | None) -> str | None:
@@ -254,7 +254,7 @@ def _process(
         argv += harness.keyed(key) if harness.keyed else []
     began, wall = time.monotonic_ns(), time.time_ns()
     try:
-        process = Process(argv, folder.path / LOG, token_hex(8), env=env, folder=work, redactor=redactor)
+        process = StartedProcess(argv, folder.path / LOG, token_hex(8), env=env, folder=work, redactor=redactor)
     except OSError as error:
         raise not_started(harness.name, argv, error, f"inferometer harnesses install {harness.name}") from None
     how, failed, stopped_by = "", True, None

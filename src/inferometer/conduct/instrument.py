@@ -163,7 +163,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class CalibrationLoad:
     """One load to calibrate at: each stream gets a token per interval, `rounds` answers one after the other."""
 
     streams: int
@@ -172,24 +172,28 @@ class Point:
     rounds: int = 2
 
     @classmethod
-    def lasting(cls, streams: int, interval_s: float, seconds: float, rounds: int = 2) -> "Point":
+    def lasting(cls, streams: int, interval_s: float, seconds: float, rounds: int = 2) -> "CalibrationLoad":
         """With answers long enough to fill the time, also where more is asked than the metronome can send."""
         pace_s = max(interval_s, streams / METRONOME_PER_S)
         tokens = round((seconds / rounds - FIRST_S) / pace_s)
         return cls(streams, interval_s, max(tokens, 10), rounds)
 
 
-QUICK = [Point.lasting(8, 0.004, 0.6, 1), Point.lasting(128, 0.0054, 0.6, 1), Point.lasting(1024, 0.0054, 0.8, 1)]
+QUICK = [
+    CalibrationLoad.lasting(8, 0.004, 0.6, 1),
+    CalibrationLoad.lasting(128, 0.0054, 0.6, 1),
+    CalibrationLoad.lasting(1024, 0.0054, 0.8, 1),
+]
 FULL = [
-    *(Point.lasting(streams, 0.02, 2.0) for streams in (1, 8, 32, 128, 512, 1024)),
-    *(Point.lasting(streams, 0.0054, 2.2) for streams in (8, 32, 128, 512, 1024)),
-    *(Point.lasting(streams, 0.002, 1.2) for streams in (1, 8, 32)),
-    *(Point.lasting(1024, interval_s, 2.4) for interval_s in (0.004, 0.002)),
+    *(CalibrationLoad.lasting(streams, 0.02, 2.0) for streams in (1, 8, 32, 128, 512, 1024)),
+    *(CalibrationLoad.lasting(streams, 0.0054, 2.2) for streams in (8, 32, 128, 512, 1024)),
+    *(CalibrationLoad.lasting(streams, 0.002, 1.2) for streams in (1, 8, 32)),
+    *(CalibrationLoad.lasting(1024, interval_s, 2.4) for interval_s in (0.004, 0.002)),
 ]
 
 
 def calibrate(
-    points: Sequence[Point] | None = None,
+    points: Sequence[CalibrationLoad] | None = None,
     quick: bool = False,
     progress: Progress | None = None,
     store: Path | None = None,
@@ -222,7 +226,7 @@ def curve_of(points: Sequence[CalibrationPoint]) -> Curve:
     )
 
 
-def measure_point(point: Point) -> CalibrationPoint:
+def measure_point(point: CalibrationLoad) -> CalibrationPoint:
     """Run the real client at the metronome, in this process, and compare."""
     with running_metronome(FIRST_S, point.interval_s) as metronome, tempfile.TemporaryDirectory() as folder:
         report, records = drive(point, metronome, Path(folder) / "calibration.log")
@@ -230,7 +234,7 @@ def measure_point(point: Point) -> CalibrationPoint:
     return compared_point(point, report, records, truth)
 
 
-def drive(point: Point, metronome: RunningMetronome, log: Path) -> tuple[ShardReport, Records]:
+def drive(point: CalibrationLoad, metronome: RunningMetronome, log: Path) -> tuple[ShardReport, Records]:
     """The load itself, as any run would make it."""
     job = ShardJob(plan=plan_of(point, metronome.url).model_dump(mode="json"), log=str(log), nonce="", model=MODEL)
     report = run_shard(job)
@@ -239,7 +243,7 @@ def drive(point: Point, metronome: RunningMetronome, log: Path) -> tuple[ShardRe
     return report, read_logs([log])[0]
 
 
-def plan_of(point: Point, url: str) -> Plan:
+def plan_of(point: CalibrationLoad, url: str) -> Plan:
     return Plan.model_validate(
         {
             "target": {"url": url, "model": MODEL, "timeout": {"request": "60s"}},
@@ -250,7 +254,7 @@ def plan_of(point: Point, url: str) -> Plan:
     )
 
 
-def compared_point(point: Point, report: ShardReport, records: Records, truth: Truth) -> CalibrationPoint:
+def compared_point(point: CalibrationLoad, report: ShardReport, records: Records, truth: Truth) -> CalibrationPoint:
     compared = compare(records, truth)
     first, reads = np.abs(compared.request_error), np.abs(compared.read_error)
     inside = compared.inside(ALLOWANCE_NS)

@@ -16,8 +16,8 @@ from lightkube.resources.core_v1 import PersistentVolumeClaim
 from inferometer.conduct.startup import startup_from_log
 from inferometer.conduct.treatments import (
     PROFILES,
-    Request,
     Treatment,
+    TreatmentRequest,
     claim_of,
     launcher_of,
     plan_text,
@@ -64,7 +64,7 @@ class Launched:
 
 def run_on_cluster(
     cluster: Cluster,
-    request: Request,
+    request: TreatmentRequest,
     *,
     store: StorePlace = None,
     notes: Notes | None = None,
@@ -80,7 +80,7 @@ class _Session:
     def __init__(
         self,
         cluster: Cluster,
-        request: Request,
+        request: TreatmentRequest,
         store: Store,
         notify: Notes,
         line: Line | None,

@@ -15,7 +15,7 @@ from msgspec import structs
 from inferometer.documents.json_text import json_value
 from inferometer.errors import InferometerError, PlanError, TargetError
 from inferometer.measure.offline import (
-    Case,
+    MeasuredCase,
     latency_summary,
     latency_verdict,
     throughput_summary,
@@ -23,7 +23,7 @@ from inferometer.measure.offline import (
 )
 from inferometer.observe.environment import environment
 from inferometer.plan.model import Plan, Server
-from inferometer.plan.offline import EngineChoice, LatencyPlan, Shape, ThroughputPlan, check_context, written
+from inferometer.plan.offline import BatchShape, EngineChoice, LatencyPlan, ThroughputPlan, check_context, written
 from inferometer.plan.reading import plan_from
 from inferometer.record.run import Kind, Run, State
 from inferometer.record.summary import Pass, Summary
@@ -33,11 +33,11 @@ from inferometer.store.store import Place, Store, open_store
 from inferometer.target.lock import Claim, gpu_claims, held
 from inferometer.target.offline.engine import (
     ENGINES,
+    BatchProgress,
     EngineFacts,
     EngineHolder,
     EngineSettings,
     OfflineEngine,
-    Progress,
     one_line,
     open_engine,
 )
@@ -51,7 +51,7 @@ BATCH_AT_ONCE = 16  # prompts that transformers gets at once in a throughput run
 
 Open = Callable[[str, EngineSettings], OfflineEngine]
 Notes = Callable[[str], None]
-Watch = Callable[[Progress], None]
+Watch = Callable[[BatchProgress], None]
 Measured = tuple[Summary, Verdict, State]  # summary, verdict, and whether it came to its end
 Measure = Callable[[EngineHolder], Measured]
 
@@ -101,12 +101,14 @@ def _latency(plan: LatencyPlan, watch: Watch, notes: Notes) -> Measure:
     return measure
 
 
-def _measured_cases(plan: LatencyPlan, harness: EngineHolder, watch: Watch, notes: Notes) -> tuple[list[Case], State]:
+def _measured_cases(
+    plan: LatencyPlan, harness: EngineHolder, watch: Watch, notes: Notes
+) -> tuple[list[MeasuredCase], State]:
     """Ctrl-C ends it with what there is; an engine that cannot be revived fails all that is left."""
-    cases: list[Case] = []
+    cases: list[MeasuredCase] = []
     dead: str | None = None
     for number, shape in enumerate(plan.shapes):
-        case = Case(*shape, plan.iters, plan.name_of(shape), n=plan.on.n)
+        case = MeasuredCase(*shape, plan.iters, plan.name_of(shape), n=plan.on.n)
         cases.append(case)
         if dead is not None:
             case.state, case.error = "failed", f"not measured: {dead}"
@@ -126,7 +128,7 @@ def _measured_cases(plan: LatencyPlan, harness: EngineHolder, watch: Watch, note
     return cases, "complete" if any(case.measured for case in cases) else "failed"
 
 
-def _without_empty(cases: list[Case]) -> list[Case]:
+def _without_empty(cases: list[MeasuredCase]) -> list[MeasuredCase]:
     """A case that was interrupted before its first iteration has nothing to say; if no case has, nothing is kept."""
     kept = [case for case in cases if case.latencies or case.state == "failed"]
     if not any(case.measured for case in kept):
@@ -146,7 +148,7 @@ def _revived(harness: EngineHolder, notes: Notes) -> str | None:
 
 
 def _measure_case(
-    case: Case, shape: Shape, plan: LatencyPlan, harness: EngineHolder, on_progress: Callable[..., None]
+    case: MeasuredCase, shape: BatchShape, plan: LatencyPlan, harness: EngineHolder, on_progress: Callable[..., None]
 ) -> None:
     make = random_batches(*shape, plan.on.seed, harness.facts.vocabulary)
     lengths = [shape.output_len] * shape.batch_size
@@ -163,9 +165,11 @@ def _measure_case(
         case.output_tokens = sum(answer.output_tokens for answer in timed.answers)
 
 
-def _case_progress(watch: Watch, case: Case, number: int, cases: int, phase: Any, part: int, parts: int) -> None:
+def _case_progress(
+    watch: Watch, case: MeasuredCase, number: int, cases: int, phase: Any, part: int, parts: int
+) -> None:
     last = case.latencies[-1] if case.latencies else None
-    watch(Progress(phase, case.text, part, parts, number, cases, last))
+    watch(BatchProgress(phase, case.text, part, parts, number, cases, last))
 
 
 def known_context(on: EngineChoice) -> int | None:
@@ -243,14 +247,14 @@ def _passes(
     what = f"{len(requests):,} prompts"
     try:
         if warm:
-            watch(Progress("warmup", what, 0, plan.repeats))
+            watch(BatchProgress("warmup", what, 0, plan.repeats))
             harness.timed(*as_batch(warm, plan.on.chat))
         for number in range(plan.repeats):
             last = passes[-1].elapsed_s if passes else None
-            watch(Progress("measure", what, number, plan.repeats, last_s=last))
+            watch(BatchProgress("measure", what, number, plan.repeats, last_s=last))
             passes.append(_pass(harness, requests, plan.on.chat))
         if plan.on.profile is not None:
-            watch(Progress("profile", what, 0, 1))
+            watch(BatchProgress("profile", what, 0, 1))
             harness.profiled(Path(plan.on.profile), *as_batch(requests, plan.on.chat))
     except KeyboardInterrupt:
         if not passes:
@@ -294,7 +298,7 @@ def _running_engine(
     settings = EngineSettings(on.model, on.seed, on.n, on.beam_search, on.detokenize, profile, args, adapter)
     with tempfile.TemporaryDirectory(prefix="inferometer-offline-") as folder:
         log = Path(folder) / "engine.log"
-        watch(Progress("load", f"{on.engine} {on.model or ''}".strip()))
+        watch(BatchProgress("load", f"{on.engine} {on.model or ''}".strip()))
         os.environ.update(on.env)  # the engine is in this process
         harness = EngineHolder(lambda: open_engine(on.engine, settings), log)
         kept: list[bytes] = []

@@ -18,7 +18,7 @@ from inferometer.show.charts.experiments import Case, Varied, cases_of
 from inferometer.show.charts.history import history_of as history_lines
 from inferometer.show.charts.registry import definition_of, draw
 from inferometer.show.dashboard.access import is_loopback
-from inferometer.show.dashboard.answers import Answers
+from inferometer.show.dashboard.answers import StoreAnswers
 from inferometer.show.dashboard.overview import LiveRuns
 from inferometer.show.report.content import experiment_report, run_report, runs_report
 from inferometer.show.report.writing import ReportWithRuns, write_report
@@ -124,14 +124,14 @@ def _pair(runs: list[Run], store: Store) -> Comparison:
 SHUTDOWN_S = 0.4  # answers that are nearly there are still given
 
 
-def answers_of(store: Place = None) -> Answers:
+def answers_of(store: Place = None) -> StoreAnswers:
     """Everything that the pages over a store ask for; the static site asks the same."""
     place = open_store(store)
 
     def compared(before: Sequence[Run], after: Sequence[Run], measures: Sequence[str], every: bool) -> Comparison:
         return compare_sides(before, after, place, measures=measures, every=every)
 
-    return Answers(place, compared, LiveRuns(lambda run: partial_run(run, place)))
+    return StoreAnswers(place, compared, LiveRuns(lambda run: partial_run(run, place)))
 
 
 def new_token() -> str:

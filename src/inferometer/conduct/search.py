@@ -14,8 +14,8 @@ from typing import Any, Literal
 from inferometer.conduct.run import Notes, run
 from inferometer.errors import InferometerError, LostError, PlanError, TargetError, Terminated
 from inferometer.judge.limits import ended_by, invalid_codes, losses
-from inferometer.judge.pacing import PROBE, Pace, Probe, around_s, first_load, length_s, levels_of, requests_for
-from inferometer.judge.search import Bounds, SearchResult, Step, Try, attained_of, find, result, spent_s
+from inferometer.judge.pacing import PROBE, Probe, StepPace, around_s, first_load, length_s, levels_of, requests_for
+from inferometer.judge.search import SearchBounds, SearchResult, SearchStep, Try, attained_of, find, result, spent_s
 from inferometer.measure.values import quantities
 from inferometer.measure.verdict import OURS
 from inferometer.plan.load import Load, Stage, Stop, Warmup
@@ -48,7 +48,7 @@ class Searched:
 
     axis: Axis
     result: SearchResult
-    steps: list[Step]
+    steps: list[SearchStep]
     experiment: str
     limits: list[str]
     probe: Probe | None = None
@@ -64,14 +64,14 @@ class Searched:
 
 def search(
     plan: Plan,
-    bounds: Bounds,
+    bounds: SearchBounds,
     *,
     axis: Axis = "rate",
     step_s: float | None = None,
     store: Place = None,
     notes: Notes | None = None,
     on_probe: Callable[[Probe], None] | None = None,
-    on_step: Callable[[Step], None] | None = None,
+    on_step: Callable[[SearchStep], None] | None = None,
 ) -> Searched:
     """The most load that keeps the plan's limits. Without a start in `bounds` a probe of two seconds chooses it. One
     server serves all steps; its own start is not part of the budget. Ctrl-C ends it with what is known."""
@@ -79,7 +79,7 @@ def search(
     kept_in = open_store(store)
     requested = {"axis": axis, "bounds": asdict(bounds), "step_s": step_s, "plan": to_mapping(plan)}
     kept = new_experiment(kept_in.home, "search", plan.name, requested)
-    steps: list[Step] = []
+    steps: list[SearchStep] = []
     probe: Probe | None = None
 
     def searched(interrupted: bool) -> Searched:
@@ -87,7 +87,7 @@ def search(
         kept.finish(done.document())
         return done
 
-    def tried(step: Step) -> None:
+    def tried(step: SearchStep) -> None:
         steps.append(step)
         if on_step is not None:
             on_step(step)
@@ -118,19 +118,21 @@ def own_start(plan: Plan, axis: Axis) -> float | None:
     return None if named is None else float(named)
 
 
-def _prepared(plan: Plan, bounds: Bounds, axis: Axis, step_s: float | None, probe: Probe | None) -> tuple[Bounds, Pace]:
+def _prepared(
+    plan: Plan, bounds: SearchBounds, axis: Axis, step_s: float | None, probe: Probe | None
+) -> tuple[SearchBounds, StepPace]:
     """With all that the probe showed, and what it left of the budget. Without an answer in it, the search begins at
     the plan's own load; without one answer in all its time, at no more than one request in that time."""
     limits = [limit for traffic in plan.classes for limit in traffic.limits]
     if probe is None:
         assert bounds.start is not None
-        return bounds.begun_at(bounds.start), Pace(step_s, requests_for(limits))
+        return bounds.begun_at(bounds.start), StepPace(step_s, requests_for(limits))
     own = own_start(plan, axis) or START[axis]
     silent = probe.levels and not any(level.stay_s or level.failed for level in probe.levels)
     slow = (1.0 if axis == "concurrency" else 1 / probe.length_s) if silent and probe.length_s else math.inf
     start = probe.start if probe.start is not None else min(own, slow)
     rest = replace(bounds.begun_at(start), budget_s=bounds.budget_s - probe.took_s)
-    return rest, Pace(step_s, requests_for(limits), probe.stay_s, max(0.0, probe.took_s - probe.length_s))
+    return rest, StepPace(step_s, requests_for(limits), probe.stay_s, max(0.0, probe.took_s - probe.length_s))
 
 
 def _limits(plan: Plan) -> list[str]:
@@ -157,7 +159,7 @@ class _Series:
     server: StartedServer | None
     numbers: Iterator[int] = field(default_factory=count)
 
-    def probe(self, bounds: Bounds) -> Probe:
+    def probe(self, bounds: SearchBounds) -> Probe:
         began = time.monotonic()
         plan = probe_plan(self.plan, bounds)
         made = self._run(plan, "probe", {})
@@ -165,7 +167,7 @@ class _Series:
         start = first_load(levels, whole=bounds.whole)
         return Probe(levels, start, made.id, made.summary.window.run_s or 0.0, time.monotonic() - began)
 
-    def step(self, wanted: Try, steps: Sequence[Step], bounds: Bounds, pace: Pace) -> Step | None:
+    def step(self, wanted: Try, steps: Sequence[SearchStep], bounds: SearchBounds, pace: StepPace) -> SearchStep | None:
         """None where the budget has no room for it. Its last answers are waited for only as long as there is budget."""
         began = time.monotonic()
         load_s = length_s(wanted, steps, bounds, pace)
@@ -188,7 +190,7 @@ class _Series:
         return made
 
 
-def probe_plan(plan: Plan, bounds: Bounds) -> Plan:
+def probe_plan(plan: Plan, bounds: SearchBounds) -> Plan:
     """The plan as a closed loop of two seconds, with few requests in flight and then more: never more than the plan's
     own cap, or than may be tried."""
     cap = min(plan.load.max_concurrency or math.inf, bounds.most if bounds.whole else math.inf)
@@ -214,11 +216,11 @@ def _load_at(load: Load, axis: Axis, value: float) -> Load:
     return Load(type=kind, rate=value, cv=load.cv if kind == "gamma" else 1.0, max_concurrency=cap)
 
 
-def step_of(made: Run, wanted: Try, took_s: float = 0.0) -> Step:
+def step_of(made: Run, wanted: Try, took_s: float = 0.0) -> SearchStep:
     """What a run says of its load. One that ended because a limit was lost has missed it."""
     known = quantities(made.summary)
     invalid = invalid_codes(made)
-    return Step(
+    return SearchStep(
         load=wanted.load,
         attained=attained_of(made.summary),
         length_s=made.summary.window.run_s or 0.0,

@@ -17,7 +17,14 @@ from inferometer.record.columns import MISSING
 from inferometer.record.run import Run
 from inferometer.store.experiments import CaseRow
 from inferometer.store.store import Store
-from inferometer.target.offline.engine import Answer, EngineFacts, EngineSettings, OfflineEngine, Prompt, open_engine
+from inferometer.target.offline.engine import (
+    EngineFacts,
+    EngineSettings,
+    OfflineEngine,
+    Prompt,
+    PromptTokens,
+    open_engine,
+)
 from inferometer.target.server import StartedServer, running
 from inferometer.vocabulary import NANOSECONDS, number_text
 
@@ -113,7 +120,7 @@ class _Shared:
         self.now = engine.now
         self.profiled = engine.profiled
 
-    def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[Answer]:
+    def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[PromptTokens]:
         return self._engine.generate(prompts, output_tokens)
 
     def close(self) -> None:

@@ -26,13 +26,13 @@ from inferometer.plan.redactor import REDACTED
 from inferometer.plan.text import to_yaml
 from inferometer.scale.kubernetes import manifests
 from inferometer.scale.kubernetes.client import Cluster
-from inferometer.scale.kubernetes.endpoints import MODELSERVICE, STANDALONE, Endpoint, endpoint_of, model_id_of
-from inferometer.scale.kubernetes.launcher import Launcher, Objects
+from inferometer.scale.kubernetes.endpoints import MODELSERVICE, STANDALONE, ClusterEndpoint, endpoint_of, model_id_of
+from inferometer.scale.kubernetes.launcher import Launcher, LauncherObjects
 from inferometer.scale.kubernetes.manifests import (
     WATCHING,
     JobSettings,
     Manifest,
-    Place,
+    ObjectPlace,
     PodSettings,
     label_value,
     object_name,
@@ -47,7 +47,7 @@ Notes = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class TreatmentRequest:
     """What a command line asks for besides llm-d's settings: a plan of ours, and changes of it."""
 
     settings: RunSettings
@@ -68,7 +68,7 @@ class Treatment:
     name: str  # empty where there is only one
     plan: Plan
     parameters: Mapping[str, Any]
-    endpoint: Endpoint
+    endpoint: ClusterEndpoint
     method: str
     model: str
     stack: str
@@ -86,7 +86,7 @@ class Treatment:
 # -- plans ------------------------------------------------------------------------------------------------------------
 
 
-def treatments_of(request: Request, cluster: Cluster | None, notes: Notes) -> list[Treatment]:
+def treatments_of(request: TreatmentRequest, cluster: Cluster | None, notes: Notes) -> list[Treatment]:
     """Every method with every model and every treatment. Without a cluster the endpoint is only a name."""
     treatments: list[Treatment] = []
     settings = request.settings
@@ -118,10 +118,10 @@ def treatments_of(request: Request, cluster: Cluster | None, notes: Notes) -> li
     return treatments
 
 
-def _endpoint(settings: RunSettings, cluster: Cluster | None, method: str, model: str, notes: Notes) -> Endpoint:
+def _endpoint(settings: RunSettings, cluster: Cluster | None, method: str, model: str, notes: Notes) -> ClusterEndpoint:
     if settings.url:
-        return Endpoint(kind="url", name="", namespace=settings.namespace, url=settings.url)
-    mock = Endpoint(kind="mock", name="mock", namespace=settings.namespace, url=MOCK)
+        return ClusterEndpoint(kind="url", name="", namespace=settings.namespace, url=settings.url)
+    mock = ClusterEndpoint(kind="mock", name="mock", namespace=settings.namespace, url=MOCK)
     if cluster is None:
         return mock
     try:
@@ -133,7 +133,7 @@ def _endpoint(settings: RunSettings, cluster: Cluster | None, method: str, model
         return mock
 
 
-def _cases(request: Request, model: str, url: str, notes: Notes) -> list[tuple[str, Plan, Mapping[str, Any]]]:
+def _cases(request: TreatmentRequest, model: str, url: str, notes: Notes) -> list[tuple[str, Plan, Mapping[str, Any]]]:
     settings, aim = request.settings, (f"target.url={url}", *request.sets)
     environ = {**os.environ, **settings.variables}
     environ |= {
@@ -168,7 +168,7 @@ def _tell(texts: Sequence[str], notes: Notes) -> None:
         notes(text)
 
 
-def _aimed(plan: Any, endpoint: Endpoint, model: str | None) -> Plan:
+def _aimed(plan: Any, endpoint: ClusterEndpoint, model: str | None) -> Plan:
     if not isinstance(plan, Plan):
         raise PlanError("k8s run measures a server: offline cases and benchmarks have no place in a launcher pod")
     target: dict[str, Any] = {"url": [endpoint.url]}
@@ -232,13 +232,13 @@ def launcher_of(cluster: Cluster | None, settings: RunSettings, treatment: Treat
     elif "HF_TOKEN" not in held:
         of_llmd = (settings.token_secret, settings.token_key)
         pod = msgspec.structs.replace(pod, optional_secrets=dict.fromkeys(both, of_llmd))
-    objects = Objects(
+    objects = LauncherObjects(
         config_maps={profiles: {"plan.yaml": text}},
         secrets={secret: held} if held else {},
         service_account=None if settings.service_account else account,
         rules=WATCHING if _watched_by_pods(settings, treatment) else (),
     )
-    place = Place(settings.harness_namespace, launch)
+    place = ObjectPlace(settings.harness_namespace, launch)
     job = JobSettings(pods=settings.pods, deadline_s=settings.deadline_s, keep_s=settings.keep_s)
     return Launcher(cluster, place, object_name(app, launch), pod, job, objects, {"app": label_value(app)})
 
@@ -313,12 +313,12 @@ def plan_text(plan: Plan) -> str:
 
 
 def claim_of(settings: RunSettings) -> PersistentVolumeClaim:
-    place = Place(settings.harness_namespace, settings.claim, "results")
+    place = ObjectPlace(settings.harness_namespace, settings.claim, "results")
     modes = (settings.access_mode,)
     return manifests.claim(place, settings.claim, settings.claim_size, settings.storage_class, modes)
 
 
-def all_manifests(cluster: Cluster | None, request: Request, notes: Notes) -> list[Manifest]:
+def all_manifests(cluster: Cluster | None, request: TreatmentRequest, notes: Notes) -> list[Manifest]:
     """What would be created, in order; asked of the server, as it would make it, where there is one."""
     settings = request.settings
     if settings.harness == NOP:  # only reads

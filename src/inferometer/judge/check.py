@@ -12,7 +12,7 @@ from inferometer.judge.check_result import (
     CAUSE,
     Checked,
     CheckResult,
-    Step,
+    HistoryStep,
     Verdict,
     cause_once,
     is_text,
@@ -22,7 +22,7 @@ from inferometer.judge.check_result import (
 )
 from inferometer.judge.compare import Comparison, alerts, headline, named, observed
 from inferometer.judge.effect import Change, Sides, changes
-from inferometer.judge.evidence import Spread, from_intervals, weak_text
+from inferometer.judge.evidence import RunSpread, from_intervals, weak_text
 from inferometer.judge.identity import axes_text, identity
 from inferometer.measure.quantiles import Floats
 from inferometer.measure.values import Quantity, common_basis, quantities
@@ -130,7 +130,7 @@ LEAST_SPREAD = 0.0005  # relative: no number of a run is known better, however a
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Line:
+class MeasureHistory:
     """The history of one measure, this run at its end."""
 
     now: Quantity
@@ -139,7 +139,7 @@ class Line:
     accepted: frozenset[int]
     past: Baseline  # of the runs before this one
     whole: Baseline  # with it
-    spread: Spread
+    spread: RunSpread
     weak: str | None  # it is a quantile of too few samples
 
     @classmethod
@@ -151,8 +151,8 @@ class Line:
         accepted: Collection[str],
         p_value: float,
         magnitude: float,
-        spread: Spread,
-    ) -> "Line":
+        spread: RunSpread,
+    ) -> "MeasureHistory":
         basis = common_basis(old.summary for old in (*past, run))
         known = [
             (old, quantity) for old in (*past, run) if (quantity := quantities(old.summary, basis).get(key)) is not None
@@ -216,14 +216,14 @@ class Line:
         old = [quantities(self.runs[at].summary)[self.now.key] for at in self.kept]
         return max(least, from_intervals(old, [self.now], ratio) or 0.0)
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[HistoryStep]:
         return [self._step(point.index, point.before, point.after, point.p) for point in self.whole.steps]
 
-    def _step(self, index: int, before: float, after: float, p: float) -> Step:
+    def _step(self, index: int, before: float, after: float, p: float) -> HistoryStep:
         run, last = self.runs[index], self.runs[index - 1]
         better = (after < before) == (self.now.direction == "lower")
         status = "changed" if self.now.direction is None else "better" if better else "worse"
-        return Step(
+        return HistoryStep(
             key=self.now.key,
             title=self.title,
             status=status,
@@ -237,7 +237,7 @@ class Line:
             came_with=axes_text(identity(last), identity(run)),
         )
 
-    def since(self) -> Step | None:
+    def since(self) -> HistoryStep | None:
         """The step behind which this run stands too, worse than the baseline and not accepted."""
         start = self.whole.worse_since
         if start is None or len(self.values) - start < SETTLED:
@@ -264,7 +264,7 @@ def check(
     p_value: float = MAX_P,
     magnitude: float = MAGNITUDE,
     first_look: float | None = None,
-    spread: Spread | None = None,
+    spread: RunSpread | None = None,
 ) -> CheckResult:
     """A run against the earlier runs of its identity, oldest first. `accepted` are ids of runs from which on things
     are as they should be. `first_look` is the level for this run alone where a second one will have to agree. `spread`
@@ -280,8 +280,10 @@ def check(
     requested = named(measures, shared, now) if measures else headline(shared, now, _is_open(run))
     keys = [key for key in requested if key in now]
     observed_keys = [] if measures else [key for key in observed(shared, now) if key not in keys]
-    assumed = spread or Spread()
-    lines = [Line.of(key, past, run, accepted, p_value, magnitude, assumed) for key in (*keys, *observed_keys)]
+    assumed = spread or RunSpread()
+    lines = [
+        MeasureHistory.of(key, past, run, accepted, p_value, magnitude, assumed) for key in (*keys, *observed_keys)
+    ]
     checked = _checked(lines, first_look or p_value, magnitude)
     result = CheckResult(
         run=run.id,
@@ -355,7 +357,7 @@ def usable(history: Sequence[Run], run: Run) -> list[Run]:
     return [old for old in history if old.id != run.id and old.status != "invalid" and old.summary != Summary()]
 
 
-def _checked(lines: Sequence[Line], level: float, magnitude: float) -> list[Checked]:
+def _checked(lines: Sequence[MeasureHistory], level: float, magnitude: float) -> list[Checked]:
     """Those that alert are corrected for each other; what is only observed does not make them harder to tell."""
     checked: list[Checked] = []
     for alert in (True, False):
@@ -381,7 +383,7 @@ def _large(change: Change, magnitude: float) -> Change:
     return replace(change, status="same") if small and change.status in ("better", "worse", "changed") else change
 
 
-def _one(line: Line, change: Change, alert: bool) -> Checked:
+def _one(line: MeasureHistory, change: Change, alert: bool) -> Checked:
     return Checked(
         change=change,
         alert=alert,

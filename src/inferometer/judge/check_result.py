@@ -18,7 +18,7 @@ Verdict = Literal["worse", "better", "same", "unclear", "invalid"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class HistoryStep:
     """A change in the history of a measure, with the run that it began with."""
 
     key: str
@@ -45,7 +45,7 @@ class Checked:
     alert: bool
     baseline: tuple[str, ...]
     left_out: tuple[str, ...]
-    since: Step | None = None  # it has been worse since then, this run with the others
+    since: HistoryStep | None = None  # it has been worse since then, this run with the others
     drifts: bool = False
 
     @property
@@ -73,7 +73,7 @@ class CheckResult:
     status: Verdict
     sentences: tuple[str, ...]
     measures: tuple[Checked, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[HistoryStep, ...] = ()
     warnings: tuple[str, ...] = ()
     history: int = 0
     confirmed: bool | None = None  # by a second run; None: there was none
@@ -121,7 +121,7 @@ def check_from(document: Mapping[str, Any]) -> CheckResult:
 
 
 def _checked_from(row: Mapping[str, Any]) -> Checked:
-    since = None if row.get("since") is None else msgspec.convert(row["since"], Step)
+    since = None if row.get("since") is None else msgspec.convert(row["since"], HistoryStep)
     baseline, left_out = (msgspec.convert(row.get(name, ()), tuple[str, ...]) for name in ("baseline", "left_out"))
     return Checked(change_from(row), row.get("class") == "alert", baseline, left_out, since, bool(row.get("drifts")))
 

@@ -10,7 +10,7 @@ import numpy as np
 from inferometer.errors import PlanError
 from inferometer.judge.changes import change_points, regimes
 from inferometer.judge.effect import ALPHA, MARGIN, Change, Sides, changes
-from inferometer.judge.evidence import Pair, Spread, evidence, from_intervals, noise, on_one_tape, weak_text
+from inferometer.judge.evidence import Pair, RunSpread, evidence, from_intervals, noise, on_one_tape, weak_text
 from inferometer.judge.identity import Objection, axes_text, identity, objections
 from inferometer.measure.distributions import t_quantile
 from inferometer.measure.registry import REGISTRY
@@ -155,7 +155,7 @@ def compare(
     every: bool = False,
     alpha: float = ALPHA,
     margin: float = MARGIN,
-    spread: Spread | None = None,
+    spread: RunSpread | None = None,
 ) -> Comparison:
     """Two groups of repeats, one run or more each. `history` are other runs of the same identity, oldest first;
     `spread` is assumed between runs where neither they nor repeats tell it."""
@@ -172,7 +172,7 @@ def compare(
     keys = [] if cannot else _keys(before, after, measures, every)
     basis = common_basis(run.summary for run in (*before, *after, *past))
     one, other, older = ([quantities(run.summary, basis) for run in side] for side in (before, after, past))
-    sides = [_sides(key, one, other, older, requests, spread or Spread()) for key in keys]
+    sides = [_sides(key, one, other, older, requests, spread or RunSpread()) for key in keys]
     return Comparison(
         before=tuple(run.id for run in before),
         after=tuple(run.id for run in after),
@@ -239,7 +239,7 @@ def _design(before: list[Tape], after: list[Tape]) -> str:
 Numbers = Sequence[Mapping[str, Quantity]]
 
 
-def _sides(key: str, before: Numbers, after: Numbers, past: Numbers, requests: _Requests, spread: Spread) -> Sides:
+def _sides(key: str, before: Numbers, after: Numbers, past: Numbers, requests: _Requests, spread: RunSpread) -> Sides:
     one, other = ([numbers[key] for numbers in side] for side in (before, after))
     first = one[0]
     sides = Sides(

@@ -288,7 +288,7 @@ FEWEST_LEARNED = 8  # degrees of freedom with which other lines of history are b
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class RunSpread:
     """The standard deviation between runs to assume: `learned` by key where the store's other lines of history tell
     it, else by what kind of number it is."""
 
@@ -308,10 +308,10 @@ def is_tail(statistic: str | None) -> bool:
     return (statistic is not None and statistic[0] == "p" and float(statistic[1:]) >= 90) or statistic == "max"
 
 
-def learned_spread(lines: Iterable[Sequence[Mapping[str, float]]], spread: Spread | None = None) -> Spread:
+def learned_spread(lines: Iterable[Sequence[Mapping[str, float]]], spread: RunSpread | None = None) -> RunSpread:
     """From other lines of history, each a list of runs with their numbers by key, oldest first: the pooled relative
     spread within stretches without a change."""
-    base = spread or Spread()
+    base = spread or RunSpread()
     squares: dict[str, float] = {}
     dof: dict[str, int] = {}
     for line in lines:
@@ -323,7 +323,7 @@ def learned_spread(lines: Iterable[Sequence[Mapping[str, float]]], spread: Sprea
                     squares[key] = squares.get(key, 0.0) + float(((logs - logs.mean()) ** 2).sum())
                     dof[key] = dof.get(key, 0) + len(logs) - 1
     known = {key: math.sqrt(squares[key] / n) for key, n in dof.items() if n >= FEWEST_LEARNED and squares[key] > 0}
-    return Spread(base.middle, base.tail, known)
+    return RunSpread(base.middle, base.tail, known)
 
 
 def weak_text(quantities: Iterable[Quantity]) -> str | None:

@@ -13,11 +13,11 @@ from inferometer.plan.limit import Limit
 from inferometer.plan.model import Plan
 from inferometer.record.record import CENSORED
 from inferometer.record.run import Run
-from inferometer.record.summary import OPEN, Attainment, Ends, LimitResult, MeasureSummary, Section, Summary
+from inferometer.record.summary import OPEN, Attainment, Ends, LimitResult, MeasureSummary, Summary, SummarySection
 from inferometer.vocabulary import MEASURES, interval_text, percent_text, value_text
 
 
-def judge_limits(limits: Iterable[Limit], summary: Section) -> list[LimitResult]:
+def judge_limits(limits: Iterable[Limit], summary: SummarySection) -> list[LimitResult]:
     """Each limit on a summary, or on one of its stages or traffic classes."""
     return [
         _scalar(limit, summary) if MEASURES[limit.measure].scalar else _per_request(limit, summary) for limit in limits
@@ -35,13 +35,13 @@ def judge_plan(plan: Plan, summary: Summary) -> list[LimitResult]:
     ]
 
 
-def _scalar(limit: Limit, summary: Section) -> LimitResult:
+def _scalar(limit: Limit, summary: SummarySection) -> LimitResult:
     value = scalar_value(limit.measure, summary)
     met = None if value is None else limit.met_by(value)
     return _result(limit, value, met, _shown(value, limit.measure))
 
 
-def scalar_value(name: str, summary: Section) -> float | None:
+def scalar_value(name: str, summary: SummarySection) -> float | None:
     """A measure that is one number of a run, wherever the summary keeps it."""
     good, stalls = summary.goodput, summary.stalls
     places = {
@@ -55,7 +55,7 @@ def scalar_value(name: str, summary: Section) -> float | None:
     return places[name] if name in places else summary.rates[name].value
 
 
-def _per_request(limit: Limit, summary: Section) -> LimitResult:
+def _per_request(limit: Limit, summary: SummarySection) -> LimitResult:
     """A statistic of a measure that each request has; without one, the worst request must keep the limit. A limit on
     a quantile is judged by intervals, any other statistic by its value."""
     name = judged_measure(limit.measure, summary.loop != "closed")
@@ -80,7 +80,7 @@ def _per_request(limit: Limit, summary: Section) -> LimitResult:
     return replace(_result(limit, finite, met, text), needed=needed)
 
 
-def _attainment(limit: Limit, summary: Section) -> Attainment | None:
+def _attainment(limit: Limit, summary: SummarySection) -> Attainment | None:
     return next((attainment for attainment in summary.attainment if attainment.limit == str(limit)), None)
 
 
@@ -95,7 +95,7 @@ def _kept_text(attainment: Attainment) -> str:
     return f"{share} of requests met it ({between}, {required} required)"
 
 
-def certainly_missed(limit: Limit, summary: Section) -> str | None:
+def certainly_missed(limit: Limit, summary: SummarySection) -> str | None:
     """A sentence where even the near end of the interval misses the limit; None where it may still be kept."""
     name = judged_measure(limit.measure, summary.loop != "closed")
     measure = None if MEASURES[limit.measure].scalar or limit.stat is None else _measure(name, summary)
@@ -109,7 +109,7 @@ def certainly_missed(limit: Limit, summary: Section) -> str | None:
     return f"{limit} is missed: {MEASURES[name].phrase} {limit.stat} is {least} {_shown(near, name)}"
 
 
-def _measure(name: str, summary: Section) -> MeasureSummary | None:
+def _measure(name: str, summary: SummarySection) -> MeasureSummary | None:
     if name.startswith("session_"):
         return summary.sessions.measures.get(name) if summary.sessions else None
     return summary.measures.get(name)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inferometer.judge.search import FACTOR, Bounds, Step, Try, bracket, spent_s
+from inferometer.judge.search import FACTOR, SearchBounds, SearchStep, Try, bracket, spent_s
 from inferometer.plan.limit import Limit
 from inferometer.record.summary import ClassSummary, StageSummary
 
@@ -29,7 +29,7 @@ HARDLY_SLOWER = 1.5  # with four times as many requests in flight
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class ProbeLevel:
     """What a probe saw with so many requests in flight."""
 
     concurrency: int
@@ -48,7 +48,7 @@ class Level:
 class Probe:
     """A short closed loop before a search, and the load that it suggests for the first step."""
 
-    levels: tuple[Level, ...]
+    levels: tuple[ProbeLevel, ...]
     start: float | None  # None: nothing was served
     run: str | None = None
     length_s: float = 0.0
@@ -61,19 +61,19 @@ class Probe:
         return max(stays, default=self.length_s if self.levels else 0.0)
 
 
-def levels_of(summary: ClassSummary, concurrencies: Sequence[int]) -> tuple[Level, ...]:
+def levels_of(summary: ClassSummary, concurrencies: Sequence[int]) -> tuple[ProbeLevel, ...]:
     """The stages of a closed loop; one that never had its requests in flight is left out."""
     return tuple(_level(stage, concurrencies[stage.stage]) for stage in summary.stages)
 
 
-def _level(stage: StageSummary, concurrency: int) -> Level:
+def _level(stage: StageSummary, concurrency: int) -> ProbeLevel:
     e2e = stage.measures.get("e2e")
     kept = all(limit.share is None or limit.share >= limit.required for limit in stage.attainment)
     failed = stage.failures.failure_rate or 0.0
-    return Level(concurrency, sum(stage.outcomes.values()), e2e.mean if e2e else None, failed, kept)
+    return ProbeLevel(concurrency, sum(stage.outcomes.values()), e2e.mean if e2e else None, failed, kept)
 
 
-def first_load(levels: Sequence[Level], *, whole: bool) -> float | None:
+def first_load(levels: Sequence[ProbeLevel], *, whole: bool) -> float | None:
     """The largest load of the probe that kept the limits: requests per second or (`whole`) in flight. Twice as much
     where the target hardly noticed it, half of the least where no load kept them; None where nothing was served."""
     served = [level for level in levels if level.stay_s and level.failed <= FAILING]
@@ -88,7 +88,7 @@ def first_load(levels: Sequence[Level], *, whole: bool) -> float | None:
     return _rounded(_load(best, whole) * (FACTOR if unnoticed else 1.0))
 
 
-def _load(level: Level, whole: bool) -> float:
+def _load(level: ProbeLevel, whole: bool) -> float:
     return float(level.concurrency) if whole else level.served_per_s or 0.0
 
 
@@ -100,7 +100,7 @@ def _rounded(load: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class StepPace:
     """What the length of a step depends on, apart from the steps before it."""
 
     step_s: float | None = None  # as the user wants it; None: as long as the limits and the budget ask for
@@ -117,7 +117,7 @@ def requests_for(limits: Sequence[Limit]) -> float:
     return max((Z_95**2 * share / (1 - share) for share in shares if share < 1), default=0.0) * 1.1 + FEWEST_REQUESTS
 
 
-def length_s(wanted: Try, steps: Sequence[Step], bounds: Bounds, pace: Pace) -> float | None:
+def length_s(wanted: Try, steps: Sequence[SearchStep], bounds: SearchBounds, pace: StepPace) -> float | None:
     """Of the next step; None where the budget has no room for one. The first step is always done."""
     left_s = bounds.budget_s - spent_s(steps)
     overhead_s = around_s(steps, pace) + stay_s(steps, pace)
@@ -131,7 +131,7 @@ def length_s(wanted: Try, steps: Sequence[Step], bounds: Bounds, pace: Pace) -> 
     return None if steps else least_s
 
 
-def _usual_s(wanted: Try, steps: Sequence[Step], bounds: Bounds, pace: Pace) -> float:
+def _usual_s(wanted: Try, steps: Sequence[SearchStep], bounds: SearchBounds, pace: StepPace) -> float:
     stay = stay_s(steps, pace)
     per_s = wanted.load / stay if bounds.whole and stay else wanted.load
     decisive_s = max(pace.requests / per_s, STAYS * stay)
@@ -143,7 +143,7 @@ def _usual_s(wanted: Try, steps: Sequence[Step], bounds: Bounds, pace: Pace) -> 
     return max(min(usual_s, max(share_s, min(decisive_s, half_s))), min(LEAST_S, usual_s))
 
 
-def expected_steps(steps: Sequence[Step], bounds: Bounds) -> int:
+def expected_steps(steps: Sequence[SearchStep], bounds: SearchBounds) -> int:
     """How many are still to come: halvings of the range, the loads before there is one, and one that is unclear."""
     low, high = bracket(steps)
     if low is None or high is None:
@@ -153,17 +153,17 @@ def expected_steps(steps: Sequence[Step], bounds: Bounds) -> int:
     return max(1, min(count, bounds.steps - len(steps)))
 
 
-def _halvings(low: float, high: float, bounds: Bounds) -> int:
+def _halvings(low: float, high: float, bounds: SearchBounds) -> int:
     width = max(bounds.within, 1 / low if bounds.whole and low > 1 else 0.0)
     return max(0, math.ceil(math.log2(math.log(high / low) / math.log1p(width))))
 
 
-def around_s(steps: Sequence[Step], pace: Pace) -> float:
+def around_s(steps: Sequence[SearchStep], pace: StepPace) -> float:
     """What a run takes in addition to its load, by the latest steps."""
     return max((step.took_s - step.length_s for step in steps[-2:] if step.took_s), default=pace.around_s)
 
 
-def stay_s(steps: Sequence[Step], pace: Pace) -> float:
+def stay_s(steps: Sequence[SearchStep], pace: StepPace) -> float:
     """For which the last answers of a step are waited."""
     kept = [step.values["e2e.p50"] for step in steps if step.status != "misses" and "e2e.p50" in step.values]
     return kept[-1] if kept else pace.stay_s

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from inferometer.record.summary import Attainment, LimitResult, Section, Summary
+from inferometer.record.summary import Attainment, LimitResult, Summary, SummarySection
 from inferometer.vocabulary import number_text, percent_text
 
 Status = Literal["meets", "misses", "unclear"]
@@ -51,7 +51,7 @@ class Attained:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SearchStep:
     """One load that was tried."""
 
     load: float
@@ -85,7 +85,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class SearchBounds:
     """What a search may do: between which loads, how close, how many steps and seconds."""
 
     start: float | None = None  # None until it is chosen
@@ -97,7 +97,7 @@ class Bounds:
     whole: bool = False  # loads are whole numbers: a concurrency
     any_width: bool = False  # a range that is known for sure is an answer, however wide, when the budget is used up
 
-    def begun_at(self, start: float) -> "Bounds":
+    def begun_at(self, start: float) -> "SearchBounds":
         """With its first load, and ends a thousand times lower and higher where none are named."""
         least = self.least or (1.0 if self.whole else start / 1000)
         most = self.most if math.isfinite(self.most) else start * 1000
@@ -112,7 +112,7 @@ class Try:
     longer: float = 1.0
 
 
-def next_try(steps: Sequence[Step], bounds: Bounds) -> Try | None:
+def next_try(steps: Sequence[SearchStep], bounds: SearchBounds) -> Try | None:
     """None when the search is over, one way or the other."""
     if not steps:
         assert bounds.start is not None
@@ -129,18 +129,18 @@ def next_try(steps: Sequence[Step], bounds: Bounds) -> Try | None:
     return None if load is None or any(step.load == load for step in steps) else Try(load)
 
 
-def _is_close(low: float, high: float, bounds: Bounds) -> bool:
+def _is_close(low: float, high: float, bounds: SearchBounds) -> bool:
     return high / low - 1 <= bounds.within or (bounds.whole and high - low <= 1)
 
 
-def _again(steps: Sequence[Step], bounds: Bounds) -> Try | None:
+def _again(steps: Sequence[SearchStep], bounds: SearchBounds) -> Try | None:
     """An end of the range that is only guessed, for longer than before; None where both are known."""
     tries = {load: sum(step.load == load for step in steps) for load in undecided(steps)}
     load = min(tries, key=lambda load: tries[load], default=None)
     return None if load is None or tries[load] >= MOST_TRIES else Try(load, 2.0 ** tries[load])
 
 
-def undecided(steps: Sequence[Step]) -> list[float]:
+def undecided(steps: Sequence[SearchStep]) -> list[float]:
     """The ends of the range of which neither their own requests nor all steps together say on which side they are. A
     quantile of few samples never shows that a limit is met."""
     if crossing(steps) is not None:
@@ -149,12 +149,12 @@ def undecided(steps: Sequence[Step]) -> list[float]:
     return [load for load in bracket(steps) if load is not None and final[load].status == "unclear"]
 
 
-def spent_s(steps: Sequence[Step]) -> float:
+def spent_s(steps: Sequence[SearchStep]) -> float:
     """Of the budget."""
     return math.fsum(max(step.took_s, step.length_s) for step in steps)
 
 
-def bracket(steps: Sequence[Step]) -> tuple[float | None, float | None]:
+def bracket(steps: Sequence[SearchStep]) -> tuple[float | None, float | None]:
     """The highest load below which all kept the limits, and the lowest that did not. Of several tries of one load the
     last, which was longer, decides; of one that stays unclear, all steps together."""
     final = {step.load: step.guess for step in steps}
@@ -176,7 +176,7 @@ class Crossing:
     high: float
 
 
-def crossing(steps: Sequence[Step]) -> Crossing | None:
+def crossing(steps: Sequence[SearchStep]) -> Crossing | None:
     """Where the first limit stops being kept, by all steps near it; None where they do not tell."""
     whole = [step for step in steps if step.valid and step.ended is None and not step.broken and not step.growing]
     crossings = [
@@ -185,7 +185,7 @@ def crossing(steps: Sequence[Step]) -> Crossing | None:
     return min((point for point in crossings if point is not None), key=lambda point: point.load, default=None)
 
 
-def _limits(steps: Sequence[Step]) -> range:
+def _limits(steps: Sequence[SearchStep]) -> range:
     return range(min((len(step.attained) for step in steps), default=0))
 
 
@@ -237,12 +237,12 @@ def _odds(share: float | None) -> float:
     return math.log(share / (1 - share))
 
 
-def _matters(steps: Sequence[Step], bounds: Bounds) -> bool:
+def _matters(steps: Sequence[SearchStep], bounds: SearchBounds) -> bool:
     """Whether a wrong guess could still be corrected: with the last step there is nothing left to decide."""
     return len(steps) + 1 < bounds.steps
 
 
-def _between(low: float | None, high: float | None, bounds: Bounds, crossed: Crossing | None) -> float | None:
+def _between(low: float | None, high: float | None, bounds: SearchBounds, crossed: Crossing | None) -> float | None:
     """The middle or, where the steps know better, close below and above where their line crosses."""
     if high is None:
         assert low is not None
@@ -258,7 +258,7 @@ def _between(low: float | None, high: float | None, bounds: Bounds, crossed: Cro
     return _fitting(math.sqrt(low * high), bounds)
 
 
-def _fitting(load: float, bounds: Bounds) -> float:
+def _fitting(load: float, bounds: SearchBounds) -> float:
     load = min(max(load, bounds.least), bounds.most)
     return float(max(1, round(load))) if bounds.whole else float(f"{load:.5g}")
 
@@ -274,7 +274,7 @@ class SearchResult:
     likely: tuple[float, float] | None = None  # where it lies at 95%, by all steps together
 
 
-def sure_bracket(steps: Sequence[Step]) -> tuple[float, float] | None:
+def sure_bracket(steps: Sequence[SearchStep]) -> tuple[float, float] | None:
     """The same, by loads alone of which their own requests show on which side they are; None where an end is not."""
     final = {step.load: step for step in steps}
     high = min((load for load, step in final.items() if step.status == "misses"), default=math.inf)
@@ -282,7 +282,7 @@ def sure_bracket(steps: Sequence[Step]) -> tuple[float, float] | None:
     return (low, high) if low and math.isfinite(high) else None
 
 
-def result(steps: Sequence[Step], bounds: Bounds) -> SearchResult:
+def result(steps: Sequence[SearchStep], bounds: SearchBounds) -> SearchResult:
     plain = _result(steps, bounds)
     if plain.outcome != "unresolved" or not bounds.any_width or (sure := sure_bracket(steps)) is None:
         return plain
@@ -295,7 +295,7 @@ def result(steps: Sequence[Step], bounds: Bounds) -> SearchResult:
     return SearchResult("found", low, high, text, plain.likely)
 
 
-def _result(steps: Sequence[Step], bounds: Bounds) -> SearchResult:
+def _result(steps: Sequence[SearchStep], bounds: SearchBounds) -> SearchResult:
     low, high = bracket(steps)
     if low is None and high is None:
         return SearchResult("unresolved", None, None, "no step was completed")
@@ -317,7 +317,7 @@ def _result(steps: Sequence[Step], bounds: Bounds) -> SearchResult:
     return _result_between(low, high, steps, bounds)
 
 
-def _result_between(low: float, high: float, steps: Sequence[Step], bounds: Bounds) -> SearchResult:
+def _result_between(low: float, high: float, steps: Sequence[SearchStep], bounds: SearchBounds) -> SearchResult:
     crossed = crossing(steps)
     likely = None if crossed is None else (crossed.low, crossed.high)
     sure = "" if likely is None else f" (95%: {number_text(likely[0])} to {number_text(likely[1])})"
@@ -341,7 +341,7 @@ def _result_between(low: float, high: float, steps: Sequence[Step], bounds: Boun
     return SearchResult("found", low, high, f"the highest load within the limits is {between}", likely)
 
 
-def _ended(steps: Sequence[Step], bounds: Bounds) -> str:
+def _ended(steps: Sequence[SearchStep], bounds: SearchBounds) -> str:
     """What kept a search from knowing more."""
     unsure = undecided(steps)
     return _used_up(steps, bounds) or (f", but {_unsure_text(unsure)}" if unsure else "")
@@ -352,7 +352,7 @@ def _unsure_text(loads: Sequence[float]) -> str:
     return f"at {at} it is unclear whether the limits are met: longer steps would decide it"
 
 
-def _used_up(steps: Sequence[Step], bounds: Bounds) -> str:
+def _used_up(steps: Sequence[SearchStep], bounds: SearchBounds) -> str:
     if len(steps) >= bounds.steps:
         return f"; the {bounds.steps} steps are used up"
     return "; the budget is used up" if math.isfinite(bounds.budget_s) else ""
@@ -367,7 +367,7 @@ def attained_of(summary: Summary) -> tuple[Attained, ...]:
     )
 
 
-def _attainment(part: Section, result: LimitResult) -> Attainment | None:
+def _attainment(part: SummarySection, result: LimitResult) -> Attainment | None:
     return next((attainment for attainment in part.attainment if attainment.limit == result.limit), None)
 
 
@@ -380,11 +380,13 @@ def _attained(result: LimitResult, attainment: Attainment | None) -> Attained:
 
 
 def find(
-    try_load: Callable[[Try], Step | None], bounds: Bounds, on_step: Callable[[Step], None] | None = None
-) -> tuple[list[Step], SearchResult]:
+    try_load: Callable[[Try], SearchStep | None],
+    bounds: SearchBounds,
+    on_step: Callable[[SearchStep], None] | None = None,
+) -> tuple[list[SearchStep], SearchResult]:
     """Try loads until the answer is there, or the steps or the time are used up: a load for which there is no time left
     gives no step."""
-    steps: list[Step] = []
+    steps: list[SearchStep] = []
     while (wanted := next_try(steps, bounds)) is not None:
         step = try_load(wanted)
         if step is None:

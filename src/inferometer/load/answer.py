@@ -201,7 +201,7 @@ def _note_tokens(record: Record, exchange: Exchange, api: Api, offset_ns: int, k
     return answer
 
 
-class TokenCount:
+class StreamTokens:
     """Tokens of an event stream under way, read by read: by the running usage where events state one, else the events
     that carry anything."""
 

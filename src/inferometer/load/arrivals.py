@@ -49,7 +49,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ArrivalBlock:
     """Consecutive arrivals of one stage; `at` is in nanoseconds after the start of the load."""
 
     first: int  # index of the first
@@ -109,7 +109,7 @@ class Arrivals:
             return None
         return sum(len(shard_of(block.at, block.first, self._shard, self._shards)) for block in self._blocks())
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self) -> Iterator[ArrivalBlock]:
         return blocks(self._stretches, self._seed, self._traffic)
 
     def _arrivals(self) -> Iterator[Arrival]:
@@ -171,13 +171,13 @@ def _stages(load: Load, end_s: float) -> list[Stretch]:
     return parts
 
 
-def blocks(loads: list[Stretch], seed: int, traffic: int = 0) -> Iterator[Block]:
+def blocks(loads: list[Stretch], seed: int, traffic: int = 0) -> Iterator[ArrivalBlock]:
     """All arrivals in order. Each stage draws from a stream of its own and starts afresh when it begins."""
     first = 0
     for stretch in loads:
         draw = generator(seed, traffic, stretch.stage)
         for at in _stretch_blocks(stretch, draw):
-            yield Block(first, at, stretch.stage)
+            yield ArrivalBlock(first, at, stretch.stage)
             first += len(at)
 
 

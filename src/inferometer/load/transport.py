@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import orjson
 
-from inferometer.load.answer import TokenCount, form_check, kernel_stamped, last_stamp, new_record, reading_answer
+from inferometer.load.answer import StreamTokens, form_check, kernel_stamped, last_stamp, new_record, reading_answer
 from inferometer.load.clock import Done, Ended, Ticket
 from inferometer.plan.model import Plan, Target, Traffic
 from inferometer.plan.secrets import key_of, redacted, redacted_fields, redacted_url, redactor_of, resolve_headers
@@ -118,7 +118,7 @@ class HttpTransport:
         """What ends a request when so many tokens have come as the plan lets it have."""
         if ticket.most_tokens is None or ticket.on_most is None:
             return None
-        counting, most, on_most = TokenCount(self._api), ticket.most_tokens, ticket.on_most
+        counting, most, on_most = StreamTokens(self._api), ticket.most_tokens, ticket.on_most
 
         def look(exchange: Exchange) -> None:
             if counting.reaches(exchange, most):

@@ -24,9 +24,9 @@ from inferometer.record.summary import (
     InputTokens,
     Instrument,
     OutputTokens,
-    Section,
     Slack,
     Summary,
+    SummarySection,
     Tokens,
     Uncertainty,
 )
@@ -341,7 +341,7 @@ def _log(y: float) -> float:
     return math.log(max(y, _SMALLEST))
 
 
-Part = TypeVar("Part", bound=Section)
+Part = TypeVar("Part", bound=SummarySection)
 
 
 def with_clock_errors(summary: Summary, clocks: Clocks, late_starts_s: Iterable[float] = ()) -> Summary:

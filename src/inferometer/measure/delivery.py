@@ -30,7 +30,7 @@ LAGS = 3.0  # times the median of the workers
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RatePiece:
     """A stage of an open loop: the rate goes from `rate` to `to` over `length_s` (inf: no end)."""
 
     begins_s: float
@@ -125,19 +125,19 @@ def _with_process(of: Delivery, answers: Answers, plan: Plan, traffic: Traffic, 
     )
 
 
-def planned_pieces(traffic: Traffic, plan: Plan) -> list[Piece]:
+def planned_pieces(traffic: Traffic, plan: Plan) -> list[RatePiece]:
     load = traffic.load
     if load.type == "stages":
         ends = np.cumsum([0.0, *(stage.duration for stage in load.stages)])
         return [
-            Piece(float(begin), stage.duration, stage.rate or 0.0, stage.rate or 0.0 if stage.to is None else stage.to,
-                  stage.process, _cv(stage.process, stage.cv))
+            RatePiece(float(begin), stage.duration, rate, rate if stage.to is None else stage.to, stage.process, cv)
             for begin, stage in zip(ends, load.stages, strict=False)
-        ]  # fmt: skip
+            for rate, cv in [(stage.rate or 0.0, _cv(stage.process, stage.cv))]
+        ]
     rate = load.rate or 0.0
     if load.type == "ramp":
-        return [Piece(0.0, _ramp_length_s(traffic, plan), rate, load.to or 0.0, "poisson", 1.0)]
-    return [Piece(0.0, math.inf, rate, rate, load.type, _cv(load.type, load.cv))]
+        return [RatePiece(0.0, _ramp_length_s(traffic, plan), rate, load.to or 0.0, "poisson", 1.0)]
+    return [RatePiece(0.0, math.inf, rate, rate, load.type, _cv(load.type, load.cv))]
 
 
 def _ramp_length_s(traffic: Traffic, plan: Plan) -> float:
@@ -153,16 +153,16 @@ def _cv(process: str, cv: float) -> float:
     return {"constant": 0.0, "poisson": 1.0}.get(process, cv)
 
 
-def _name(pieces: list[Piece]) -> str:
+def _name(pieces: list[RatePiece]) -> str:
     return " then ".join(dict.fromkeys(piece.process for piece in pieces))
 
 
-def _named_cv(pieces: list[Piece]) -> float | None:
+def _named_cv(pieces: list[RatePiece]) -> float | None:
     cvs = {piece.cv for piece in pieces}
     return cvs.pop() if len(cvs) == 1 else None
 
 
-def _rescaled_gaps(answers: Answers, pieces: list[Piece], start_at: int, capped: bool) -> tuple[Floats, Ints]:
+def _rescaled_gaps(answers: Answers, pieces: list[RatePiece], start_at: int, capped: bool) -> tuple[Floats, Ints]:
     """Gaps in units of the planned mean gap, and the stage of each; a gap across two stages belongs to neither."""
     records = answers.records
     instants = records.scheduled_at if capped else records.sent_at
@@ -189,7 +189,7 @@ def _dispersion(gaps: Floats) -> float | None:
     return float(squares / (bins - 1) / mean) if mean else None
 
 
-def _ks(gaps: Floats, stage: Ints, pieces: list[Piece]) -> Kolmogorov | None:
+def _ks(gaps: Floats, stage: Ints, pieces: list[RatePiece]) -> Kolmogorov | None:
     """Kolmogorov-Smirnov: each gap through its own named distribution gives uniform numbers, if it is the one. Gaps
     below a millisecond count as alike: bursts have many, and no two requests are sent, or served, closer than that."""
     uniform, least = [], 0.0

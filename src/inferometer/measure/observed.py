@@ -137,7 +137,7 @@ def _first_tokens(answers: Answers, server: ServerSummary, error_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Disagreement:
     """A disagreement between client and server, with the likely cause, and by which share it may move a number."""
 
     code: str
@@ -147,11 +147,11 @@ class Finding:
     share: float = 0.0
 
 
-def findings(server: ServerSummary) -> Iterator[Finding]:
+def findings(server: ServerSummary) -> Iterator[Disagreement]:
     """Every disagreement."""
     if server.restarted:
         text = "The target restarted during the run and reset its counters."
-        yield Finding("target_restarted", text, "look at its log, then repeat the run")
+        yield Disagreement("target_restarted", text, "look at its log, then repeat the run")
     compared = server.conservation
     if compared is None:
         return
@@ -164,11 +164,11 @@ def findings(server: ServerSummary) -> Iterator[Finding]:
         cause, remedy = _cause(wrong, server)
         text = f"The server counted {listed}, the client {ours}: {cause}."
         others = min(count.difference or 0.0 for count in wrong.values())  # what the server did for somebody else
-        yield Finding("not_conserved", text, remedy, "request_rate", max(others, 0.0))
+        yield Disagreement("not_conserved", text, remedy, "request_rate", max(others, 0.0))
     if compared.ttft and not compared.ttft.agree:
         share = abs(compared.ttft.wire) / compared.ttft.client if compared.ttft.client else 0.0
         remedy = "compare with a run on the server's own machine"
-        yield Finding("ttft_disagrees", _ttft_text(compared.ttft), remedy, "ttft.mean", share)
+        yield Disagreement("ttft_disagrees", _ttft_text(compared.ttft), remedy, "ttft.mean", share)
 
 
 def _ours(count: CountAgreement) -> str:

@@ -25,7 +25,7 @@ FEWEST_ITERS = 5  # fewer tell nothing of a first one
 
 
 @dataclass(slots=True)
-class Case:
+class MeasuredCase:
     """One batch size with its lengths. A failed one has its `error`, and what was measured before it."""
 
     batch_size: int
@@ -54,7 +54,7 @@ class Case:
         return f"batch size {self.batch_size}{lengths}"
 
 
-def latency_summary(cases: Sequence[Case], starts: int = 1, confidence: float = 0.95) -> Summary:
+def latency_summary(cases: Sequence[MeasuredCase], starts: int = 1, confidence: float = 0.95) -> Summary:
     """One measure per case that was measured; quantiles that so few iterations cannot tell are unknown."""
     return Summary(
         measures={case.name: _measure(case, confidence) for case in cases if case.measured},
@@ -64,7 +64,7 @@ def latency_summary(cases: Sequence[Case], starts: int = 1, confidence: float = 
     )
 
 
-def _measure(case: Case, confidence: float) -> MeasureSummary:
+def _measure(case: MeasuredCase, confidence: float) -> MeasureSummary:
     name = MeasureName(case.name, case.title, "s", "lower")
     summary = described(np.array(case.latencies), Measure(name, "answered", FORMULA, SENTENCE), QUANTILES, confidence)
     if summary.min == summary.max:  # virtual time: the rounding of a sum is no spread
@@ -76,7 +76,7 @@ def _measure(case: Case, confidence: float) -> MeasureSummary:
     return structs.replace(summary, title=case.title, direction="lower", formula=FORMULA)
 
 
-def _case(case: Case) -> BatchCase:
+def _case(case: MeasuredCase) -> BatchCase:
     rate = None
     if case.measured and case.output_tokens is not None:
         rate = case.output_tokens * len(case.latencies) / sum(case.latencies)
@@ -147,20 +147,20 @@ def throughput_verdict(summary: Summary, requested_tokens: int | None) -> Verdic
     return judged(doubts)
 
 
-def _read(case: BatchCase) -> Case:
-    return Case(**{name: value for name, value in structs.asdict(case).items() if name != "output_rate"})
+def _read(case: BatchCase) -> MeasuredCase:
+    return MeasuredCase(**{name: value for name, value in structs.asdict(case).items() if name != "output_rate"})
 
 
 def _reason(status: Status, code: str, text: str) -> Reason:
     return Reason(status=status, code=code, text=text)
 
 
-def _nothing(cases: list[Case]) -> Iterator[Reason]:
+def _nothing(cases: list[MeasuredCase]) -> Iterator[Reason]:
     if not any(case.measured for case in cases):
         yield _reason("invalid", "nothing_measured", f"None of {len(cases)} cases could be measured.")
 
 
-def _failed(cases: list[Case]) -> Iterator[Reason]:
+def _failed(cases: list[MeasuredCase]) -> Iterator[Reason]:
     failed = [case for case in cases if case.state == "failed"]
     if failed:
         first = f"{failed[0].text}: {failed[0].error}"
@@ -174,7 +174,7 @@ def _restarted(summary: Summary) -> Iterator[Reason]:
         yield _reason("doubtful", "engine_restarted", text)
 
 
-def _short(cases: list[Case]) -> Iterator[Reason]:
+def _short(cases: list[MeasuredCase]) -> Iterator[Reason]:
     for case in cases:
         requested = None if case.output_len is None else case.batch_size * case.output_len * case.n
         if case.measured and requested and case.output_tokens is not None and case.output_tokens < requested:
@@ -182,7 +182,7 @@ def _short(cases: list[Case]) -> Iterator[Reason]:
             yield _reason("invalid", "output_short", text)
 
 
-def _cold(cases: list[Case]) -> Iterator[Reason]:
+def _cold(cases: list[MeasuredCase]) -> Iterator[Reason]:
     for case in cases:
         first, *rest = case.latencies or [0.0]
         if case.measured and len(rest) + 1 >= FEWEST_ITERS and first > COLD * median(rest):
@@ -193,7 +193,7 @@ def _cold(cases: list[Case]) -> Iterator[Reason]:
             yield _reason("doubtful", "cold_start", text)
 
 
-def _drifting(cases: list[Case]) -> Iterator[Reason]:
+def _drifting(cases: list[MeasuredCase]) -> Iterator[Reason]:
     for case in cases:
         latency_trend = trend(np.array(case.latencies)) if case.measured else None
         if latency_trend is not None and latency_trend.status == "drifting" and latency_trend.drift is not None:

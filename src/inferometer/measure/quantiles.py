@@ -81,7 +81,7 @@ class Distribution(Protocol):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Sample:
+class SortedSample:
     """A distribution in memory, sorted once for all of its quantiles."""
 
     values: Floats
@@ -138,14 +138,14 @@ class Sample:
         return self.values if self.weights is None else self.values * self.weights
 
 
-def sample(values: Floats, weights: Floats | None = None, at: Ints | None = None) -> Sample:
+def sample(values: Floats, weights: Floats | None = None, at: Ints | None = None) -> SortedSample:
     """Values in time order; with `at`, values at these instants in any order, whose blocks are equal spans of time."""
     blocks = block_count(len(values))
     block = _even_blocks(len(values), blocks) if at is None else _time_blocks(at, blocks)
     if weights is None or (len(weights) and float(weights.min()) == float(weights.max())):
         sizes = _by_block(block, None, blocks)
-        return Sample(values, None, block, blocks, sizes, np.sort(values), None)
-    return Sample(values, weights, block, blocks, _by_block(block, weights, blocks), *_ordered(values, weights))
+        return SortedSample(values, None, block, blocks, sizes, np.sort(values), None)
+    return SortedSample(values, weights, block, blocks, _by_block(block, weights, blocks), *_ordered(values, weights))
 
 
 def _ordered(values: Floats, weights: Floats) -> tuple[Floats, Floats | None]:
@@ -187,7 +187,7 @@ def quantile(of: Distribution, q: float) -> float | None:
     return of.value_at(q) if len(of) else None
 
 
-def _rank_at(of: Sample, share: float) -> int:
+def _rank_at(of: SortedSample, share: float) -> int:
     """Index of the ordered value at which the cumulative share is first reached (1e-9 forgives rounding)."""
     n = len(of.ordered)
     if of.cumulative is None:

@@ -33,7 +33,7 @@ Part = tuple[str, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Series:
+class SourceSeries:
     """The values that one thing of one source had, in order of time."""
 
     source: str
@@ -44,7 +44,7 @@ class Series:
     late: bool = False  # its source was read before it was there: counters appear with their first count
 
 
-def all_series(samples: Samples, sources: Sequence[str]) -> list[Series]:
+def all_series(samples: Samples, sources: Sequence[str]) -> list[SourceSeries]:
     """Every series of the sources, one per name and labels."""
     chosen = np.flatnonzero(samples.source.mask(*sources))
     if not len(chosen):
@@ -57,10 +57,10 @@ def all_series(samples: Samples, sources: Sequence[str]) -> list[Series]:
     return [_series(samples, chosen[part], first_at) for part in np.split(order, edges)]
 
 
-def _series(samples: Samples, rows: Ints, first_at: dict[str, int]) -> Series:
+def _series(samples: Samples, rows: Ints, first_at: dict[str, int]) -> SourceSeries:
     first = samples.sample(int(rows[0]))
     late = first.at > first_at[first.source]
-    return Series(first.source, first.name, first.labels, samples.at[rows], samples.value[rows], late)
+    return SourceSeries(first.source, first.name, first.labels, samples.at[rows], samples.value[rows], late)
 
 
 def growth(values: Floats) -> tuple[float, int]:
@@ -84,7 +84,7 @@ class Pooled:
         self.by_source[source] = self.by_source.get(source, 0.0) + grown
 
 
-def pooled(series: Sequence[Series], name: str, without: Sequence[str] = ()) -> Pooled | None:
+def pooled(series: Sequence[SourceSeries], name: str, without: Sequence[str] = ()) -> Pooled | None:
     """The growth of a name over all replicas, without series of some finish reasons; None where nobody has it. A series
     that was not there before the load began at 0."""
     chosen = [
@@ -128,7 +128,7 @@ class Histogram:
         return low + (high - low) * ((rank - before) / inside if inside else 1.0), (low, high)
 
 
-def histogram(series: Sequence[Series], name: str) -> Histogram | None:
+def histogram(series: Sequence[SourceSeries], name: str) -> Histogram | None:
     """A histogram of all replicas together: sum of sums by sum of counts, buckets at the bounds that all have."""
     assert SERVER[name].kind == "histogram"
     total, count = pooled(series, f"{name}_sum"), pooled(series, f"{name}_count")
@@ -143,7 +143,7 @@ def histogram(series: Sequence[Series], name: str) -> Histogram | None:
     return Histogram(count.grown, total.grown, bounds, counts) if honest else Histogram(count.grown, total.grown)
 
 
-def _buckets(series: Sequence[Series], name: str) -> dict[float, float]:
+def _buckets(series: Sequence[SourceSeries], name: str) -> dict[float, float]:
     """Growth by bound. Cumulative counts can be added at any bound that every part has."""
     new = {_part(metric) for metric in series if metric.name == f"{name}_count" and metric.late}
     parts: dict[Part, dict[float, float]] = {}
@@ -161,7 +161,7 @@ def _buckets(series: Sequence[Series], name: str) -> dict[float, float]:
     return {bound: sum(part[bound] for part in parts.values()) for bound in common}
 
 
-def _part(series: Series) -> Part:
+def _part(series: SourceSeries) -> Part:
     """What a histogram is one of: a source, and labels other than the bound."""
     return series.source, tuple(sorted(item for item in series.labels.items() if item[0] != "le"))
 
@@ -228,7 +228,7 @@ def is_server(source: str) -> bool:
     return source not in (HOST, CLIENT, ROUTER, "gpu") and not source.startswith(GPU)
 
 
-def _is_whole(series: Sequence[Series], source: str, start_at: int, end_at: int) -> bool:
+def _is_whole(series: Sequence[SourceSeries], source: str, start_at: int, end_at: int) -> bool:
     """Whether it was read before the load and after it: what it counted in between is known then."""
     own = [metric.at for metric in series if metric.source == source]
     return bool(own) and min(at[0] for at in own) <= start_at and max(at[-1] for at in own) >= end_at
@@ -238,7 +238,7 @@ def _sources(column: Categorical) -> list[str]:
     return [source for source in column.counts() if source is not None]
 
 
-def _source(source: str, facts: Mapping[str, Any], series: Sequence[Series]) -> MetricsSource:
+def _source(source: str, facts: Mapping[str, Any], series: Sequence[SourceSeries]) -> MetricsSource:
     own = [metric for metric in series if metric.source == source]
     at = np.unique(np.concatenate([metric.at for metric in own])) if own else np.empty(0, np.int64)
     return MetricsSource(
@@ -256,7 +256,7 @@ def _source(source: str, facts: Mapping[str, Any], series: Sequence[Series]) -> 
     )
 
 
-def _restarts(series: Sequence[Series], source: str) -> int:
+def _restarts(series: Sequence[SourceSeries], source: str) -> int:
     """A process that started later, or counters that began anew together: one alone may be a mistake of its own."""
     own = [metric for metric in series if metric.source == source]
     started = [metric for metric in own if metric.name == "process_started"]
@@ -271,7 +271,7 @@ def _restarts(series: Sequence[Series], source: str) -> int:
     return resets[1] if len(resets) > 1 else 0
 
 
-def _counters(series: Sequence[Series]) -> dict[str, Counter]:
+def _counters(series: Sequence[SourceSeries]) -> dict[str, Counter]:
     counters = {name: pooled(series, name, _left_out(name)) for name in named("counter")}
     return {
         name: Counter(grown=counter.grown, unit=SERVER[name].unit, resets=counter.resets, by_source=counter.by_source)
@@ -284,7 +284,7 @@ def _left_out(name: str) -> tuple[str, ...]:
     return ENDED_OTHERWISE if name == "requests_ok" else ()
 
 
-def _finished(series: Sequence[Series]) -> dict[str, float]:
+def _finished(series: Sequence[SourceSeries]) -> dict[str, float]:
     """Requests by finish reason, those that occurred."""
     own = [metric for metric in series if metric.name == "requests_ok" and "finished_reason" in metric.labels]
     reasons = sorted({metric.labels["finished_reason"] for metric in own})
@@ -293,7 +293,7 @@ def _finished(series: Sequence[Series]) -> dict[str, float]:
     return {reason: counter.grown for reason, counter in grown.items() if counter is not None and counter.grown}
 
 
-def _histograms(series: Sequence[Series]) -> dict[str, HistogramSummary]:
+def _histograms(series: Sequence[SourceSeries]) -> dict[str, HistogramSummary]:
     summaries = {}
     for name in named("histogram"):
         merged = histogram(series, name)
@@ -311,7 +311,7 @@ def _histograms(series: Sequence[Series]) -> dict[str, HistogramSummary]:
     return summaries
 
 
-def _gauges(series: Sequence[Series], start_at: int, end_at: int) -> dict[str, Gauge]:
+def _gauges(series: Sequence[SourceSeries], start_at: int, end_at: int) -> dict[str, Gauge]:
     """Requests are added up over replicas, shares averaged, each at its own instants."""
     gauges = {}
     for name in ("running", "queued", "kv_usage", "hit_rate", *_ACCEPTANCE):
@@ -327,14 +327,14 @@ def _gauges(series: Sequence[Series], start_at: int, end_at: int) -> dict[str, G
     return gauges
 
 
-def _hit_rate(series: Sequence[Series]) -> float | None:
+def _hit_rate(series: Sequence[SourceSeries]) -> float | None:
     hits, queries = pooled(series, "prefix_hits"), pooled(series, "prefix_queries")
     if hits is None or queries is None:
         hits, queries = pooled(series, "cached_prompt_tokens"), pooled(series, "prompt_tokens")
     return hits.grown / queries.grown if hits and queries and queries.grown > 0 else None
 
 
-def _speculation(series: Sequence[Series], gauges: Mapping[str, Gauge]) -> Speculation | None:
+def _speculation(series: Sequence[SourceSeries], gauges: Mapping[str, Gauge]) -> Speculation | None:
     """By the counters, of which vLLM has three; else the means of the gauges that SGLang has."""
     drafts, drafted, accepted = (pooled(series, name) for name in ("drafts", "draft_tokens", "accepted_tokens"))
     if drafts and drafted and accepted and drafts.grown > 0 and drafted.grown > 0:

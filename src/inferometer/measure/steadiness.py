@@ -15,7 +15,7 @@ from inferometer.measure.quantiles import Floats, quantile, sample
 from inferometer.measure.registry import request_values
 from inferometer.measure.window import InFlight, Window
 from inferometer.record.columns import Ints, Mask
-from inferometer.record.summary import Backlog, Levels, Steadiness, Trend, TrendStatus
+from inferometer.record.summary import Backlog, LevelsOfPart, Steadiness, Trend, TrendStatus
 from inferometer.vocabulary import NANOSECONDS
 
 BLOCKS = 20
@@ -144,11 +144,11 @@ def _at_equal_load(values: Floats, load: Floats, within: Mask) -> Floats:
     return np.where(of, values - max(slope, 0.0) * more, np.nan)
 
 
-def _levels(at: Ints, values: Floats, window: Window, start_at: int, end_at: int | None) -> Levels:
+def _levels(at: Ints, values: Floats, window: Window, start_at: int, end_at: int | None) -> LevelsOfPart:
     """The statistics of the requests scheduled in a part of the window, and of all others in it."""
     of = window.holds(at) & ~np.isnan(values)
     there = of & (at >= start_at) & (at < (window.end_at + 1 if end_at is None else end_at))
-    return Levels(
+    return LevelsOfPart(
         start_s=(start_at - window.start_at) / NANOSECONDS,
         end_s=((window.end_at if end_at is None else end_at) - window.start_at) / NANOSECONDS,
         inside=_statistics(values[there]),

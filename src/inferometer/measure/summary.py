@@ -43,13 +43,13 @@ from inferometer.record.summary import (
     Failures,
     Instrument,
     Loop,
-    Section,
     Sessions,
     Slice,
     Slices,
     StageSummary,
     StructureSummary,
     Summary,
+    SummarySection,
     WindowSummary,
 )
 from inferometer.vocabulary import NANOSECONDS
@@ -258,7 +258,7 @@ def _mixed_summary(answers: Answers, plan: Plan, facts: Facts, run: Window) -> C
     return ClassSummary(**structs.asdict(_section(answers, scope)))
 
 
-def _by_model(answers: Answers, plan: Plan, facts: Facts, run: Window) -> dict[str, Section]:
+def _by_model(answers: Answers, plan: Plan, facts: Facts, run: Window) -> dict[str, SummarySection]:
     """Each model or adapter in the window of the run; nothing where the workload names none."""
     requested, made = answers.records.model, {}
     counts = {name: n for name, n in requested.counts().items() if name is not None}
@@ -298,12 +298,12 @@ def _chosen(answers: Answers, window: Window) -> Mask:
     return window.holds(answers.records.scheduled_at)
 
 
-def _section(answers: Answers, scope: Scope) -> Section:
+def _section(answers: Answers, scope: Scope) -> SummarySection:
     """All numbers of one window: measures of the requests scheduled in it, rates of what arrived in it."""
     window, limits = scope.window, scope.limits
     chosen = _chosen(answers, window)
     span, basis = span_of(answers, scope.measured), basis_for(answers, window, chosen)
-    return Section(
+    return SummarySection(
         loop=scope.loop,
         confidence=scope.confidence,
         headline=list(scope.headline),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from inferometer.measure.doubts import client, load, target
 from inferometer.measure.doubts.load import queue_grows
-from inferometer.measure.doubts.rule import Case, Rule
+from inferometer.measure.doubts.rule import JudgedRun, Rule
 from inferometer.measure.doubts.target import failures_text, judges_failures
 from inferometer.measure.inputs import Facts
 from inferometer.plan.model import Plan
@@ -72,13 +72,13 @@ def verdict(summary: Summary, facts: Facts, plan: Plan) -> Verdict:
 
 
 def _reasons(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
-    whole = Case(summary, summary, plan.classes[0], None, facts, plan)
+    whole = JudgedRun(summary, summary, plan.classes[0], None, facts, plan)
     for rule in OF_THE_RUN:
         yield from rule(whole)
     several = len(plan.classes) > 1
     for traffic in plan.classes:
         part = summary.traffic[traffic.name] if several else summary
-        case = Case(summary, part, traffic, traffic.name if several else None, facts, plan)
+        case = JudgedRun(summary, part, traffic, traffic.name if several else None, facts, plan)
         for rule in OF_A_CLASS:
             yield from rule(case)
 

@@ -201,7 +201,7 @@ class Unreadable(Exception):
 
 
 @dataclass(slots=True)
-class Reading:
+class Scrape:
     """What one scrape contains. Values under the same name and labels are added up, but not over names that mean the
     same: vLLM 0.10 has `gpu_cache_usage_perc` beside `kv_cache_usage_perc`, Ray each counter with and without `_total`.
     """
@@ -221,10 +221,10 @@ class Reading:
         return own + [Sample(f"{GPU}{gpu}", name, at, value) for (gpu, name), value in self.gpus.items()]
 
 
-def read_exposition(text: str, buckets: bool = True) -> Reading:
+def read_exposition(text: str, buckets: bool = True) -> Scrape:
     """What is known of a text, without the buckets of histograms where they are not wanted; `Unreadable` where nothing
     is."""
-    reading = Reading()
+    reading = Scrape()
     for line in text.split("\n"):
         if line[:1] in ("#", ""):
             continue
@@ -243,7 +243,7 @@ def read_exposition(text: str, buckets: bool = True) -> Reading:
     return reading
 
 
-def _take(reading: Reading, raw: str, meanings: list[Meaning], rest: str) -> None:
+def _take(reading: Scrape, raw: str, meanings: list[Meaning], rest: str) -> None:
     try:
         labels, text = _labels_and_rest(rest)
         value = float(text.split(maxsplit=1)[0])
@@ -255,7 +255,7 @@ def _take(reading: Reading, raw: str, meanings: list[Meaning], rest: str) -> Non
             _add(reading, raw, meaning, labels, value)
 
 
-def _take_gpu(reading: Reading, raw: str, rest: str) -> None:
+def _take_gpu(reading: Scrape, raw: str, rest: str) -> None:
     """A GPU is its index and its host: one text may have those of several. Instances of a MIG GPU (label
     `GPU_I_ID`) are left out: they are parts."""
     try:
@@ -273,7 +273,7 @@ def _take_gpu(reading: Reading, raw: str, rest: str) -> None:
         reading.names.setdefault(name, raw)
 
 
-def _add(reading: Reading, raw: str, meaning: Meaning, labels: dict[str, str], value: float) -> None:
+def _add(reading: Scrape, raw: str, meaning: Meaning, labels: dict[str, str], value: float) -> None:
     if meaning.engine:
         reading.engines.add(meaning.engine)
     if not math.isfinite(value) or value < 0:  # no gauge of ours can be below 0 either
@@ -311,7 +311,7 @@ def _why_nothing(text: str) -> str:
     return f"is not Prometheus text, it begins with {text[:40]!r}" if text.strip() else "is empty"
 
 
-class Endpoint:
+class MetricsEndpoint:
     """One URL, asked again and again over a connection that is kept."""
 
     def __init__(self, origin: Origin, path: str, headers: dict[str, str], timeout_s: float) -> None:
@@ -394,7 +394,7 @@ COUNTED_BY = ("requests_ok", "generation_tokens")
 LOOK_S = 0.1
 
 
-def await_counted(endpoint: Endpoint, within_s: float) -> bool:
+def await_counted(endpoint: MetricsEndpoint, within_s: float) -> bool:
     """Wait until a request that was answered is among those that a server reports as finished. An export that is behind
     would count it later, among the requests of a run."""
     end_at = time.monotonic() + within_s

@@ -21,11 +21,11 @@ from inferometer.measure.telemetry import DCGM
 from inferometer.observe.gpu import AmdSmiSampler, NvidiaSmiSampler, NvmlSampler
 from inferometer.observe.host import HostSampler
 from inferometer.observe.observer import MetricsPlace, ObserverJob, lower_priority
-from inferometer.observe.prometheus import COUNTED_BY, ON_RAY, Endpoint, Reading, Unreadable, read_exposition
+from inferometer.observe.prometheus import COUNTED_BY, ON_RAY, MetricsEndpoint, Scrape, Unreadable, read_exposition
 from inferometer.plan.redactor import Redactor
 from inferometer.record.log import LogWriter, Note
 from inferometer.record.record import Sample
-from inferometer.router.feed import Page
+from inferometer.router.feed import FeedPage
 from inferometer.wire.origin import trusted_origin
 
 # -- sources ---------------------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ class Reader(Protocol):
 
 
 @dataclass
-class Source:
+class WatchedSource:
     """Something to watch: opened on its own thread, because that may take seconds, or never end."""
 
     name: str
@@ -60,7 +60,7 @@ class MetricsReader:
         headers = {"Accept": "text/plain", "User-Agent": "inferometer", **_lasting(place.headers)}
         timeout_s = min(TIMEOUT_SHARE * job.interval_s, LONGEST_TIMEOUT_S)
         self.source = place.source
-        self._endpoint = Endpoint(origin, _path(place.url), headers, timeout_s)
+        self._endpoint = MetricsEndpoint(origin, _path(place.url), headers, timeout_s)
         self._redactor = Redactor(job.hidden)
         self._gpus = None if not job.gpu_wanted else job.gpus if job.gpu else []  # of DCGM's, None: all
         self.whole = True
@@ -87,7 +87,7 @@ class MetricsReader:
         if self.facts:
             self._endpoint.timeout_s = LONGEST_TIMEOUT_S
 
-    def _learn(self, reading: Reading) -> None:
+    def _learn(self, reading: Scrape) -> None:
         engine = " and ".join(sorted(reading.engines)) or DCGM
         self.facts = {"engine": engine, "names": reading.names, "config": reading.config}
         self.lies = reading.lies
@@ -106,9 +106,11 @@ class RouterReader:
 
     def read(self) -> list[Sample]:
         requested_at = time.monotonic_ns()
-        endpoint = Endpoint(self._origin, f"{self._path}?since={self._since or 0}", self._headers, self._timeout_s)
+        endpoint = MetricsEndpoint(
+            self._origin, f"{self._path}?since={self._since or 0}", self._headers, self._timeout_s
+        )
         try:
-            page = msgspec.json.decode(endpoint.text(), type=Page)
+            page = msgspec.json.decode(endpoint.text(), type=FeedPage)
         except msgspec.MsgspecError:
             raise Unreadable("is not the journal of a router") from None
         finally:
@@ -139,15 +141,15 @@ def _lasting(headers: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name.lower() not in ("connection", "accept")}
 
 
-def sources_of(job: ObserverJob) -> Iterator[Source]:
+def sources_of(job: ObserverJob) -> Iterator[WatchedSource]:
     if job.host:
-        yield Source("host", HostSampler)
+        yield WatchedSource("host", HostSampler)
     if job.gpu:
-        yield Source("gpu", lambda: gpu_reader(job), wanted=job.gpu_wanted)
+        yield WatchedSource("gpu", lambda: gpu_reader(job), wanted=job.gpu_wanted)
     for place in job.metrics:
-        yield Source(place.source, _metrics_opener(place, job), not place.ours, settles=True)
+        yield WatchedSource(place.source, _metrics_opener(place, job), not place.ours, settles=True)
     for place in job.routers:
-        yield Source(place.source, _router_opener(place, job), not place.ours)
+        yield WatchedSource(place.source, _router_opener(place, job), not place.ours)
 
 
 def _metrics_opener(place: MetricsPlace, job: ObserverJob) -> Callable[[], Reader]:
@@ -209,7 +211,7 @@ Entry = Sample | Note
 class Watcher:
     """Reads one source on its own thread: before the load, once per interval, and after the load."""
 
-    def __init__(self, source: Source, interval_s: float, entries: "queue.SimpleQueue[Entry]") -> None:
+    def __init__(self, source: WatchedSource, interval_s: float, entries: "queue.SimpleQueue[Entry]") -> None:
         self.diary = Diary()
         self.begun = threading.Event()
         self._source, self._interval_s, self._entries = source, interval_s, entries

@@ -21,7 +21,7 @@ MOST_SIZES = 4096
 _RANGE = re.compile(r"\s*([0-9][^-:]*)-([0-9][^-:]*)(?::([^-:]*))?\s*")
 
 
-class Shape(NamedTuple):
+class BatchShape(NamedTuple):
     """What one case of a latency run is about."""
 
     batch_size: int
@@ -63,15 +63,17 @@ class LatencyPlan:
             raise PlanError(mistakes)
 
     @property
-    def shapes(self) -> list[Shape]:
+    def shapes(self) -> list[BatchShape]:
         """Sizes of one pair of lengths follow each other."""
-        return [Shape(size, *lens) for lens in product(self.input_lens, self.output_lens) for size in self.batch_sizes]
+        return [
+            BatchShape(size, *lens) for lens in product(self.input_lens, self.output_lens) for size in self.batch_sizes
+        ]
 
     @property
     def longest(self) -> int:
         return max(self.input_lens) + max(self.output_lens)
 
-    def name_of(self, shape: Shape) -> str:
+    def name_of(self, shape: BatchShape) -> str:
         """`latency_bs8`; with its lengths where there are several."""
         name = f"latency_bs{shape.batch_size}"
         several = len(self.input_lens) > 1 or len(self.output_lens) > 1

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from inferometer.errors import PlanError
-from inferometer.plan.foreign.common import Entry, Foreign, IsExperiment
+from inferometer.plan.foreign.common import AccountEntry, Foreign, IsExperiment
 from inferometer.plan.model import Plan
 from inferometer.plan.overrides import Flags
 from inferometer.plan.reading import file_text, mapping_in, plan_from, read_mapping, stdin_text
@@ -108,7 +108,7 @@ class PlanSource:
     tool: str | None = None  # another tool's name, `None` for a plan of ours
     notes: list[str] = field(default_factory=list)
     twice: list[str] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)  # of the other tool's source
+    entries: list[AccountEntry] = field(default_factory=list)  # of the other tool's source
 
 
 @dataclass(frozen=True, slots=True)

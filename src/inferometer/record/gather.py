@@ -15,7 +15,7 @@ from inferometer.record.columns import BATCH_READS, Records
 from inferometer.record.log import UNREADABLE, Entry, Header, HostClock, LogReader, Note
 from inferometer.record.parquet import write_batches
 from inferometer.record.record import Record, Sample
-from inferometer.record.streamed import HELD_READS, Piece, StreamedRecords
+from inferometer.record.streamed import HELD_READS, ReadsPiece, StreamedRecords
 from inferometer.record.summary import Clocks, HostClockSummary
 
 CLOCKS_LOG = "log-clocks.bin"
@@ -304,10 +304,10 @@ def _without_reads(records: Records) -> Records:
 
 def _log_pieces(
     logs: Iterable[Path], sizes: Iterable[int], columns: Sequence[str], hosts: HostClocks, clock: HostClock
-) -> Iterator[Piece]:
+) -> Iterator[ReadsPiece]:
     """A log that is still written to is read as far as it was read before."""
     row = 0
     for log, size in zip(logs, sizes, strict=True):
         for batch in _batches(islice(_records([log], Gathered(hosts=hosts), clock), size)):
-            yield Piece(row, batch.read_counts(), {name: getattr(batch, name) for name in columns})
+            yield ReadsPiece(row, batch.read_counts(), {name: getattr(batch, name) for name in columns})
             row += len(batch)

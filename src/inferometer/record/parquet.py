@@ -30,7 +30,7 @@ from inferometer.record.columns import (
 )
 from inferometer.record.files import check_schema, replacing, schema_of, translated_errors
 from inferometer.record.record import Samples
-from inferometer.record.streamed import HELD_READS, Piece, Pieces, StreamedRecords
+from inferometer.record.streamed import HELD_READS, Pieces, ReadsPiece, StreamedRecords
 
 Table = Any  # pyarrow.Table
 Array = Any  # pyarrow.Array
@@ -58,7 +58,7 @@ def set_aside(batches: Iterable[Records]) -> Records:
     folder = tempfile.TemporaryDirectory(prefix="inferometer-")
     path = Path(folder.name) / "records.parquet"
 
-    def pieces(columns: Sequence[str], wanted: Mask | None) -> Iterator[Piece]:
+    def pieces(columns: Sequence[str], wanted: Mask | None) -> Iterator[ReadsPiece]:
         return read_pieces(Path(folder.name) / path.name, columns, wanted)
 
     write_batches(batches, path)
@@ -79,7 +79,7 @@ def read_parquet(path: Path) -> Records:
     return Records.concat(read_batches(path))
 
 
-def read_pieces(path: Path, columns: Sequence[str], wanted: Mask | None = None) -> Iterator[Piece]:
+def read_pieces(path: Path, columns: Sequence[str], wanted: Mask | None = None) -> Iterator[ReadsPiece]:
     """Reads in the order of the file, about `BATCH_READS` at a time; rows that are not wanted may be left out."""
     row = 0
     with _open(path) as file:
@@ -91,11 +91,11 @@ def read_pieces(path: Path, columns: Sequence[str], wanted: Mask | None = None) 
             row += rows
 
 
-def _pieces(file: Any, group: int, size: int, columns: Sequence[str], row: int) -> Iterator[Piece]:
+def _pieces(file: Any, group: int, size: int, columns: Sequence[str], row: int) -> Iterator[ReadsPiece]:
     for batch in file.iter_batches(size, row_groups=[group], columns=list(columns), use_threads=False):
         lists = [batch.column(name) for name in columns]
         counts = np.diff(lists[0].offsets.to_numpy()).astype(np.int64)
-        yield Piece(
+        yield ReadsPiece(
             row, counts, {name: column.flatten().to_numpy() for name, column in zip(columns, lists, strict=True)}
         )
         row += len(batch)

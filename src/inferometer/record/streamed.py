@@ -28,7 +28,7 @@ HELD_READS = 1_500_000  # up to here all reads are held in memory: finishing suc
 _NONE: Ints = np.empty(0, np.int64)
 
 
-class Piece(NamedTuple):
+class ReadsPiece(NamedTuple):
     """Reads of consecutive stored rows, from `row` on: how many each has, and the columns that were wanted."""
 
     row: int
@@ -37,7 +37,7 @@ class Piece(NamedTuple):
 
 
 # Every call reads anew: the wanted columns, of all rows or at least of those where the mask is true.
-Pieces = Callable[[Sequence[str], Mask | None], Iterator[Piece]]
+Pieces = Callable[[Sequence[str], Mask | None], Iterator[ReadsPiece]]
 
 
 class StreamedRecords(Records):

@@ -16,14 +16,14 @@ OPEN: Ends = (None, None)
 Json = Any  # settings of other programs, whose shape is theirs
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class SummaryPart(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a summary."""
 
 
 # -- one measure -----------------------------------------------------------------------------------------------------
 
 
-class Adjusted(Part, frozen=True, kw_only=True):
+class Adjusted(SummaryPart, frozen=True, kw_only=True):
     """Quantiles with failed requests counted as infinitely late (null)."""
 
     count: int
@@ -33,7 +33,7 @@ class Adjusted(Part, frozen=True, kw_only=True):
     weak: dict[str, int] = {}  # by quantile: number of samples needed for a two-sided interval
 
 
-class MeasureSummary(Part, frozen=True, kw_only=True):
+class MeasureSummary(SummaryPart, frozen=True, kw_only=True):
     """One measure over a set of requests. `statistics` has the mean, spread and quantiles by name: `mean`, `p99`."""
 
     unit: str = ""
@@ -87,7 +87,7 @@ class MeasureSummary(Part, frozen=True, kw_only=True):
         return self["p99"]
 
 
-class Value(Part, frozen=True, kw_only=True):
+class Value(SummaryPart, frozen=True, kw_only=True):
     """A single number of a run, with unit, direction and title."""
 
     value: float | None
@@ -100,7 +100,7 @@ class Value(Part, frozen=True, kw_only=True):
 # -- the load and its window -----------------------------------------------------------------------------------------
 
 
-class Levels(Part, frozen=True, kw_only=True):
+class LevelsOfPart(SummaryPart, frozen=True, kw_only=True):
     """Statistics of a latency in a part of the window, in seconds since its start, and outside of that part."""
 
     start_s: float
@@ -115,16 +115,16 @@ class Levels(Part, frozen=True, kw_only=True):
         return max(ends) / min(ends) - 1 if min(ends) > 0 else 0.0
 
 
-class Trend(Part, frozen=True, kw_only=True):
+class Trend(SummaryPart, frozen=True, kw_only=True):
     """`drift` is the change over the window as a share of the mean level."""
 
     status: TrendStatus
     p: float | None = None
     drift: float | None = None
-    levels: Levels | None = None  # of a latency that drifts
+    levels: LevelsOfPart | None = None  # of a latency that drifts
 
 
-class Steadiness(Part, frozen=True, kw_only=True):
+class Steadiness(SummaryPart, frozen=True, kw_only=True):
     """One status for several series: drifting if any is, steady only if all are."""
 
     status: TrendStatus
@@ -133,7 +133,7 @@ class Steadiness(Part, frozen=True, kw_only=True):
     of: dict[str, Trend] = {}
 
 
-class Backlog(Part, frozen=True, kw_only=True):
+class Backlog(SummaryPart, frozen=True, kw_only=True):
     """Growth of the backlog of due but unfinished requests over the second half of the window."""
 
     growth: float
@@ -146,7 +146,7 @@ class Backlog(Part, frozen=True, kw_only=True):
     waiting_growth: float | None = None  # mean TTFT of the load's last quarter over that of its first half
 
 
-class WindowSummary(Part, frozen=True, kw_only=True):
+class WindowSummary(SummaryPart, frozen=True, kw_only=True):
     """The part of the run that the numbers are computed from, in seconds since its start."""
 
     rule: str = ""
@@ -163,7 +163,7 @@ class WindowSummary(Part, frozen=True, kw_only=True):
 Basis = Literal["window", "span", "file"]
 
 
-class Rate(Part, frozen=True, kw_only=True):
+class Rate(SummaryPart, frozen=True, kw_only=True):
     """Per second. `value` is the headline: over the window where that is long enough, else over the span from the
     first request sent to the last token; of an imported run what its file states. `basis` says which."""
 
@@ -183,7 +183,7 @@ class Rate(Part, frozen=True, kw_only=True):
         return self.window if basis == "window" else self.span
 
 
-class Little(Part, frozen=True, kw_only=True):
+class Little(SummaryPart, frozen=True, kw_only=True):
     """Little's law, N = X * R: requests in flight, requests per second, seconds in flight."""
 
     n: float
@@ -193,7 +193,7 @@ class Little(Part, frozen=True, kw_only=True):
     ratio: float
 
 
-class Concurrency(Part, frozen=True, kw_only=True):
+class Concurrency(SummaryPart, frozen=True, kw_only=True):
     """Requests in flight, averaged over time: `mean` over the basis of the rates, `window` over the window."""
 
     unit: str = "requests"
@@ -205,14 +205,14 @@ class Concurrency(Part, frozen=True, kw_only=True):
     clock_error: float | None = None  # by which `mean` may be off because the clocks of hosts differ; null: one host
 
 
-class Kolmogorov(Part, frozen=True, kw_only=True):
+class Kolmogorov(SummaryPart, frozen=True, kw_only=True):
     """The Kolmogorov-Smirnov test of the gaps between arrivals against the process that the plan names."""
 
     statistic: float
     p: float
 
 
-class Lateness(Part, frozen=True, kw_only=True):
+class Lateness(SummaryPart, frozen=True, kw_only=True):
     """Send delay in seconds of all requests, including warm-up."""
 
     p50: float | None = None
@@ -221,7 +221,7 @@ class Lateness(Part, frozen=True, kw_only=True):
     moves: dict[str, float] = {}  # by number: increase due to late sending; for a rate, the share it loses
 
 
-class WorkerDelivery(Part, frozen=True, kw_only=True):
+class WorkerDelivery(SummaryPart, frozen=True, kw_only=True):
     """A worker that did not deliver its share as planned."""
 
     worker: int  # number of the worker, from 0
@@ -234,7 +234,7 @@ class WorkerDelivery(Part, frozen=True, kw_only=True):
     send_delay_p99_s: float | None = None
 
 
-class Delivery(Part, frozen=True, kw_only=True):
+class Delivery(SummaryPart, frozen=True, kw_only=True):
     """Whether the offered load was the planned one: no missing requests, no late ones, the planned arrival process."""
 
     arrivals: int
@@ -255,7 +255,7 @@ class Delivery(Part, frozen=True, kw_only=True):
     workers: list[WorkerDelivery] = []  # those that started late, lagged or were lost
 
 
-class Slice(Part, frozen=True, kw_only=True):
+class Slice(SummaryPart, frozen=True, kw_only=True):
     """An equal piece of the run's time; `ttft_*` are quantiles of the slices' measure."""
 
     t: float
@@ -267,7 +267,7 @@ class Slice(Part, frozen=True, kw_only=True):
     failures: int
 
 
-class Slices(Part, frozen=True, kw_only=True):
+class Slices(SummaryPart, frozen=True, kw_only=True):
     width_s: float
     measure: str
     rows: list[Slice] = []
@@ -276,7 +276,7 @@ class Slices(Part, frozen=True, kw_only=True):
 # -- what came of the requests ---------------------------------------------------------------------------------------
 
 
-class Goodput(Part, frozen=True, kw_only=True):
+class Goodput(SummaryPart, frozen=True, kw_only=True):
     """Requests per second that met every limit: `value` over the basis of the rates. The counts are of the window."""
 
     unit: str
@@ -291,7 +291,7 @@ class Goodput(Part, frozen=True, kw_only=True):
     limits: list[str]
 
 
-class Attainment(Part, frozen=True, kw_only=True):
+class Attainment(SummaryPart, frozen=True, kw_only=True):
     """The share of requests that met a limit, with its confidence interval, and the share that the limit requires."""
 
     limit: str
@@ -301,12 +301,12 @@ class Attainment(Part, frozen=True, kw_only=True):
     needed: int | None = None  # requests that decide whether enough of them meet it, if the share stays as it is
 
 
-class Stalls(Part, frozen=True, kw_only=True):
+class Stalls(SummaryPart, frozen=True, kw_only=True):
     over_s: float
     share: float | None
 
 
-class StructureSummary(Part, frozen=True, kw_only=True):
+class StructureSummary(SummaryPart, frozen=True, kw_only=True):
     """Answers of the window that were checked for the form that the plan asks for."""
 
     valid: int  # answers that have the form
@@ -314,7 +314,7 @@ class StructureSummary(Part, frozen=True, kw_only=True):
     share: float  # valid / (valid + invalid)
 
 
-class Failures(Part, frozen=True, kw_only=True):
+class Failures(SummaryPart, frozen=True, kw_only=True):
     """Among the requests of the window; censored ones are neither failed nor answered."""
 
     failure_rate: float | None = None
@@ -324,12 +324,12 @@ class Failures(Part, frozen=True, kw_only=True):
     by_outcome: dict[str, float] = {}
 
 
-class ErrorCount(Part, frozen=True, kw_only=True):
+class ErrorCount(SummaryPart, frozen=True, kw_only=True):
     message: str
     count: int
 
 
-class LimitResult(Part, frozen=True, kw_only=True):
+class LimitResult(SummaryPart, frozen=True, kw_only=True):
     """A limit of the plan, judged. `met` null: too few samples to decide."""
 
     limit: str
@@ -340,7 +340,7 @@ class LimitResult(Part, frozen=True, kw_only=True):
     traffic: str | None = None
 
 
-class PrecisionResult(Part, frozen=True, kw_only=True):
+class PrecisionResult(SummaryPart, frozen=True, kw_only=True):
     """Result of a required precision."""
 
     requested: str
@@ -352,7 +352,7 @@ class PrecisionResult(Part, frozen=True, kw_only=True):
     met: bool
 
 
-class Goal(Part, frozen=True, kw_only=True):
+class Goal(SummaryPart, frozen=True, kw_only=True):
     """Why a traffic class stopped early: the precision is reached, or a limit is certainly missed."""
 
     traffic: str
@@ -361,7 +361,7 @@ class Goal(Part, frozen=True, kw_only=True):
     at: int | None = None
 
 
-class Sessions(Part, frozen=True, kw_only=True):
+class Sessions(SummaryPart, frozen=True, kw_only=True):
     """Sessions whose first turn is in the window."""
 
     count: int
@@ -372,7 +372,7 @@ class Sessions(Part, frozen=True, kw_only=True):
 # -- how exact the numbers are ---------------------------------------------------------------------------------------
 
 
-class Difference(Part, frozen=True, kw_only=True):
+class Difference(SummaryPart, frozen=True, kw_only=True):
     """Two counts of tokens, over the requests that have both."""
 
     requests: int
@@ -381,13 +381,13 @@ class Difference(Part, frozen=True, kw_only=True):
     difference: float | None
 
 
-class InputTokens(Part, frozen=True, kw_only=True):
+class InputTokens(SummaryPart, frozen=True, kw_only=True):
     requested: int | None
     reported: int | None
     requested_against_reported: Difference
 
 
-class OutputTokens(Part, frozen=True, kw_only=True):
+class OutputTokens(SummaryPart, frozen=True, kw_only=True):
     requested: int | None
     reported: int | None
     counted: int
@@ -397,12 +397,12 @@ class OutputTokens(Part, frozen=True, kw_only=True):
     estimated: int
 
 
-class CachedTokens(Part, frozen=True, kw_only=True):
+class CachedTokens(SummaryPart, frozen=True, kw_only=True):
     reported: int | None
     share: float | None
 
 
-class Tokens(Part, frozen=True, kw_only=True):
+class Tokens(SummaryPart, frozen=True, kw_only=True):
     """Tokens requested, reported and counted: where they disagree, no number per token can be trusted."""
 
     input: InputTokens
@@ -412,7 +412,7 @@ class Tokens(Part, frozen=True, kw_only=True):
     in_one_piece: float | None = None  # share of the longer answers that came as one event; none where all were short
 
 
-class Slack(Part, frozen=True, kw_only=True):
+class Slack(SummaryPart, frozen=True, kw_only=True):
     """The uncertainty of reads in seconds, and the share of reads where it is large compared with the measures."""
 
     p50: float | None
@@ -421,7 +421,7 @@ class Slack(Part, frozen=True, kw_only=True):
     large_share: float | None
 
 
-class FirstTokens(Part, frozen=True, kw_only=True):
+class FirstTokens(SummaryPart, frozen=True, kw_only=True):
     """How many tokens came with the first read. The server or the network may have joined them before they reached us:
     that is no uncertainty of the instant, which `first_read` has."""
 
@@ -430,7 +430,7 @@ class FirstTokens(Part, frozen=True, kw_only=True):
     most: int | None  # tokens that came with one first read
 
 
-class Uncertainty(Part, frozen=True, kw_only=True):
+class Uncertainty(SummaryPart, frozen=True, kw_only=True):
     first_read: Slack
     read: Slack
     last_read: Slack
@@ -438,7 +438,7 @@ class Uncertainty(Part, frozen=True, kw_only=True):
     first_tokens: FirstTokens | None = None
 
 
-class Instrument(Part, frozen=True, kw_only=True):
+class Instrument(SummaryPart, frozen=True, kw_only=True):
     """The load generator's own error at this run's load."""
 
     stamps: str | None
@@ -455,7 +455,7 @@ class Instrument(Part, frozen=True, kw_only=True):
     extrapolated: bool | None = None
 
 
-class HostClockSummary(Part, frozen=True, kw_only=True):
+class HostClockSummary(SummaryPart, frozen=True, kw_only=True):
     """The monotonic clock of one host of workers, against the clock of the host that drives them."""
 
     host: str  # host name
@@ -467,7 +467,7 @@ class HostClockSummary(Part, frozen=True, kw_only=True):
     jump_s: float | None = None  # largest jump between two readings; null: none
 
 
-class Clocks(Part, frozen=True, kw_only=True):
+class Clocks(SummaryPart, frozen=True, kw_only=True):
     """How well the hosts of the workers agree on the time."""
 
     hosts: list[HostClockSummary]
@@ -478,14 +478,14 @@ class Clocks(Part, frozen=True, kw_only=True):
 # -- what was sampled during the load --------------------------------------------------------------------------------
 
 
-class SourceProblem(Part, frozen=True, kw_only=True):
+class SourceProblem(SummaryPart, frozen=True, kw_only=True):
     text: str = ""
     count: int | None = None
     source: str | None = None
     wanted: bool | None = None
 
 
-class MetricsSource(Part, frozen=True, kw_only=True):
+class MetricsSource(SummaryPart, frozen=True, kw_only=True):
     """An endpoint that was scraped."""
 
     url: str
@@ -501,14 +501,14 @@ class MetricsSource(Part, frozen=True, kw_only=True):
     prefix_hit_rate: float | None = None  # prompt tokens that its cache had, as share of all it was asked for
 
 
-class Counter(Part, frozen=True, kw_only=True):
+class Counter(SummaryPart, frozen=True, kw_only=True):
     grown: float
     unit: str
     resets: int
     by_source: dict[str, float]
 
 
-class HistogramSummary(Part, frozen=True, kw_only=True):
+class HistogramSummary(SummaryPart, frozen=True, kw_only=True):
     unit: str
     count: float
     sum: float
@@ -519,13 +519,13 @@ class HistogramSummary(Part, frozen=True, kw_only=True):
     buckets: dict[str, Ends] = {}
 
 
-class Gauge(Part, frozen=True, kw_only=True):
+class Gauge(SummaryPart, frozen=True, kw_only=True):
     unit: str
     mean: float
     max: float
 
 
-class CountAgreement(Part, frozen=True, kw_only=True):
+class CountAgreement(SummaryPart, frozen=True, kw_only=True):
     """What the client and the server counted."""
 
     client: float | None
@@ -535,7 +535,7 @@ class CountAgreement(Part, frozen=True, kw_only=True):
     agree: bool | None
 
 
-class TtftAgreement(Part, frozen=True, kw_only=True):
+class TtftAgreement(SummaryPart, frozen=True, kw_only=True):
     client: float
     server: float
     wire: float
@@ -543,14 +543,14 @@ class TtftAgreement(Part, frozen=True, kw_only=True):
     agree: bool
 
 
-class Conservation(Part, frozen=True, kw_only=True):
+class Conservation(SummaryPart, frozen=True, kw_only=True):
     requests: CountAgreement
     prompt_tokens: CountAgreement
     generation_tokens: CountAgreement
     ttft: TtftAgreement | None = None
 
 
-class Speculation(Part, frozen=True, kw_only=True):
+class Speculation(SummaryPart, frozen=True, kw_only=True):
     """Speculative decoding, as the servers counted it during the load."""
 
     acceptance_rate: float | None
@@ -560,7 +560,7 @@ class Speculation(Part, frozen=True, kw_only=True):
     accepted_tokens: float | None = None
 
 
-class ServerSummary(Part, frozen=True, kw_only=True):
+class ServerSummary(SummaryPart, frozen=True, kw_only=True):
     """What the servers reported during the load, pooled over the replicas."""
 
     sources: list[MetricsSource]
@@ -575,7 +575,7 @@ class ServerSummary(Part, frozen=True, kw_only=True):
     speculation: Speculation | None = None
 
 
-class Sampled(Part, frozen=True, kw_only=True):
+class Sampled(SummaryPart, frozen=True, kw_only=True):
     """A series of samples within the window."""
 
     unit: str
@@ -584,7 +584,7 @@ class Sampled(Part, frozen=True, kw_only=True):
     max: float
 
 
-class Energy(Part, frozen=True, kw_only=True):
+class Energy(SummaryPart, frozen=True, kw_only=True):
     """Joules; where they are unknown, why."""
 
     j: float | None
@@ -593,7 +593,7 @@ class Energy(Part, frozen=True, kw_only=True):
     why: str | None = None
 
 
-class GpuSummary(Part, frozen=True, kw_only=True):
+class GpuSummary(SummaryPart, frozen=True, kw_only=True):
     index: int
     host: str | None = None  # as DCGM's exporter names it; none: this machine
     samples: int
@@ -609,13 +609,13 @@ class GpuSummary(Part, frozen=True, kw_only=True):
     temperature_c: Sampled | None = None
 
 
-class GpusSummary(Part, frozen=True, kw_only=True):
+class GpusSummary(SummaryPart, frozen=True, kw_only=True):
     gpus: list[GpuSummary]
     window_s: float
     energy: Energy
 
 
-class HostSummary(Part, frozen=True, kw_only=True):
+class HostSummary(SummaryPart, frozen=True, kw_only=True):
     """The machine of the load generator during the load."""
 
     cpu_share: float | None = None
@@ -627,7 +627,7 @@ class HostSummary(Part, frozen=True, kw_only=True):
     least_memory_available_bytes: float | None = None
 
 
-class ObserverSummary(Part, frozen=True, kw_only=True):
+class ObserverSummary(SummaryPart, frozen=True, kw_only=True):
     """Resource use of the samplers, and problems with sources other than servers."""
 
     cpu_s: float | None
@@ -637,7 +637,7 @@ class ObserverSummary(Part, frozen=True, kw_only=True):
 # -- runs without a server -------------------------------------------------------------------------------------------
 
 
-class BatchCase(Part, frozen=True, kw_only=True):
+class BatchCase(SummaryPart, frozen=True, kw_only=True):
     """One batch size with its lengths. A failed one has its `error`, and what was measured before it."""
 
     batch_size: int
@@ -653,7 +653,7 @@ class BatchCase(Part, frozen=True, kw_only=True):
     output_rate: float | None = None
 
 
-class Pass(Part, frozen=True, kw_only=True):
+class Pass(SummaryPart, frozen=True, kw_only=True):
     """One repeat of a whole workload."""
 
     elapsed_s: float
@@ -662,14 +662,14 @@ class Pass(Part, frozen=True, kw_only=True):
     output_tokens: int
 
 
-class Process(Part, frozen=True, kw_only=True):
+class Process(SummaryPart, frozen=True, kw_only=True):
     name: str
     pid: int | None = None
     host: str | None = None  # its address, where the log names one
     first_at: str | None = None
 
 
-class Phase(Part, frozen=True, kw_only=True):
+class Phase(SummaryPart, frozen=True, kw_only=True):
     """A phase of a server's start, and the lines of its log that show it."""
 
     name: str
@@ -687,7 +687,7 @@ class Phase(Part, frozen=True, kw_only=True):
     size_bytes: float | None = None
 
 
-class Unmatched(Part, frozen=True, kw_only=True):
+class Unmatched(SummaryPart, frozen=True, kw_only=True):
     """A phase that is missing in the log, and the log messages that were searched for."""
 
     name: str
@@ -695,7 +695,7 @@ class Unmatched(Part, frozen=True, kw_only=True):
     looked_for: list[str] = []
 
 
-class MissingRanks(Part, frozen=True, kw_only=True):
+class MissingRanks(SummaryPart, frozen=True, kw_only=True):
     """A size that fewer workers report in the log than there are: their sum is not known."""
 
     name: str  # the size, as in the values
@@ -704,7 +704,7 @@ class MissingRanks(Part, frozen=True, kw_only=True):
     hidden: int = 0  # lines that Ray shows as one, of workers that it does not name
 
 
-class Sleep(Part, frozen=True, kw_only=True):
+class Sleep(SummaryPart, frozen=True, kw_only=True):
     """Sleep mode of a server: memory freed in bytes, and the time to wake up."""
 
     seconds: float | None = None
@@ -713,7 +713,7 @@ class Sleep(Part, frozen=True, kw_only=True):
     in_use_bytes: float | None = None
 
 
-class MeasuredSleep(Part, frozen=True, kw_only=True):
+class MeasuredSleep(SummaryPart, frozen=True, kw_only=True):
     """Sleep and wake-up times measured by the client."""
 
     level: int
@@ -721,7 +721,7 @@ class MeasuredSleep(Part, frozen=True, kw_only=True):
     wake_s: float | None = None
 
 
-class Startup(Part, frozen=True, kw_only=True):
+class Startup(SummaryPart, frozen=True, kw_only=True):
     """Startup of a server, from its log."""
 
     engine: str | None = None
@@ -752,7 +752,7 @@ class Startup(Part, frozen=True, kw_only=True):
     requested_sleep: MeasuredSleep | None = None
 
 
-class Reported(Part, frozen=True, kw_only=True):
+class Reported(SummaryPart, frozen=True, kw_only=True):
     """Numbers stated in an imported file, if the summary is computed from its requests."""
 
     measures: dict[str, MeasureSummary] = {}
@@ -762,7 +762,7 @@ class Reported(Part, frozen=True, kw_only=True):
 # -- the whole -------------------------------------------------------------------------------------------------------
 
 
-class Section(Part, frozen=True, kw_only=True):
+class SummarySection(SummaryPart, frozen=True, kw_only=True):
     """All numbers of one window: of a run, of a stage, or of a traffic class."""
 
     loop: Loop | None = None
@@ -786,11 +786,11 @@ class Section(Part, frozen=True, kw_only=True):
     sessions: Sessions | None = None
 
 
-class StageSummary(Section, frozen=True, kw_only=True):
+class StageSummary(SummarySection, frozen=True, kw_only=True):
     stage: int
 
 
-class ClassSummary(Section, frozen=True, kw_only=True):
+class ClassSummary(SummarySection, frozen=True, kw_only=True):
     """One traffic class, or all of a run with one class."""
 
     precision: PrecisionResult | None = None
@@ -806,7 +806,7 @@ class Summary(ClassSummary, frozen=True, kw_only=True):
     clocks: Clocks | None = None  # of workers on several hosts
     slices: Slices | None = None
     traffic: dict[str, ClassSummary] = {}
-    models: dict[str, Section] = {}  # each model or adapter that the workload requests by name
+    models: dict[str, SummarySection] = {}  # each model or adapter that the workload requests by name
     server: ServerSummary | None = None
     gpu: GpusSummary | None = None
     host: HostSummary | None = None

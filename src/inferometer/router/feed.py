@@ -50,7 +50,7 @@ def of_choice(choice: Choice) -> list[Sample]:
     ]
 
 
-class Page(msgspec.Struct, frozen=True):
+class FeedPage(msgspec.Struct, frozen=True):
     """What a router noted since a reader's last question."""
 
     now: int  # on the router's monotonic clock
@@ -84,9 +84,9 @@ class Feed:
             self.add(Sample(ROUTER, "evicted_chars", at, float(eviction.chars), {"replica": eviction.replica}))
         self.add(Sample(ROUTER, "eviction_s", at, took_s))
 
-    def page(self, since: int, now: int) -> Page:
+    def page(self, since: int, now: int) -> FeedPage:
         """What came after the first `since` entries."""
         first = self._added - len(self._entries)
         new = list(self._entries)[max(since - first, 0) :] if since < self._added else []
         samples = [sample for entry in new for sample in (of_choice(entry) if isinstance(entry, Choice) else [entry])]
-        return Page(now, self._added, max(first - since, 0), samples)
+        return FeedPage(now, self._added, max(first - since, 0), samples)

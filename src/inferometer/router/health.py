@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 from inferometer.router.passage import request_bytes
 from inferometer.router.settings import RouterSettings
-from inferometer.router.upstream import Connection, Upstream
+from inferometer.router.upstream import Upstream, UpstreamConnection
 from inferometer.wire.http1 import Chunks, Head
-from inferometer.wire.reactor import Timer, now
+from inferometer.wire.reactor import ReactorTimer, now
 from inferometer.wire.server import HttpRequest
 
 MOST_BODY = 16 << 20  # bytes of metrics that are read
@@ -16,7 +16,7 @@ READ_SIZE = 64 * 1024
 REFUSED = "refused"  # as the system says it of a connection
 
 
-class Exchange:
+class HealthExchange:
     """A small request of the router's own, read to its end; `done` hears status and body, or None and why."""
 
     def __init__(self, upstream: Upstream, request: bytes, done: Callable[[int | None, bytes, str], None]) -> None:
@@ -26,9 +26,9 @@ class Exchange:
         self._body = b""
         self._head: Head | None = None
         self._chunks: Chunks | None = None
-        self._connection: Connection | None = upstream.send(request, self)
+        self._connection: UpstreamConnection | None = upstream.send(request, self)
 
-    def failed(self, connection: Connection, reason: str, stale: bool) -> None:
+    def failed(self, connection: UpstreamConnection, reason: str, stale: bool) -> None:
         if self._done is None:
             return
         if stale:
@@ -36,7 +36,7 @@ class Exchange:
         else:
             self._finish(None, reason)
 
-    def answered(self, connection: Connection, head: Head, raw: bytes) -> None:
+    def answered(self, connection: UpstreamConnection, head: Head, raw: bytes) -> None:
         self._connection, self._head = connection, head
         self._chunks = Chunks() if head.chunked else None
         self._upstream.reactor.watch(connection.fd, self._ready)
@@ -106,8 +106,8 @@ class HealthCheck:
     ) -> None:
         self._upstream, self._settings, self._changed = upstream, settings, changed
         self._reads_metrics = reads_metrics
-        self._exchange: Exchange | None = None
-        self._timer: Timer | None = None
+        self._exchange: HealthExchange | None = None
+        self._timer: ReactorTimer | None = None
         self._late = 0  # checks in a row that were not answered in time
         self._gone = False  # nobody listens there any more: its process has ended, and with it its cache
         self.checked = 0
@@ -138,7 +138,7 @@ class HealthCheck:
             self._exchange.cancel()
         timeout = now() + int(self._settings.health_timeout_s * 1e9)
         self._timer = self._upstream.reactor.call_at(timeout, self._too_late)
-        self._exchange = Exchange(self._upstream, self._request, self._answered)
+        self._exchange = HealthExchange(self._upstream, self._request, self._answered)
 
     def _too_late(self) -> None:
         self.stop()
@@ -159,7 +159,7 @@ class HealthCheck:
             text = reason or f"{self._settings.health_path} answered {status}"
             self._become(False, text, process_is_gone=REFUSED in text)
         if self._reads_metrics and self._upstream.healthy:
-            self._exchange = Exchange(self._upstream, self._metrics_request, self._learn)
+            self._exchange = HealthExchange(self._upstream, self._metrics_request, self._learn)
         self._again(int(self._settings.health_interval_s * 1e9))
 
     def _learn(self, status: int | None, body: bytes, _reason: str) -> None:
@@ -189,7 +189,7 @@ class Broadcast:
         self._failures: list[str] = []
         self._done = done
         for upstream in upstreams:
-            Exchange(upstream, request_bytes(request, upstream, peer), self._hear(upstream.name))
+            HealthExchange(upstream, request_bytes(request, upstream, peer), self._hear(upstream.name))
         if not upstreams:
             done(["no replica is healthy"])
 

@@ -12,8 +12,8 @@ from inferometer.measure.telemetry import ROUTER
 from inferometer.record.record import Sample, Samples
 from inferometer.router.feed import Choice, of_choice
 from inferometer.router.policy import Eviction, PolicyState
-from inferometer.simulator.engine import Engine
 from inferometer.simulator.engine import Sequence as TokenSequence
+from inferometer.simulator.engine import SimulatorEngine
 from inferometer.simulator.settings import Instants
 
 REPLICA = "simulator://"  # before its name: the source of what it reports
@@ -60,7 +60,7 @@ class Reporting(Protocol):
     counts: ReplicaCounts
 
     @property
-    def engine(self) -> Engine: ...
+    def engine(self) -> SimulatorEngine: ...
 
 
 class Journal:
@@ -117,7 +117,7 @@ class RoutingTotals:
     best_share: float  # tokens cached where the requests went, as share of the most that was cached anywhere
 
 
-def _gauges(engine: Engine) -> dict[str, float]:
+def _gauges(engine: SimulatorEngine) -> dict[str, float]:
     pool = engine.pool
     filled = (pool.private + pool.live + pool.idle) / pool.capacity
     return {"running": len(engine.running), "queued": len(engine.waiting), "kv_usage": pool.usage, "kv_filled": filled}

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from inferometer.router.policy import Decision, Query, Replica, tokens_of
 from inferometer.router.relay import CUT, DONE, GONE, SURPLUS, UNTIL_CLOSE, Relay, Relayed, framing_of
-from inferometer.router.upstream import Connection, Upstream
+from inferometer.router.upstream import Upstream, UpstreamConnection
 from inferometer.wire.http1 import ROUTED_TO, Head
 from inferometer.wire.reactor import now
 from inferometer.wire.server import HttpRequest, Reply
@@ -20,7 +20,7 @@ HOP_BY_HOP = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"te"
 NOT_SENT = HOP_BY_HOP | {b"host", b"expect", b"proxy-authorization", b"x-forwarded-for", b"content-length"}
 
 
-class Router(Protocol):
+class PassageRouter(Protocol):
     """What a passage needs of the proxy that it belongs to."""
 
     relay: Relay
@@ -52,7 +52,9 @@ class Passage:
         "upstream",
     )
 
-    def __init__(self, router: Router, request: HttpRequest, reply: Reply, query: Query, is_generation: bool) -> None:
+    def __init__(
+        self, router: PassageRouter, request: HttpRequest, reply: Reply, query: Query, is_generation: bool
+    ) -> None:
         self._router = router
         self.request, self.reply, self.query = request, reply, query
         self.is_generation = is_generation
@@ -64,7 +66,7 @@ class Passage:
         self.tried: list[str] = []
         self.failures: list[str] = []  # why those that were tried did not take it
         self.explains = request.headers.get(EXPLAIN, "0") not in {"0", "false", ""}
-        self._connection: Connection | None = None
+        self._connection: UpstreamConnection | None = None
         self._sent = b""
         reply.on_close = self._client_left
 
@@ -85,7 +87,7 @@ class Passage:
 
     # -- what the replica does ---------------------------------------------------------------------------------------
 
-    def failed(self, connection: Connection, reason: str, stale: bool) -> None:
+    def failed(self, connection: UpstreamConnection, reason: str, stale: bool) -> None:
         upstream = connection.upstream
         self._connection = None
         if stale:
@@ -95,7 +97,7 @@ class Passage:
         if self._router.refused(self, upstream, reason):
             self._router.dispatch(self)
 
-    def answered(self, connection: Connection, head: Head, raw: bytes) -> None:
+    def answered(self, connection: UpstreamConnection, head: Head, raw: bytes) -> None:
         if self._router.may_retry(self, head.status):
             connection.close()
             self._connection = None
@@ -105,7 +107,7 @@ class Passage:
             return
         self._pass_on(connection, head, raw)
 
-    def _pass_on(self, connection: Connection, head: Head, raw: bytes) -> None:
+    def _pass_on(self, connection: UpstreamConnection, head: Head, raw: bytes) -> None:
         without_body = self.request.method == "HEAD"
         mode, _ = framing_of(head, without_body)
         if mode == UNTIL_CLOSE:
@@ -150,7 +152,7 @@ class Passage:
             "failures": self.failures,
         }
 
-    def _ended(self, connection: Connection, flags: int, relayed: Relayed, keeps: bool) -> None:
+    def _ended(self, connection: UpstreamConnection, flags: int, relayed: Relayed, keeps: bool) -> None:
         self._connection = None
         if keeps and flags & DONE and not flags & SURPLUS:
             connection.rest()

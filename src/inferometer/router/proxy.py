@@ -21,7 +21,7 @@ from inferometer.router.relay import Relay, Relayed
 from inferometer.router.settings import RouterSettings
 from inferometer.router.upstream import Upstream
 from inferometer.wire.reactor import Reactor, now
-from inferometer.wire.server import HttpRequest, Reply, Server
+from inferometer.wire.server import HttpRequest, HttpServer, Reply
 
 RESETS = ("/reset_prefix_cache", "/flush_cache")  # of all replicas, and of what the policy remembers of them
 MOST_DECISIONS = 1000  # that are kept for /router/decisions
@@ -65,7 +65,7 @@ class RouterProxy:
             ("GET", "/health"): self._health,
             **{("POST", path): partial(self._reset, path) for path in RESETS},
         }
-        self.http = Server(reactor, self._handle, host, port, most_body=settings.most_body)
+        self.http = HttpServer(reactor, self._handle, host, port, most_body=settings.most_body)
         self.port = self.http.port
         for check in self._checks.values():
             check.start()

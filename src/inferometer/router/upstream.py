@@ -11,7 +11,7 @@ from typing import Protocol
 from inferometer.router.policy import Replica
 from inferometer.wire.http1 import Head, parse_head
 from inferometer.wire.origin import Origin, origin_of
-from inferometer.wire.reactor import BROKEN, READ, WRITE, Reactor, Timer, now
+from inferometer.wire.reactor import BROKEN, READ, WRITE, Reactor, ReactorTimer, now
 from inferometer.wire.sockets import send_at_once
 
 READ_SIZE = 64 * 1024
@@ -40,8 +40,8 @@ class Upstream:
         self.tokens_in_flight = 0
         self.waiting: int | None = None
         self.kv_usage: float | None = None
-        self._idle: list[Connection] = []
-        self.open: set[Connection] = set()
+        self._idle: list[UpstreamConnection] = []
+        self.open: set[UpstreamConnection] = set()
 
     def snapshot(self) -> Replica:
         return Replica(
@@ -61,7 +61,7 @@ class Upstream:
             self.waiting = round(sum(map(float, waiting))) if waiting else None
             self.kv_usage = max(map(float, usage)) if usage else None
 
-    def send(self, request: bytes, caller: "Caller", fresh: bool = False) -> "Connection":
+    def send(self, request: bytes, caller: "Caller", fresh: bool = False) -> "UpstreamConnection":
         """Send a request on a connection that is open already, or on a new one."""
         while self._idle and not fresh:
             connection = self._idle.pop()
@@ -69,16 +69,16 @@ class Upstream:
                 connection.send(request, caller, reused=True)
                 return connection
             connection.close()
-        return Connection(self, request, caller)
+        return UpstreamConnection(self, request, caller)
 
-    def rest(self, connection: "Connection") -> None:
+    def rest(self, connection: "UpstreamConnection") -> None:
         """A connection is free again."""
         if len(self._idle) < MOST_IDLE:
             self._idle.append(connection)
         else:
             connection.close()
 
-    def forget(self, connection: "Connection") -> None:
+    def forget(self, connection: "UpstreamConnection") -> None:
         self.open.discard(connection)
         with suppress(ValueError):
             self._idle.remove(connection)
@@ -91,14 +91,14 @@ class Upstream:
 class Caller(Protocol):
     """Who sent a request, and hears what became of it."""
 
-    def answered(self, connection: "Connection", head: Head, raw: bytes) -> None:
+    def answered(self, connection: "UpstreamConnection", head: Head, raw: bytes) -> None:
         """The headers are here, and with them what came of the body. The connection is the caller's to read now."""
 
-    def failed(self, connection: "Connection", reason: str, stale: bool) -> None:
+    def failed(self, connection: "UpstreamConnection", reason: str, stale: bool) -> None:
         """No byte of a response came. `stale`: the connection had rested and was closed meanwhile, as servers may."""
 
 
-class Connection:
+class UpstreamConnection:
     """A socket to a replica: one request at a time, up to the headers of the response."""
 
     __slots__ = (
@@ -125,7 +125,7 @@ class Connection:
         self.fd = -1
         upstream.open.add(self)
         deadline = now() + int(upstream.connect_timeout_s * 1e9)
-        self._opening: Timer | None = self._reactor.call_at(deadline, self._too_slow)
+        self._opening: ReactorTimer | None = self._reactor.call_at(deadline, self._too_slow)
         self._connect()
 
     # -- opening -----------------------------------------------------------------------------------------------------

@@ -23,8 +23,8 @@ from inferometer.record.summary import Value
 from inferometer.router.feed import Choice
 from inferometer.router.journal import Journal, ReplicaCounts
 from inferometer.router.policy import NoReplicaError, Policy, Query, Replica, policy_named
-from inferometer.simulator.engine import Engine
 from inferometer.simulator.engine import Sequence as TokenSequence
+from inferometer.simulator.engine import SimulatorEngine
 from inferometer.simulator.settings import Instants, SimulatorSettings, settings_from
 from inferometer.simulator.tokens import Tokens, tokens_of
 from inferometer.simulator.virtual import VirtualTransport, finished_run, planned_faults, rehearse, without_address
@@ -70,7 +70,7 @@ class VirtualReplica:
         self.transport = VirtualTransport(clock, settings, faults, time_limit_s, name, self._finished)
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> SimulatorEngine:
         return self.transport.loop.engine
 
     def cached_tokens(self, tokens: Tokens) -> int:

@@ -22,7 +22,7 @@ from inferometer.record.gather import CLOCKS_LOG, ClockReading
 from inferometer.record.log import HostClock, LogWriter, clock_here
 from inferometer.scale.crew import Crew, Worker
 from inferometer.scale.frames import ShardFunction, Watch
-from inferometer.scale.remote_shard import Identity, Parcel
+from inferometer.scale.remote_shard import ActorIdentity, Parcel
 from inferometer.wire.reactor import now
 
 TRIES = 40  # before and after the load
@@ -103,7 +103,7 @@ class RemoteWorker(Worker):
     def __init__(self, shard: int, job: ShardJob) -> None:
         super().__init__(shard)
         self.job = job
-        self.identity: Identity | None = None  # once it came
+        self.identity: ActorIdentity | None = None  # once it came
         self.whole = False  # all of its log is here, or where it can be fetched
         self.size = 0  # of its log, once it has ended
         self.carries_log = True  # its parcels have the log
@@ -115,7 +115,7 @@ class RemoteWorker(Worker):
         return self.identity is not None and (not self.why or self.whole)
 
     def came(self, identity: bytes) -> None:
-        self.identity = msgspec.msgpack.decode(identity, type=Identity)
+        self.identity = msgspec.msgpack.decode(identity, type=ActorIdentity)
         self.host = self.identity.clock.host
 
     def keep(self, parcel: Parcel) -> None:

@@ -54,7 +54,7 @@ class Parcel(msgspec.Struct, array_like=True, frozen=True):
     size: int = 0  # and how large its log is
 
 
-class Identity(msgspec.Struct, frozen=True):
+class ActorIdentity(msgspec.Struct, frozen=True):
     """Where an actor is, and what it can run."""
 
     clock: HostClock
@@ -79,7 +79,7 @@ class RemoteShard:
         self._worker: WorkerProcess | None = None
 
     def identity(self) -> bytes:
-        return msgspec.msgpack.encode(Identity(clock_here(), __version__, os.getpid(), str(self._folder)))
+        return msgspec.msgpack.encode(ActorIdentity(clock_here(), __version__, os.getpid(), str(self._folder)))
 
     def now(self) -> int:
         return time.monotonic_ns()

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from inferometer.judge.pacing import Probe
-from inferometer.judge.search import Attained, SearchResult, Step
+from inferometer.judge.search import Attained, SearchResult, SearchStep
 from inferometer.measure.values import Quantity
 from inferometer.plan.cases import CASE, short_names
 from inferometer.plan.text import as_written
@@ -265,7 +265,7 @@ CURVE: dict[str, tuple[Callable[[float | None], str], tuple[str, ...]]] = {  # h
 }
 
 
-def step_text(step: Step, axis: str) -> str:
+def step_text(step: SearchStep, axis: str) -> str:
     """`8 req/s meets: ttft p99 < 500ms met by 99.6% (99.1..99.9%), 99% needed`."""
     worst = min(step.attained, key=_margin, default=None)
     why = "" if worst is None else f": {attained_text(worst)}"
@@ -308,13 +308,13 @@ def print_probe(probe: Probe, axis: str) -> None:
     sys.stderr.flush()
 
 
-def print_progress(step: Step, axis: str) -> None:
+def print_progress(step: SearchStep, axis: str) -> None:
     """On stderr, so that the answer can be piped."""
     sys.stderr.write(f"{step_text(step, axis)}\n")
     sys.stderr.flush()
 
 
-def print_searched(result: SearchResult, steps: Sequence[Step], axis: str, experiment: str, to: Console) -> None:
+def print_searched(result: SearchResult, steps: Sequence[SearchStep], axis: str, experiment: str, to: Console) -> None:
     emit(_headline(result, axis), to)
     emit("", to)
     if steps:
@@ -332,7 +332,7 @@ def _headline(result: SearchResult, axis: str) -> Text:
     return Text.assemble((f"{outcome}{value}", f"bold {style}"), f"  {result.text}")
 
 
-def curve_table(steps: Sequence[Step], axis: str, width: int) -> Table:
+def curve_table(steps: Sequence[SearchStep], axis: str, width: int) -> Table:
     """Every load that was tried, in order of load, with medians; of several tries the longest. As many columns as fit,
     the least important left out."""
     final = {step.load: step for step in steps}
@@ -343,14 +343,14 @@ def curve_table(steps: Sequence[Step], axis: str, width: int) -> Table:
     )
 
 
-def _search_table(steps: Sequence[Step], axis: str, curve: Sequence[str]) -> Table:
+def _search_table(steps: Sequence[SearchStep], axis: str, curve: Sequence[str]) -> Table:
     table = plain_table(axis, "limits", "met by", *curve, "run", right=(axis, "met by", *curve))
     for step in steps:
         table.add_row(*_cells(step, curve))
     return table
 
 
-def _cells(step: Step, curve: Sequence[str]) -> list[str | Text]:
+def _cells(step: SearchStep, curve: Sequence[str]) -> list[str | Text]:
     worst = min(step.attained, key=_margin, default=None)
     kept = "-" if worst is None or worst.share is None else percent_text(worst.share)
     status = Text(step.status if step.valid else "not valid", style=STYLES[step.status])
@@ -358,5 +358,5 @@ def _cells(step: Step, curve: Sequence[str]) -> list[str | Text]:
     return [number_text(step.load), status, kept, *numbers, "-".join((step.run or "-").split("-")[2:])]
 
 
-def _load_number(step: Step, text: Callable[[float | None], str], keys: Sequence[str]) -> str:
+def _load_number(step: SearchStep, text: Callable[[float | None], str], keys: Sequence[str]) -> str:
     return text(next((step.values[key] for key in keys if key in step.values), None))

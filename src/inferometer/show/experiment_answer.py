@@ -8,7 +8,7 @@ from typing import Any, Literal
 from inferometer.judge.compare import Comparison
 from inferometer.judge.effect import Change, change_from
 from inferometer.judge.identity import Objection
-from inferometer.judge.search import Attained, Step
+from inferometer.judge.search import Attained, SearchStep
 from inferometer.measure.values import Quantity, alike
 from inferometer.plan.text import as_written
 from inferometer.record.run import Run
@@ -227,14 +227,14 @@ def _sides_text(kept: KeptExperiment) -> str:
 # -- search ----------------------------------------------------------------------------------------------------------
 
 
-def steps_from(result: Mapping[str, Any]) -> list[Step]:
+def steps_from(result: Mapping[str, Any]) -> list[SearchStep]:
     """The steps of a search as they are stored."""
     return [_step_from(row) for row in result.get("steps") or ()]
 
 
-def _step_from(row: Mapping[str, Any]) -> Step:
-    own = {name: row[name] for name in Step.__dataclass_fields__ if name in row and name != "attained"}
-    return Step(attained=tuple(Attained(**limit) for limit in row.get("attained") or ()), **own)
+def _step_from(row: Mapping[str, Any]) -> SearchStep:
+    own = {name: row[name] for name in SearchStep.__dataclass_fields__ if name in row and name != "attained"}
+    return SearchStep(attained=tuple(Attained(**limit) for limit in row.get("attained") or ()), **own)
 
 
 def _of_search(kept: KeptExperiment) -> ExperimentAnswer:
@@ -263,7 +263,7 @@ def search_sentence(result: Mapping[str, Any]) -> str:
     return f"holds {number_text(low)} {unit}{interval} within {limits}{broken}"
 
 
-def _first_broken(steps: Sequence[Step], unit: str) -> str:
+def _first_broken(steps: Sequence[SearchStep], unit: str) -> str:
     """By the lowest load that does not hold: which limit, and where."""
     missed = [step for step in steps if step.status == "misses"]
     if not missed:
@@ -273,7 +273,7 @@ def _first_broken(steps: Sequence[Step], unit: str) -> str:
     return f"; first broken by {limit} at {number_text(step.load)} {unit}"
 
 
-def _steps_table(steps: Sequence[Step], axis: str) -> AnswerTable:
+def _steps_table(steps: Sequence[SearchStep], axis: str) -> AnswerTable:
     final = {step.load: step for step in steps}
     ordered = [final[load] for load in sorted(final)]
     tones: dict[str, Tone] = {"meets": "good", "misses": "bad", "unclear": "doubt"}
@@ -287,7 +287,7 @@ def _steps_table(steps: Sequence[Step], axis: str) -> AnswerTable:
     )
 
 
-def _step_cells(step: Step) -> list[str]:
+def _step_cells(step: SearchStep) -> list[str]:
     def first(unit: str, *keys: str) -> str:
         return value_text(next((step.values[key] for key in keys if key in step.values), None), unit)
 

@@ -15,7 +15,7 @@ from inferometer.record.summary import BatchCase, MeasureSummary, Summary
 from inferometer.show.console import emit, facts_table, first_that_fits, plain_table
 from inferometer.show.summary import verdict_table
 from inferometer.show.tables import cell
-from inferometer.target.offline.engine import Progress
+from inferometer.target.offline.engine import BatchProgress
 from inferometer.vocabulary import duration_text, number_text, spread_text, value_text
 
 # -- offline ---------------------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def _kept_lines(run: Run) -> Iterator[Text]:
             yield Text.assemble(("repeat      ", "dim"), f"inferometer rerun {run.id}")
 
 
-def progress_text(progress: Progress) -> str:
+def progress_text(progress: BatchProgress) -> str:
     """`batch size 8, 512 in, 128 out  measure 12 of 30  617 ms  3 of 8 cases done`."""
     if progress.phase == "load":
         return f"starting {progress.what}"

@@ -22,7 +22,7 @@ from inferometer.vocabulary import NANOSECONDS, duration_text, number_text, perc
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class ShardTotals:
     """The sum over the shards; `share` is how much of the load is over, where that can be known."""
 
     at: int
@@ -36,7 +36,7 @@ class Counts:
     ends_at: int | None
     share: float | None
 
-    def left_s(self, before: "Counts") -> float | None:
+    def left_s(self, before: "ShardTotals") -> float | None:
         """Until the load ends: by the clock where it says so, else at the pace since `before`."""
         if self.phase not in ("connect", "load"):
             return None
@@ -47,7 +47,7 @@ class Counts:
         return min(known) if known else None
 
 
-def merged(shards: Iterable[Progress], started_at: int | None = None) -> Counts:
+def merged(shards: Iterable[Progress], started_at: int | None = None) -> ShardTotals:
     """One picture of all shards: counts are summed, the slowest shard names the phase."""
     shards = list(shards)
     at = max(shard.at for shard in shards)
@@ -55,7 +55,7 @@ def merged(shards: Iterable[Progress], started_at: int | None = None) -> Counts:
     done = sum(shard.done for shard in shards)
     ends = [shard.ends_at for shard in shards if shard.ends_at is not None]
     ends_at = max(ends) if ends else None
-    return Counts(
+    return ShardTotals(
         at=at,
         phase=min((shard.phase for shard in shards), key=PHASES.index),
         done=done,
@@ -106,7 +106,7 @@ class ProgressLine:
         self._now = now
         self._shards: dict[int, Progress] = {}
         self._ttfts: deque[float] = deque(maxlen=RECENT_TTFTS)
-        self._history: deque[Counts] = deque()
+        self._history: deque[ShardTotals] = deque()
         self._drawn_at = 0
         self._started_at: int | None = None
         self._shown = False
@@ -156,7 +156,7 @@ class ProgressLine:
         if self._started_at is None and all(shard.phase not in BEFORE_LOAD for shard in self._shards.values()):
             self._started_at = max(shard.at for shard in self._shards.values())
 
-    def _counts(self) -> Counts:
+    def _counts(self) -> ShardTotals:
         """How things stand now, remembered for the rates of later."""
         self._note_start()
         counts = merged(self._shards.values(), self._started_at)
@@ -170,7 +170,7 @@ class ProgressLine:
         self._write(f"\r{text}\x1b[K")
         self._shown = True
 
-    def _remember(self, counts: Counts) -> None:
+    def _remember(self, counts: ShardTotals) -> None:
         self._history.append(counts)
         while len(self._history) > 2 and counts.at - self._history[0].at > RECENT_NS:
             self._history.popleft()
@@ -186,7 +186,7 @@ class ProgressLine:
             os.write(fd, text.encode())
 
 
-def line(now: Counts, before: Counts, ttfts: list[float], width: int) -> str:
+def line(now: ShardTotals, before: ShardTotals, ttfts: list[float], width: int) -> str:
     """`load ━━━━━──── 43%  34 s left  10.1/s  12 in flight  TTFT 412 ms  1,204 tokens/s  2 failed`, to a width: first
     the bar gets shorter, then the least important parts go."""
     parts = [part for part in _parts(now, before, ttfts) if part]
@@ -200,7 +200,7 @@ def line(now: Counts, before: Counts, ttfts: list[float], width: int) -> str:
         parts.pop()
 
 
-def _parts(now: Counts, before: Counts, ttfts: list[float]) -> list[str]:
+def _parts(now: ShardTotals, before: ShardTotals, ttfts: list[float]) -> list[str]:
     """The most important first: what does not fit is left out from the end."""
     left_s = now.left_s(before)
     span_s = (now.at - before.at) / NANOSECONDS

@@ -26,7 +26,7 @@ Cells = list[str | Text]
 
 
 @dataclass(frozen=True)
-class Number:
+class ListColumn:
     """A column of the list: which of a run's numbers stands in it, and how it is written."""
 
     heading: str
@@ -49,22 +49,22 @@ def _at(key: str) -> Callable[[Mapping[str, float]], float | None]:
 
 
 _SERVING = [
-    Number("TTFT p50", _ttft("p50"), duration_text),
-    Number("p99", _ttft("p99"), duration_text),
-    Number("tokens/s", _at("output_rate")),
+    ListColumn("TTFT p50", _ttft("p50"), duration_text),
+    ListColumn("p99", _ttft("p99"), duration_text),
+    ListColumn("tokens/s", _at("output_rate")),
 ]
 _OF_KIND = {
     "serving": _SERVING,
-    "startup": [Number("ready after", _at("time_to_ready"), duration_text)],
+    "startup": [ListColumn("ready after", _at("time_to_ready"), duration_text)],
     "throughput": [
-        Number("requests/s", _at("request_rate")),
-        Number("tokens/s", _at("output_rate")),
-        Number("took", _at("elapsed"), duration_text),
+        ListColumn("requests/s", _at("request_rate")),
+        ListColumn("tokens/s", _at("output_rate")),
+        ListColumn("took", _at("elapsed"), duration_text),
     ],
 }
 
 
-def _numbers(entries: Sequence[Entry]) -> list[Number]:
+def _numbers(entries: Sequence[Entry]) -> list[ListColumn]:
     """What most lists have, TTFT and tokens; where no run has such numbers, those that its runs do have."""
     kinds = dict.fromkeys(entry.kind for entry in entries if entry.values)
     if not kinds or "serving" in kinds:
@@ -74,18 +74,18 @@ def _numbers(entries: Sequence[Entry]) -> list[Number]:
     return [number for number, width in zip(of_all.values(), widths, strict=True) if width <= ROOM_FOR_NUMBERS]
 
 
-def _width(number: Number) -> int:
+def _width(number: ListColumn) -> int:
     return 1 + max(len(number.heading), len("123 ms"))
 
 
-def _own(kind: str, entries: Sequence[Entry]) -> Iterator[Number]:
+def _own(kind: str, entries: Sequence[Entry]) -> Iterator[ListColumn]:
     """Latencies by batch size, or what a benchmark calls its numbers: first those that most of the runs have."""
     common = Counter(key for entry in entries if entry.kind == kind for key in entry.values)
     text = duration_text if kind == "latency" else number_text
     for at, (key, _) in enumerate(common.most_common(MOST_NUMBERS)):
         heading = key.removesuffix(".mean").replace("_", " ")
         shorter = heading.removeprefix("latency ") if at else heading
-        yield Number(_cut(shorter, LONGEST_HEADING), _at(key), text)
+        yield ListColumn(_cut(shorter, LONGEST_HEADING), _at(key), text)
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ PLAIN = (
 USUAL = ("id", "started", "state", "kind", "verdict", "name", "model", "target", "engine", "engine_version", "requests")
 
 
-def _cells(entry: Entry, room: int, numbers: Sequence[Number]) -> Cells:
+def _cells(entry: Entry, room: int, numbers: Sequence[ListColumn]) -> Cells:
     return [
         entry.id,
         when_text(entry.started_at),

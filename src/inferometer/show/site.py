@@ -17,9 +17,9 @@ from inferometer.record.files import replacing, translated_errors
 from inferometer.record.sanitize import json_text
 from inferometer.show.dashboard.answers import (
     LAST_EXPERIMENTS,
-    Answers,
     ExperimentsDocument,
     Histories,
+    StoreAnswers,
     line_of,
     with_values,
 )
@@ -213,7 +213,7 @@ def neighbours(entries: Iterable[Entry]) -> dict[str, Entry]:
     return previous
 
 
-def judged(answers: Answers, before: Entry, entry: Entry) -> Any:
+def judged(answers: StoreAnswers, before: Entry, entry: Entry) -> Any:
     """What the page of a comparison shows."""
     return public(answers.comparison([before.id], [entry.id], [], False))
 
@@ -241,7 +241,7 @@ class Built:
         return {**fields, "unreadable": self.unreadable}
 
 
-def build_site(answers: Answers, path: Path, *, where: Sequence[str] = (), charts: int = 100) -> Built:
+def build_site(answers: StoreAnswers, path: Path, *, where: Sequence[str] = (), charts: int = 100) -> Built:
     """Charts of single runs are made for the newest only: they are most of a site's size."""
     site = open_site(path)
     entries = answers.store.runs(where=where)
@@ -264,7 +264,7 @@ def build_site(answers: Answers, path: Path, *, where: Sequence[str] = (), chart
     return Built(path, len(entries), site.written, site.removed, unreadable)
 
 
-def _explored(answers: Answers, shown: set[str]) -> Any:
+def _explored(answers: StoreAnswers, shown: set[str]) -> Any:
     """Charts and rows of the newest runs of all; a page filters the rows by itself."""
     entries = [entry for entry in answers.explorable_entries() if entry.id in shown]
     return public(explored(answers.explorable(entries), answers.words))
@@ -288,7 +288,7 @@ def _put_lists(site: SiteFolder, rows: Sequence[RunRow]) -> list[ListFile]:
     return chunks[::-1]
 
 
-def _put_runs(site: SiteFolder, answers: Answers, entries: Sequence[Entry], charts: int) -> list[str]:
+def _put_runs(site: SiteFolder, answers: StoreAnswers, entries: Sequence[Entry], charts: int) -> list[str]:
     unreadable, before = [], neighbours(entries)
     for number, entry in enumerate(sorted(entries, key=lambda entry: entry.id, reverse=True)):
         try:
@@ -301,7 +301,7 @@ def _put_runs(site: SiteFolder, answers: Answers, entries: Sequence[Entry], char
     return unreadable
 
 
-def _put_run(site: SiteFolder, answers: Answers, entry: Entry, extras: dict[str, bool | str | None]) -> None:
+def _put_run(site: SiteFolder, answers: StoreAnswers, entry: Entry, extras: dict[str, bool | str | None]) -> None:
     """`extras` says which other files of the run there are: a page asks for no others."""
     name, print_ = file_of(entry.id), _print_of(entry, extras)
     if not site.is_fresh(f"data/runs/{name}.js", print_):
@@ -310,7 +310,7 @@ def _put_run(site: SiteFolder, answers: Answers, entry: Entry, extras: dict[str,
         site.put(f"data/runs/{name}.js", script(f"runs/{name}", content), print_)
 
 
-def _put_charts(site: SiteFolder, answers: Answers, entry: Entry) -> bool:
+def _put_charts(site: SiteFolder, answers: StoreAnswers, entry: Entry) -> bool:
     name, print_ = file_of(entry.id), _print_of(entry)
     if not site.is_fresh(f"data/charts/{name}.js", print_):
         content = run_charts(answers.load(entry))
@@ -318,7 +318,9 @@ def _put_charts(site: SiteFolder, answers: Answers, entry: Entry) -> bool:
     return True
 
 
-def _put_judged(site: SiteFolder, answers: Answers, entry: Entry, before: Entry | None, *, anew: bool) -> str | None:
+def _put_judged(
+    site: SiteFolder, answers: StoreAnswers, entry: Entry, before: Entry | None, *, anew: bool
+) -> str | None:
     """The id of the run before, if there is a judgement."""
     if before is None:
         return None
@@ -344,7 +346,7 @@ def _sizes(folder: Path) -> list[tuple[str, int]]:
     return sorted((path.name, path.stat().st_size) for path in folder.iterdir()) if folder.is_dir() else []
 
 
-def _put_family(site: SiteFolder, answers: Answers, family: Family) -> None:
+def _put_family(site: SiteFolder, answers: StoreAnswers, family: Family) -> None:
     wide = with_values(family, answers.store, list(family.keys))
     for key in family.keys:
         name = f"history/{family.id}/{file_of(key)}"
@@ -356,7 +358,9 @@ def _put_family(site: SiteFolder, answers: Answers, family: Family) -> None:
             site.put(f"data/{name}.js", script(name, trade_offs([answers.load(entry) for entry in newest])), print_)
 
 
-def _put_experiments(site: SiteFolder, answers: Answers, shown: set[str], *, everything: bool) -> list[ExperimentRow]:
+def _put_experiments(
+    site: SiteFolder, answers: StoreAnswers, shown: set[str], *, everything: bool
+) -> list[ExperimentRow]:
     rows = []
     for row in answers.experiments(most_read=None).experiments:
         kept = answers.kept_experiment(row.id)

@@ -22,9 +22,9 @@ from inferometer.record.summary import (
     Instrument,
     LimitResult,
     Rate,
-    Section,
     StageSummary,
     Summary,
+    SummarySection,
 )
 from inferometer.record.verdict import Reason, Status
 from inferometer.show.about import done_table, own_plan, plan_texts
@@ -403,7 +403,7 @@ def models_table(summary: Summary, width: int, most: int | None = None) -> Table
 
 def _compact_table(
     what: str,
-    every: Mapping[str, Section],
+    every: Mapping[str, SummarySection],
     width: int,
     most: int | None,
     statuses: Mapping[str, Status] | None = None,
@@ -426,7 +426,7 @@ def _compact_table(
 
 def _compact(
     what: str,
-    parts: Mapping[str, Section],
+    parts: Mapping[str, SummarySection],
     columns: tuple[str, ...],
     spread: bool,
     statuses: Mapping[str, Status] | None,
@@ -441,7 +441,7 @@ def _compact(
     return table
 
 
-def _compact_cells(part: Section, spread: bool) -> dict[str, str | Text]:
+def _compact_cells(part: SummarySection, spread: bool) -> dict[str, str | Text]:
     """TTFT as the part's loop counts it."""
     ttft, tpot = part.measures[part.headline[0]], part.measures["tpot"]
     return {

@@ -20,7 +20,7 @@ from inferometer.wire.server import Reply
 _SPLIT_GAP_NS = 1_000_000  # between two halves of a chunk: long enough for two reads
 
 
-class Answer:
+class SimulatedAnswer:
     """One request. Its parts, one for each choice, share the connection; the usage comes when all are done."""
 
     def __init__(
@@ -29,18 +29,18 @@ class Answer:
         answering: Answering,
         reply: Reply,
         truth: TruthOfRequest,
-        on_end: Callable[["Answer", str], None],
+        on_end: Callable[["SimulatedAnswer", str], None],
     ) -> None:
         self.question = question
         self.answering = answering
         self.reply = reply
         self.truth = truth
         self.joined_at = 0  # when it reached the engine
-        self.parts: list[Part] = []
+        self.parts: list[AnswerChoice] = []
         self.left = 0  # parts not yet finished
         self._on_end = on_end
 
-    def add_part(self, part: "Part") -> None:
+    def add_part(self, part: "AnswerChoice") -> None:
         self.parts.append(part)
         self.left += 1
 
@@ -83,7 +83,7 @@ class Answer:
         return sum(part.sequence.cached or 0 for part in self.parts)
 
 
-class Part:
+class AnswerChoice:
     """One choice of an answer; asked for each of its tokens, 50,000 times a second on a busy server."""
 
     __slots__ = (
@@ -101,7 +101,7 @@ class Part:
         "sequence",
     )
 
-    def __init__(self, answer: Answer, index: int, sequence: Sequence, reason: str) -> None:
+    def __init__(self, answer: SimulatedAnswer, index: int, sequence: Sequence, reason: str) -> None:
         self.answer = answer
         self.index = index
         self.sequence = sequence
@@ -156,7 +156,7 @@ class Part:
         self._raw(data)
 
 
-class FaultyAnswer(Answer):
+class FaultyAnswer(SimulatedAnswer):
     """Writes as its faults want it. What must wait, waits in order."""
 
     def __init__(
@@ -165,7 +165,7 @@ class FaultyAnswer(Answer):
         answering: Answering,
         reply: Reply,
         truth: TruthOfRequest,
-        on_end: Callable[[Answer, str], None],
+        on_end: Callable[[SimulatedAnswer, str], None],
         faults: Faults,
         reactor: Reactor,
     ) -> None:
@@ -237,7 +237,7 @@ class FaultyAnswer(Answer):
         return chunks(self.answering.ending(self.made, self.cached, **wanted))
 
 
-class FaultyPart(Part):
+class FaultyPart(AnswerChoice):
     """Collects, stalls and cuts; slower than its model, which does not matter here."""
 
     __slots__ = ("_collected", "_faulty")
@@ -289,15 +289,15 @@ class FaultyPart(Part):
 # -- stepwriter ------------------------------------------------------------------------------------------------------
 
 
-class Row(NamedTuple):
+class StepRow(NamedTuple):
     """Who gets a token in a step: `parts` with their sockets and chunks, and those that take more than a send."""
 
     batch: Batch
     step: int  # of the batch
-    parts: list[Part]
+    parts: list[AnswerChoice]
     fds: "array[int]"
     chunks: list[bytes]
-    others: list[Part]
+    others: list[AnswerChoice]
 
 
 class StepWriter:
@@ -305,7 +305,7 @@ class StepWriter:
 
     def __init__(self) -> None:
         self._reader = compiled()
-        self._ahead: Row | None = None
+        self._ahead: StepRow | None = None
 
     def write(self, batch: Batch, index: int) -> int:
         """One token for each that decodes, and the first one for each whose prompt is computed; returns when the first
@@ -330,8 +330,8 @@ class StepWriter:
         """Somebody left: their socket may soon be another's."""
         self._ahead = None
 
-    def _row(self, batch: Batch, index: int) -> Row:
-        row = Row(batch, index, [], array("i"), [], [])
+    def _row(self, batch: Batch, index: int) -> StepRow:
+        row = StepRow(batch, index, [], array("i"), [], [])
         for part in _parts(batch):
             chunk = part.plain_chunk() if self._reader is not None else None
             fd = -1 if chunk is None else part.answer.reply.fileno()
@@ -343,7 +343,7 @@ class StepWriter:
                 row.chunks.append(chunk)
         return row
 
-    def _send(self, row: Row) -> int:
+    def _send(self, row: StepRow) -> int:
         assert self._reader is not None
         stamps, sizes = self._reader.send_each(row.fds, row.chunks)
         instants = memoryview(stamps).cast("q")
@@ -353,14 +353,14 @@ class StepWriter:
             self._send_rest(row, memoryview(sizes).cast("q"))
         return instants[0]
 
-    def _send_rest(self, row: Row, sizes: "memoryview[int]") -> None:
+    def _send_rest(self, row: StepRow, sizes: "memoryview[int]") -> None:
         """What a socket did not take waits in the reply's buffer; a client that is gone is noticed there."""
         for part, data, size in zip(row.parts, row.chunks, sizes, strict=True):
             if size < len(data):
                 part.answer.reply.raw(data[size:])
 
 
-def _parts(batch: Batch) -> list[Part]:
+def _parts(batch: Batch) -> list[AnswerChoice]:
     parts = [sequence.waiter for sequence in batch.decodes if not sequence.aborted]
     parts += [
         sequence.waiter

@@ -15,7 +15,7 @@ from inferometer.simulator.tokens import Tokens
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class BlockRun:
     """Blocks that follow each other and are held by the same sequences; kept together, because an hour of load
     moves millions of blocks and nearly all of them alone. Of its tokens only the first `blocks` blocks are there."""
 
@@ -39,8 +39,8 @@ class BlockPool:
         self.live = 0
         self.idle = 0
         self._size = block_size
-        self._root = Run((), 0)
-        self._idle_runs: OrderedDict[Run, None] = OrderedDict()  # the oldest first
+        self._root = BlockRun((), 0)
+        self._idle_runs: OrderedDict[BlockRun, None] = OrderedDict()  # the oldest first
 
     @property
     def free(self) -> int:
@@ -70,7 +70,7 @@ class BlockPool:
             self._unlink(run)
         return count
 
-    def _unlink(self, run: Run) -> None:
+    def _unlink(self, run: BlockRun) -> None:
         assert run.before is not None
         del run.before.behind[run.tokens[: self._size]]
 
@@ -82,7 +82,7 @@ class BlockPool:
             idle += 0 if run.holders else common
         return present, idle
 
-    def _along(self, tokens: Tokens, run: Run) -> Iterator[tuple[Run, int]]:
+    def _along(self, tokens: Tokens, run: BlockRun) -> Iterator[tuple[BlockRun, int]]:
         """The runs behind this one that the tokens go along, and how many blocks of each they have."""
         at, size = 0, self._size
         while (follower := run.behind.get(tokens[at : at + size])) is not None:
@@ -93,7 +93,7 @@ class BlockPool:
             if not whole:
                 return
 
-    def _common(self, run: Run, tokens: Tokens, at: int) -> int:
+    def _common(self, run: BlockRun, tokens: Tokens, at: int) -> int:
         """How many blocks the run has in common with the tokens from `at`; at least one."""
         size = self._size
         most = min(run.blocks, (len(tokens) - at) // size)
@@ -103,7 +103,7 @@ class BlockPool:
 
         return most if not differ(most) else bisect_right(range(1, most), False, key=differ)
 
-    def hold(self, tokens: Tokens, behind: Run | None = None) -> Run | None:
+    def hold(self, tokens: Tokens, behind: BlockRun | None = None) -> BlockRun | None:
         """Take part in the blocks that are there, behind a run that is held; returns the last one held."""
         for follower, common in self._along(tokens, behind or self._root):
             run = follower
@@ -118,10 +118,10 @@ class BlockPool:
             behind = run
         return behind
 
-    def _split_off(self, run: Run, blocks: int) -> Run:
+    def _split_off(self, run: BlockRun, blocks: int) -> BlockRun:
         """The beginning of a run as one of its own; the rest is what those who hold it know, and keeps its place."""
         at = blocks * self._size
-        head = Run(run.tokens[:at], blocks, run.holders, run.before)
+        head = BlockRun(run.tokens[:at], blocks, run.holders, run.before)
         run.tokens = run.tokens[at:]
         run.blocks -= blocks
         self._link(head)
@@ -129,11 +129,11 @@ class BlockPool:
         self._link(run)
         return head
 
-    def _link(self, run: Run) -> None:
+    def _link(self, run: BlockRun) -> None:
         assert run.before is not None
         run.before.behind[run.tokens[: self._size]] = run
 
-    def publish(self, tokens: Tokens, behind: Run | None) -> Run | None:
+    def publish(self, tokens: Tokens, behind: BlockRun | None) -> BlockRun | None:
         """Private blocks that are now full become findable, behind the last run that the caller holds; returns the new
         last one."""
         self.private -= len(tokens) // self._size
@@ -141,12 +141,12 @@ class BlockPool:
         last = self.hold(tokens[:known], behind) if known else behind
         if known == len(tokens):
             return last
-        run = Run(tokens[known:], (len(tokens) - known) // self._size, 1, last or self._root)
+        run = BlockRun(tokens[known:], (len(tokens) - known) // self._size, 1, last or self._root)
         self._link(run)
         self.live += run.blocks
         return run
 
-    def release(self, last: Run | None, private: int) -> None:
+    def release(self, last: BlockRun | None, private: int) -> None:
         """Let go of a run and all before it; the tail becomes idle first, so that it is evicted before a prefix that
         others may share."""
         self.private -= private

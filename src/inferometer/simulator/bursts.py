@@ -46,7 +46,7 @@ WITHHELD_NS = 3600 * NANOSECONDS  # the span of a write that the kernel did not 
 
 
 @dataclass(slots=True)
-class Stream:
+class BurstStream:
     """One answer on its way: what of it is still to be written, and when it was."""
 
     id: str
@@ -65,8 +65,8 @@ class Bursts:
         self._listener, self._pause_s, self._tls = listener, pause_s, tls
         self._random = random.Random(seed)
         self._connections: dict[int, socket.socket] = {}
-        self._due: list[tuple[int, int, Stream]] = []
-        self.streams: list[Stream] = []
+        self._due: list[tuple[int, int, BurstStream]] = []
+        self.streams: list[BurstStream] = []
 
     def serve(self) -> None:
         """Until stdin closes."""
@@ -107,14 +107,14 @@ class Bursts:
             size = next(int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
             while len(body) < size:
                 body += connection.recv(1 << 16) or _gone()
-            stream = Stream(f"b-{len(self.streams)}", connection, now(), orjson.loads(body)["max_tokens"])
+            stream = BurstStream(f"b-{len(self.streams)}", connection, now(), orjson.loads(body)["max_tokens"])
             self.streams.append(stream)
             connection.sendall(HEAD)
             self._later(stream, self._random.uniform(0.02, 0.1))
             return True
         return False
 
-    def _later(self, stream: Stream, pause_s: float) -> None:
+    def _later(self, stream: BurstStream, pause_s: float) -> None:
         heapq.heappush(self._due, (now() + int(pause_s * NANOSECONDS), self._random.getrandbits(60), stream))
 
     def _write_what_is_due(self) -> None:
@@ -132,7 +132,7 @@ class Bursts:
                 else:
                     stream.connection.sendall(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
 
-    def _write(self, stream: Stream) -> None:
+    def _write(self, stream: BurstStream) -> None:
         text = "x" * self._random.choice(TEXTS)
         data = b'data: {"id":"%b","choices":[{"index":0,"text":"%b"}]}\n\n' % (stream.id.encode(), text.encode())
         event = b"%x\r\n%b\r\n" % (len(data), data)

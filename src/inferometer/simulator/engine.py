@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from inferometer.simulator.blocks import BlockPool, Run
+from inferometer.simulator.blocks import BlockPool, BlockRun
 from inferometer.simulator.tokens import Tokens
 
 # -- sequence --------------------------------------------------------------------------------------------------------
@@ -28,7 +28,7 @@ class Sequence:
     preemptions: int = 0
     aborted: bool = False
     spans: list[list[int]] = field(default_factory=list)
-    held: Run | None = None  # the last run of blocks that it holds by content
+    held: BlockRun | None = None  # the last run of blocks that it holds by content
     published: int = 0  # leading blocks held by content; those beyond are private
     room: int = 0  # tokens that its blocks can hold
     settled: int = 0  # the step up to which these numbers are right, while it decodes
@@ -157,7 +157,7 @@ class Counters:
     cached_tokens: int = 0  # of these, found in the cache
 
 
-class Engine:
+class SimulatorEngine:
     """First come, first served; decodes before prefill; the last admitted is the first preempted."""
 
     def __init__(

@@ -5,7 +5,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
 from inferometer.load.clock import Clock, Timer
-from inferometer.simulator.engine import Batch, Engine, Sequence
+from inferometer.simulator.engine import Batch, Sequence, SimulatorEngine
 from inferometer.simulator.settings import Instants, StepTime
 
 _FIRST_STEPS = 1 << 14
@@ -48,7 +48,7 @@ class EngineLoop:
     def __init__(
         self,
         clock: Clock,
-        engine: Engine,
+        engine: SimulatorEngine,
         step_time: StepTime,
         on_finished: Callable[[Sequence], None],
         on_step: Callable[[Batch, int, int], None] | None = None,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from inferometer.simulator.engine import Batch, Engine, Sequence
+from inferometer.simulator.engine import Batch, Sequence, SimulatorEngine
 from inferometer.simulator.settings import Instants, SimulatorSettings, SpeculationSettings
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -30,30 +30,30 @@ _LATENESS = (1e-5, 1e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 1)
 _HISTOGRAMS: dict[str, tuple[tuple[float, ...], str]] = {
     "vllm:request_prompt_tokens": (_SIZES, "Number of prefill tokens processed."),
     "vllm:request_generation_tokens": (_SIZES, "Number of generation tokens processed."),
-    "vllm:iteration_tokens_total": (_STEP_SIZES, "Histogram of number of tokens per engine_step."),
-    "vllm:request_params_max_tokens": (_SIZES, "Histogram of the max_tokens request parameter."),
+    "vllm:iteration_tokens_total": (_STEP_SIZES, "BucketCounts of number of tokens per engine_step."),
+    "vllm:request_params_max_tokens": (_SIZES, "BucketCounts of the max_tokens request parameter."),
     "vllm:request_prefill_kv_computed_tokens": (
         _SIZES,
         "Histogram of new KV tokens computed during prefill (excluding cached tokens).",
     ),
-    "vllm:time_to_first_token_seconds": (_TTFT, "Histogram of time to first token in seconds."),
+    "vllm:time_to_first_token_seconds": (_TTFT, "BucketCounts of time to first token in seconds."),
     "vllm:inter_token_latency_seconds": (_TOKEN_TIMES, "Histogram of inter-token latency in seconds."),
     "vllm:request_time_per_output_token_seconds": (
         _TOKEN_TIMES,
         "Histogram of time_per_output_token_seconds per request.",
     ),
-    "vllm:e2e_request_latency_seconds": (_TIMES, "Histogram of e2e request latency in seconds."),
-    "vllm:request_queue_time_seconds": (_TIMES, "Histogram of time spent in WAITING phase for request."),
-    "vllm:request_inference_time_seconds": (_TIMES, "Histogram of time spent in RUNNING phase for request."),
-    "vllm:request_prefill_time_seconds": (_TIMES, "Histogram of time spent in PREFILL phase for request."),
-    "vllm:request_decode_time_seconds": (_TIMES, "Histogram of time spent in DECODE phase for request."),
+    "vllm:e2e_request_latency_seconds": (_TIMES, "BucketCounts of e2e request latency in seconds."),
+    "vllm:request_queue_time_seconds": (_TIMES, "BucketCounts of time spent in WAITING phase for request."),
+    "vllm:request_inference_time_seconds": (_TIMES, "BucketCounts of time spent in RUNNING phase for request."),
+    "vllm:request_prefill_time_seconds": (_TIMES, "BucketCounts of time spent in PREFILL phase for request."),
+    "vllm:request_decode_time_seconds": (_TIMES, "BucketCounts of time spent in DECODE phase for request."),
     "inferometer:step_lateness_seconds": (_LATENESS, "From the deadline of a step to its first write."),
 }
 
 MOST_WAITING = 4096
 
 
-class Histogram:
+class BucketCounts:
     """Counts per bucket, many values at a time."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
@@ -97,12 +97,12 @@ class Drafts:
 class Metrics:
     """Counts while the server runs; `exposition` writes it down."""
 
-    def __init__(self, settings: SimulatorSettings, engine: Engine) -> None:
+    def __init__(self, settings: SimulatorSettings, engine: SimulatorEngine) -> None:
         self._settings = settings
         self._engine = engine
         self._labels = {"model_name": settings.model, "engine": "0"}
         self._started = time.time()
-        self._histograms = {name: Histogram(bounds) for name, (bounds, _) in _HISTOGRAMS.items()}
+        self._histograms = {name: BucketCounts(bounds) for name, (bounds, _) in _HISTOGRAMS.items()}
         self._generation_tokens = 0
         self._speculation = Drafts(settings.speculation, settings.seed) if settings.speculation else None
         self._finished = dict.fromkeys(("stop", "length", "abort", "error", "repetition"), 0)

@@ -29,7 +29,7 @@ from inferometer.simulator.metronome_events import MODEL, StreamRequest, score
 from inferometer.vocabulary import NANOSECONDS, seconds
 from inferometer.wire.compiled import compiled
 from inferometer.wire.reactor import BATCH, Reactor, now
-from inferometer.wire.server import HttpRequest, Reply, Server, head
+from inferometer.wire.server import HttpRequest, HttpServer, Reply, head
 
 SLOT_NS = 100_000  # streams whose deadlines are this close are sent to together
 MOST_SLOTS = 1024
@@ -55,7 +55,7 @@ FAR = 1 << 62  # a slot that never comes
 NUMBER_BITS = 32  # answers that one of several has ids for
 
 
-class Stream:
+class MetronomeStream:
     """One answer on its way, and what is known of it for the truth."""
 
     __slots__ = ("due_at", "id", "last_slot", "received_at", "reply")
@@ -74,26 +74,26 @@ class Stream:
         return len(data)
 
 
-class Page(NamedTuple):
+class SentPage(NamedTuple):
     """What was sent to the same streams of a slot, turn after turn."""
 
-    streams: list[Stream]
+    streams: list[MetronomeStream]
     turns: list[bytes]  # each the instants before its sends and after the last, packed int64
 
 
 class Spoke:
     """The streams of one slot, as the columns that the sending loop walks along."""
 
-    def __init__(self, pages: list[Page]) -> None:
+    def __init__(self, pages: list[SentPage]) -> None:
         self._pages = pages
-        self._page: Page | None = None  # where this one writes; None: a new one, for the streams are others
-        self.streams: list[Stream] = []
+        self._page: SentPage | None = None  # where this one writes; None: a new one, for the streams are others
+        self.streams: list[MetronomeStream] = []
         self.sends: list[Callable[[bytes], int]] = []
         self.fds = array("i")  # -1 for those that only Python can send to
         self.payloads: list[Iterator[bytes]] = []
         self.ends_slot = FAR  # when the first of them ends
 
-    def add(self, stream: Stream, payloads: Iterator[bytes]) -> None:
+    def add(self, stream: MetronomeStream, payloads: Iterator[bytes]) -> None:
         assert stream.reply is not None
         self.streams.append(stream)
         self.sends.append(stream.reply.send_now)
@@ -110,7 +110,7 @@ class Spoke:
         cache line cold, so that all that can be done before the first send or after the last is done there."""
         payloads = [*map(next, self.payloads)]
         if self._page is None:
-            self._page = Page(self.streams.copy(), [])
+            self._page = SentPage(self.streams.copy(), [])
             self._pages.append(self._page)
         reader = compiled()
         if reader is None or -1 in self.fds:
@@ -144,7 +144,7 @@ class Spoke:
                 self.sends[i] = self.streams[i].send_in_turn
                 self.sends[i](payload[size:])
 
-    def leave(self, stream: Stream, slot: int) -> None:
+    def leave(self, stream: MetronomeStream, slot: int) -> None:
         """The client of one is gone, and its descriptor may soon be another's."""
         if stream in self.streams:
             self.fds[self.streams.index(stream)] = -1
@@ -175,12 +175,12 @@ class Metronome:
         self._beat = beat
         spokes = min(max(beat.interval_ns // SLOT_NS, 1), MOST_SLOTS)
         self._slot_ns = max(beat.interval_ns // spokes, 1)
-        self._pages: list[Page] = []
+        self._pages: list[SentPage] = []
         self._wheel = [Spoke(self._pages) for _ in range(spokes)]
         self._slot = 0  # the next one to be played; its instant is slot * slot_ns, its spoke wheel[slot % spokes]
         self._playing = 0  # streams on the wheel
-        self._fresh: list[tuple[int, int, Stream, Iterator[bytes]]] = []  # a heap: first slot, number, stream
-        self._streams: list[Stream] = []
+        self._fresh: list[tuple[int, int, MetronomeStream, Iterator[bytes]]] = []  # a heap: first slot, number, stream
+        self._streams: list[MetronomeStream] = []
         self._answered = answered  # makes the ids: those of others who share the port begin elsewhere
         self._free_at = 0  # when the one server of `service_ns` has worked off its queue
         self._ticking = False
@@ -234,14 +234,14 @@ class Metronome:
         self._answered += 1
         part = score(requested, self._answered)
         last_slot = slot + (requested.tokens - 1) * len(self._wheel)
-        stream = Stream(part.id, request.received_at, slot * self._slot_ns, last_slot, reply)
+        stream = MetronomeStream(part.id, request.received_at, slot * self._slot_ns, last_slot, reply)
         reply.raw(STREAM_HEAD)
         reply.on_close = partial(self._leave, stream)
         self._streams.append(stream)
         heappush(self._fresh, (slot, self._answered, stream, part.payloads))  # stamps may be out of order
         self._wake()
 
-    def _leave(self, stream: Stream) -> None:
+    def _leave(self, stream: MetronomeStream) -> None:
         """The client is gone: the stream drops off the wheel when its turn comes."""
         stream.reply = None
         stream.last_slot = self._slot
@@ -296,7 +296,9 @@ class Metronome:
             self._playing -= spoke.drop_ended(slot)
 
 
-def sent_in(pages: list[Page], streams: list[Stream]) -> tuple[list[list[Ints]], list[tuple[int, int, int]]]:
+def sent_in(
+    pages: list[SentPage], streams: list[MetronomeStream]
+) -> tuple[list[list[Ints]], list[tuple[int, int, int]]]:
     """Of each stream the instants of its sends, part by part; and of those that took long: which stream, which of its
     events, how many nanoseconds."""
     number = {stream: i for i, stream in enumerate(streams)}
@@ -319,8 +321,8 @@ def serve(beat: Beat, host: str, port: int, number: int = 0) -> None:
     one it answers alone, for its own truth."""
     reactor = Reactor(turn=BATCH)  # asked for more than it can send, it would let no request in
     metronome = Metronome(reactor, beat, number << NUMBER_BITS)
-    server = Server(reactor, metronome.answer, host, port, stamps=True, shared=True)
-    alone = Server(reactor, metronome.answer, host)
+    server = HttpServer(reactor, metronome.answer, host, port, stamps=True, shared=True)
+    alone = HttpServer(reactor, metronome.answer, host)
     for number in (signal.SIGTERM, signal.SIGINT):
         reactor.on_signal(number, reactor.stop)
     _stop_with_stdin(reactor)

@@ -85,7 +85,7 @@ class Truth:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Comparison:
+class ReadErrors:
     """A client's reads against the sends of their tokens, in nanoseconds; one entry per token-bearing read, the
     `request_*` ones per request. An error is positive where the client was late."""
 
@@ -103,7 +103,7 @@ class Comparison:
         return (self.read_error >= -allowance_ns) & (self.oldest <= self.slack + allowance_ns)
 
 
-def compare(records: Records, truth: Truth) -> Comparison:
+def compare(records: Records, truth: Truth) -> ReadErrors:
     """Join records and truth on the answer's id, and every read to the sends of its tokens."""
     place = {answer_id: i for i, answer_id in enumerate(truth.ids)}
     index = np.array([place.get(answer_id, -1) for answer_id in records.request_id], np.int64)
@@ -115,7 +115,7 @@ def compare(records: Records, truth: Truth) -> Comparison:
     upto -= np.repeat((upto - chosen.read_tokens)[begins], counts)  # tokens of the request up to and with the read
     base = np.repeat(truth.offsets[:-1][index], counts)
     read_error = truth.since_sent(base + upto - 1, chosen.read_at)
-    return Comparison(
+    return ReadErrors(
         read_error=read_error,
         oldest=truth.since_sent(base + upto - chosen.read_tokens, chosen.read_at),
         slack=chosen.read_slack,

@@ -26,7 +26,7 @@ from math import ceil, exp
 import numpy as np
 
 from inferometer.load.clock import Clock, Timer
-from inferometer.simulator.engine import Batch, Engine, Sequence
+from inferometer.simulator.engine import Batch, Sequence, SimulatorEngine
 from inferometer.simulator.loop import EngineLoop, StepEnds
 from inferometer.simulator.settings import Instants, Noise, SimulatorSettings
 from inferometer.vocabulary import NANOSECONDS
@@ -182,7 +182,7 @@ class PipelinedLoop:
     def __init__(
         self,
         clock: Clock,
-        engine: Engine,
+        engine: SimulatorEngine,
         time: PipelineTime,
         frontend: Frontend,
         on_finished: Callable[[Sequence], None],

@@ -14,7 +14,7 @@ from pathlib import Path
 from inferometer.errors import InferometerError, PlanError
 from inferometer.simulator import bodies, dialects
 from inferometer.simulator import requests as asks
-from inferometer.simulator.answers import Answer, FaultyAnswer, FaultyPart, Part, StepWriter
+from inferometer.simulator.answers import AnswerChoice, FaultyAnswer, FaultyPart, SimulatedAnswer, StepWriter
 from inferometer.simulator.bodies import Answering
 from inferometer.simulator.dialects import Dialect
 from inferometer.simulator.engine import Batch, Sequence
@@ -26,7 +26,7 @@ from inferometer.simulator.settings import SimulatorSettings
 from inferometer.simulator.tokens import tape, tokens_of
 from inferometer.simulator.truth import TruthLog, TruthOfRequest
 from inferometer.wire.reactor import Reactor, now
-from inferometer.wire.server import HttpRequest, Reply, Server
+from inferometer.wire.server import HttpRequest, HttpServer, Reply
 
 Route = Callable[[HttpRequest, Reply], int | None]  # returns the status where it is not 200
 Read = Callable[[bytes, SimulatorSettings], Question]
@@ -80,7 +80,7 @@ class SimulatorServer:
         self.answering = 0  # requests for tokens that are not over
         self._doomed: set[object] = set()  # connections that will be closed at their next request
         self._routes = self._all_routes()
-        self.http = Server(reactor, self._handle, host, port, stamps=True)
+        self.http = HttpServer(reactor, self._handle, host, port, stamps=True)
         self.port = self.http.port
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class SimulatorServer:
         answer = self._answer(kind, question, faults, request, reply)
         for index, generation in enumerate(question.generations):
             sequence, reason = sequence_for(generation, self.settings)
-            part = FaultyPart if isinstance(answer, FaultyAnswer) else Part
+            part = FaultyPart if isinstance(answer, FaultyAnswer) else AnswerChoice
             sequence.waiter = part(answer, index, sequence, reason)  # type: ignore[arg-type]
         reply.on_close = lambda: answer.over("left")
         delay = self.settings.frontend_ns + round(faults.slow_headers_s * 1e9)
@@ -189,7 +189,7 @@ class SimulatorServer:
 
     def _answer(
         self, kind: type[Answering], question: Question, faults: Faults, request: HttpRequest, reply: Reply
-    ) -> Answer:
+    ) -> SimulatedAnswer:
         self._number += 1
         name = request.headers.get("x-request-id") or f"{self._process}{self._number:08x}"
         answering = kind(
@@ -207,10 +207,10 @@ class SimulatorServer:
         self.truth.add(truth)
         self.answering += 1
         if faults == Faults():
-            return Answer(question, answering, reply, truth, self._answer_over)
+            return SimulatedAnswer(question, answering, reply, truth, self._answer_over)
         return FaultyAnswer(question, answering, reply, truth, self._answer_over, faults, self.reactor)
 
-    def _join(self, answer: Answer) -> None:
+    def _join(self, answer: SimulatedAnswer) -> None:
         """The frontend is done with it: headers go out, and the engine takes it up."""
         if answer.truth.ending:  # its client left meanwhile
             return
@@ -229,14 +229,14 @@ class SimulatorServer:
         self.metrics.batch_done(batch, steps)
 
     def _sequence_done(self, sequence: Sequence) -> None:
-        part: Part = sequence.waiter
+        part: AnswerChoice = sequence.waiter
         answer = part.answer
         reason = "abort" if sequence.aborted else part.reason
         instants = self.loop.instants(sequence)
         self.metrics.request_done(sequence, reason, answer.truth.received_at, answer.joined_at, instants)
         sequence.waiter = None
 
-    def _answer_over(self, answer: Answer, ending: str) -> None:
+    def _answer_over(self, answer: SimulatedAnswer, ending: str) -> None:
         """The last byte was written, or the client left: note it, and free what is still being computed."""
         if answer.truth.ending:
             return

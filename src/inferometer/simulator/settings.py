@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from inferometer.errors import PlanError
 from inferometer.plan.fields import Count, Duration, Section
 from inferometer.plan.text import as_written
-from inferometer.simulator.engine import Engine
+from inferometer.simulator.engine import SimulatorEngine
 from inferometer.simulator.faults import FaultShares
 from inferometer.vocabulary import attribute_at
 
@@ -298,8 +298,10 @@ class SimulatorSettings(Section):
             )
         return self
 
-    def build_engine(self) -> Engine:
-        return Engine(self.blocks, self.block_size, self.max_sequences, self.max_batched_tokens, self.prefix_caching)
+    def build_engine(self) -> SimulatorEngine:
+        return SimulatorEngine(
+            self.blocks, self.block_size, self.max_sequences, self.max_batched_tokens, self.prefix_caching
+        )
 
     def build_step_time(self) -> StepTime:
         times, speed = self.step_time, self.speed

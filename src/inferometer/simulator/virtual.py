@@ -54,7 +54,7 @@ def _zeros(count: int) -> bytes:
     return bytes(8 * count)
 
 
-class Reads(NamedTuple):
+class SimulatedReads(NamedTuple):
     """What a client would see of the tokens made so far: when it reads how many, and when the answer may end."""
 
     at: Instants
@@ -62,7 +62,7 @@ class Reads(NamedTuple):
     over_at: int
 
 
-def delivered(made: Instants, faults: Faults, length: int) -> Reads:
+def delivered(made: Instants, faults: Faults, length: int) -> SimulatedReads:
     """Tokens that were made at these instants, collected into chunks and held up by a stall in the middle of the
     `length` tokens, as the simulator's server writes them. Without usage a chunk counts as one token."""
     at, tokens = array("q"), array("q")
@@ -79,7 +79,7 @@ def delivered(made: Instants, faults: Faults, length: int) -> Reads:
             tokens.append(count)
         if start <= length // 2 < end:
             free_at = read_at + round(faults.stall_s * NANOSECONDS)
-    return Reads(at, tokens, max(free_at, at[-1] if len(at) else 0))
+    return SimulatedReads(at, tokens, max(free_at, at[-1] if len(at) else 0))
 
 
 class VirtualTransport:

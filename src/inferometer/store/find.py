@@ -25,12 +25,12 @@ from inferometer.store.tables import baselines, runs, tags
 _LATEST = re.compile(r"latest(?:~([0-9]+))?")
 
 
-class Match(NamedTuple):
+class RunMatch(NamedTuple):
     id: str
     location: str
 
 
-def find_run(db: Connection, wanted: str, store: str, home: Path) -> Match:
+def find_run(db: Connection, wanted: str, store: str, home: Path) -> RunMatch:
     if db.execute(select(runs.c.id).limit(1)).first() is None:
         raise StoreError(f"{store}: no runs in it yet", "create one: inferometer run")
     if latest := _LATEST.fullmatch(wanted):
@@ -44,17 +44,17 @@ def find_run(db: Connection, wanted: str, store: str, home: Path) -> Match:
     raise StoreError(f"no run {wanted!r}; the nearest is {_nearest(db, wanted)}", "inferometer list shows them all")
 
 
-def _exact(db: Connection, wanted: str) -> list[Match]:
-    return [Match(*row) for row in db.execute(_SOUGHT.where(runs.c.id == wanted))]
+def _exact(db: Connection, wanted: str) -> list[RunMatch]:
+    return [RunMatch(*row) for row in db.execute(_SOUGHT.where(runs.c.id == wanted))]
 
 
-def _by_id(db: Connection, wanted: str) -> list[Match]:
-    starts = [Match(*row) for row in db.execute(_SOUGHT.where(runs.c.id.startswith(wanted, autoescape=True)))]
+def _by_id(db: Connection, wanted: str) -> list[RunMatch]:
+    starts = [RunMatch(*row) for row in db.execute(_SOUGHT.where(runs.c.id.startswith(wanted, autoescape=True)))]
     ends = _SOUGHT.where(runs.c.id.endswith(f"-{wanted}", autoescape=True))
-    return starts or [Match(*row) for row in db.execute(ends)]
+    return starts or [RunMatch(*row) for row in db.execute(ends)]
 
 
-def _of_baseline(db: Connection, wanted: str) -> list[Match]:
+def _of_baseline(db: Connection, wanted: str) -> list[RunMatch]:
     run, _ = baseline_of(db, wanted) or (None, "")
     if run is None:
         return []
@@ -64,12 +64,12 @@ def _of_baseline(db: Connection, wanted: str) -> list[Match]:
     return kept
 
 
-def _of_tag(db: Connection, wanted: str) -> list[Match]:
+def _of_tag(db: Connection, wanted: str) -> list[RunMatch]:
     """The newest run that has it."""
-    return [Match(*row) for row in db.execute(_SOUGHT.where(tagged(wanted)).limit(1))]
+    return [RunMatch(*row) for row in db.execute(_SOUGHT.where(tagged(wanted)).limit(1))]
 
 
-def _nth(db: Connection, back: int, home: Path) -> Match:
+def _nth(db: Connection, back: int, home: Path) -> RunMatch:
     """Of those that can be shown, if there are any: a run that failed before anything was sent has no numbers."""
     shown = or_(runs.c.state != "failed", runs.c.requests.is_not(None))
     kept = db.execute(_SOUGHT.where(shown).limit(back + 1)).all()
@@ -79,7 +79,7 @@ def _nth(db: Connection, back: int, home: Path) -> Match:
     if back >= len(candidates):
         total = len(db.execute(_SOUGHT.where(shown)).all()) + len(logged) or len(failed)
         raise StoreError(f"latest~{back}: the store has {total} run{'s' * (total != 1)}")
-    return Match(*candidates[back])
+    return RunMatch(*candidates[back])
 
 
 def _nearest(db: Connection, wanted: str) -> str:
@@ -102,7 +102,7 @@ if TYPE_CHECKING:
     from inferometer.store.store import Store
 
 
-def whole_folder(store: "Store", place: Match) -> Path:
+def whole_folder(store: "Store", place: RunMatch) -> Path:
     """With all its files."""
     objects = store.objects_of(place.location)
     if objects is None:
@@ -112,7 +112,7 @@ def whole_folder(store: "Store", place: Match) -> Path:
     return folder
 
 
-def lazy_run(store: "Store", place: Match) -> Run:
+def lazy_run(store: "Store", place: RunMatch) -> Run:
     """Its large files come when they are asked for."""
     objects = store.objects_of(place.location)
     if objects is None:
@@ -126,7 +126,7 @@ def lazy_run(store: "Store", place: Match) -> Run:
 
 
 def _reading(
-    objects: Objects, place: Match, folder: Path, files: Files, name: str, ask: Callable[[Run], Any]
+    objects: Objects, place: RunMatch, folder: Path, files: Files, name: str, ask: Callable[[Run], Any]
 ) -> Callable[[], Any] | None:
     """None where the run has no such file."""
 
@@ -137,7 +137,7 @@ def _reading(
     return read if name in files else None
 
 
-def _local(store: "Store", place: Match) -> Path:
+def _local(store: "Store", place: RunMatch) -> Path:
     folder, here = folder_at(place.location, place.id, store.home), platform.node()
     host = place.location.removeprefix("file://").partition("/")[0] if "://" in place.location else here
     if host != here and not folder.is_dir():

@@ -246,7 +246,7 @@ class Store:
         with suppress(StoreError):
             self._enter([damaged_listing(damaged, location)])
 
-    def _find(self, wanted: str) -> finding.Match | Path:
+    def _find(self, wanted: str) -> finding.RunMatch | Path:
         path = Path(wanted).expanduser()
         if "/" in wanted or (path / "run.json").exists():
             return path

@@ -38,7 +38,7 @@ START_ONE = "start a server, or let Inferometer start one: inferometer run --ser
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ServerReply:
     """What came back, without our secrets wherever it echoes them; header names are lower case."""
 
     status: int
@@ -66,19 +66,19 @@ class Asker:
         self._answer_s = min(ANSWER_S, target.timeout.request or ANSWER_S)
         self._redactor = redactor_of(target=target)
 
-    def get(self, path: str) -> Reply:
+    def get(self, path: str) -> ServerReply:
         """The answer, whatever its status; a `TargetError` where there is none."""
         return self._ask("GET", path)
 
-    def post(self, path: str, body: bytes = b"") -> Reply:
+    def post(self, path: str, body: bytes = b"") -> ServerReply:
         """The same for a POST, with a body of JSON where there is one."""
         return self._ask("POST", path, body)
 
-    def _ask(self, method: str, path: str, body: bytes = b"") -> Reply:
+    def _ask(self, method: str, path: str, body: bytes = b"") -> ServerReply:
         """In a thread, for a socket's time limit is one for each read: a name server, a proxy or a server that is slow
         byte by byte would never meet it."""
         connection = self._origin.connection(self._connect_s)
-        result: list[Reply | BaseException] = []
+        result: list[ServerReply | BaseException] = []
         asking = threading.Thread(target=self._ask_into, args=(result, connection, method, path, body), daemon=True)
         asking.start()
         asking.join(self._connect_s + self._answer_s)
@@ -91,7 +91,7 @@ class Asker:
 
     def _ask_into(
         self,
-        result: list[Reply | BaseException],
+        result: list[ServerReply | BaseException],
         connection: http.client.HTTPConnection,
         method: str,
         path: str,
@@ -118,7 +118,7 @@ class Asker:
         """The text on one line, without any secret of the plan in it: servers like to echo a wrong key."""
         return self._redactor.message(text)
 
-    def _exchange(self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes) -> Reply:
+    def _exchange(self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes) -> ServerReply:
         self._connect(connection)
         connection.sock.settimeout(self._answer_s)
         headers = self._headers | self._origin.proxy_headers
@@ -127,7 +127,7 @@ class Asker:
         connection.request(method, self._origin.request_target(path), body or None, headers)
         with self._answer_awaited(), connection.getresponse() as response:
             headers = {name.lower(): self._redactor.hide(value) for name, value in response.getheaders()}
-            return Reply(response.status, headers, self._redactor.hide_bytes(self._body(response)))
+            return ServerReply(response.status, headers, self._redactor.hide_bytes(self._body(response)))
 
     def _body(self, response: http.client.HTTPResponse) -> bytes:
         body = response.read(LARGEST_ANSWER + 1)

@@ -16,8 +16,8 @@ from inferometer.plan.model import Server
 from inferometer.plan.redactor import Redactor
 from inferometer.plan.secrets import is_secret, resolve
 from inferometer.record.environment import ServerStart, field_names
-from inferometer.target.launch import Engine, Image, Launch, Place, engines, flags_of, served_names, variables_of
-from inferometer.target.process import Process
+from inferometer.target.launch import Engine, Image, Launch, LaunchPlace, engines, flags_of, served_names, variables_of
+from inferometer.target.process import StartedProcess
 from inferometer.vocabulary import duration_text
 
 # -- engine ----------------------------------------------------------------------------------------------------------
@@ -136,10 +136,10 @@ def image_named(name: str) -> Image:
     return next((image for image in known if image.name in name), UNKNOWN)
 
 
-def launch(server: Server, place: Place) -> Launch:
+def launch(server: Server, place: LaunchPlace) -> Launch:
     image = image_named(str(server.image))
     port = server.container_port or image.port
-    inside = Place("0.0.0.0", port, place.model)
+    inside = LaunchPlace("0.0.0.0", port, place.model)
     program = container_program(server.engine)
     args = _args_inside(server, image, inside)
     argv = [program, "run", "--detach", *_options(server, program, place, port), str(server.image), *args]
@@ -168,7 +168,7 @@ def with_variables(argv: list[str], variables: Iterable[str]) -> list[str]:
     return [program, run, detach, *(arg for variable in variables for arg in ("--env", variable)), *rest]
 
 
-def _options(server: Server, program: str, place: Place, port: int) -> list[str]:
+def _options(server: Server, program: str, place: LaunchPlace, port: int) -> list[str]:
     address = "" if place.host in ("0.0.0.0", "::") else f"{place.host}:"
     return [
         *_gpu_options(server.gpus, program),
@@ -199,7 +199,7 @@ def _volumes(server: Server) -> list[str]:
     return [str(Path(volume).expanduser()) if volume.startswith("~") else volume for volume in server.volumes]
 
 
-def _variables(server: Server, place: Place) -> list[str]:
+def _variables(server: Server, place: LaunchPlace) -> list[str]:
     """`NAME=value`, but the name alone where the value is a secret or comes from our environment: a command line is
     seen by everybody, and the engine reads the value from its own environment."""
     named = [name for name in HF_TOKENS if name in os.environ and name not in server.env]
@@ -210,7 +210,7 @@ def _variable(name: str, text: str) -> str:
     return name if _is_hidden(name, text) else f"{name}={text}"
 
 
-def _hidden(server: Server, place: Place) -> dict[str, str]:
+def _hidden(server: Server, place: LaunchPlace) -> dict[str, str]:
     """What the engine's own program must find in its environment, and nothing else: its PATH is not the server's."""
     variables = variables_of(server, place)
     return {name: value for name, value in variables.items() if _is_hidden(name, place.filled(server.env[name]))}
@@ -220,7 +220,7 @@ def _is_hidden(name: str, text: str) -> bool:
     return is_secret(name) or resolve(text, os.environ, f"server.env.{name}") != text
 
 
-def _args_inside(server: Server, image: Image, inside: Place) -> list[str]:
+def _args_inside(server: Server, image: Image, inside: LaunchPlace) -> list[str]:
     before = server.command or list(image.before)
     given = flags_of(server.args, image.spelling)
     named = image.model_flag is not None and inside.model and image.model_flag not in [*before, *given, *server.flags]
@@ -240,7 +240,7 @@ class Container:
         try:
             self.id = self._engine.start(launch.argv, launch.env, token)
             follow = [self._engine.program, "logs", "--follow", self.id]
-            self._logs = Process(follow, log, token, limit=limit, echo=echo, redactor=redactor)
+            self._logs = StartedProcess(follow, log, token, limit=limit, echo=echo, redactor=redactor)
         except BaseException:
             self._remove_all(1.0)
             raise

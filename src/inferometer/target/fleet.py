@@ -16,7 +16,7 @@ from inferometer.plan.model import Server, Target
 from inferometer.plan.server import OWN, ROUTERS, Router
 from inferometer.record.environment import ReplicaStart, ServerStart
 from inferometer.target.ask import Reset, reset_prefix_cache
-from inferometer.target.launch import Launch, Place, launch_of, model_of, variables_of
+from inferometer.target.launch import Launch, LaunchPlace, launch_of, model_of, variables_of
 from inferometer.target.lock import Claim, gpu_claims, reserved_port
 from inferometer.target.routers import RouterEngine
 from inferometer.target.server import Notify, StartedServer, started
@@ -90,9 +90,9 @@ def running_fleet(
     with ExitStack() as stack:
         ports = [stack.enter_context(reserved_port(of.host, _port(of, at), holder)) for at in range(count)]
         port = stack.enter_context(reserved_port(server.host, server.port, holder))
-        places = [Place(of.host, port, model_of(of, target), at) for at, port in enumerate(ports)]
+        places = [LaunchPlace(of.host, port, model_of(of, target), at) for at, port in enumerate(ports)]
         urls = [place.url for place in places]
-        _router_launch(router, Place(server.host, port), urls, folder)
+        _router_launch(router, LaunchPlace(server.host, port), urls, folder)
         began = time.monotonic()
         replicas = [
             stack.enter_context(_replica(of, place, target, folder, log, notify, echo, count)) for place in places
@@ -100,7 +100,7 @@ def running_fleet(
         _await_all(replicas)
         ready_s = duration_text(time.monotonic() - began)
         notify(f"started {count} replicas ({launch_of(of, places[0]).name}), ready after {ready_s}")
-        launch = _router_launch(router, Place(server.host, port, replicas[0].model), urls, folder)
+        launch = _router_launch(router, LaunchPlace(server.host, port, replicas[0].model), urls, folder)
         launch = replace(launch, name=f"the fleet of {count} behind {launch.name}", names=[])
         if router.type == OWN:
             launch = replace(launch, resets=replicas[0].launch.resets, reset_hint=replicas[0].launch.reset_hint)
@@ -119,7 +119,7 @@ def running_fleet(
 def fleet_claims(server: Server, environ: Mapping[str, str]) -> list[Claim]:
     """The GPUs of all replicas together."""
     of = _replica_server(server)
-    places = [Place(of.host, of.port or 0, None, at) for at in range(server.replicas or 1)]
+    places = [LaunchPlace(of.host, of.port or 0, None, at) for at in range(server.replicas or 1)]
     return sorted({claim for place in places for claim in gpu_claims(of, {**environ, **variables_of(of, place)})})
 
 
@@ -133,14 +133,14 @@ def _port(of: Server, at: int) -> int | None:
     return None if of.port is None else of.port + at
 
 
-def _router_launch(router: Router, place: Place, urls: Sequence[str], folder: Path) -> Launch:
+def _router_launch(router: Router, place: LaunchPlace, urls: Sequence[str], folder: Path) -> Launch:
     engine: RouterEngine = attribute_at(ROUTERS[router.type])
     return engine.launch(router, place, urls, folder)
 
 
 @contextmanager
 def _replica(
-    of: Server, place: Place, target: Target, folder: Path, log: Path, notify: Notify, echo: bool, count: int
+    of: Server, place: LaunchPlace, target: Target, folder: Path, log: Path, notify: Notify, echo: bool, count: int
 ) -> Iterator[StartedServer]:
     """One replica, started and not ready yet; its log lies beside the router's."""
     number = place.replica + 1

@@ -23,7 +23,7 @@ OTHER_READY_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LaunchPlace:
     """What is decided before a server is started: where it will listen and what it will serve."""
 
     host: str
@@ -71,7 +71,7 @@ class Launch:
     is_container: bool = False
 
 
-def launch_of(server: Server, place: Place) -> Launch:
+def launch_of(server: Server, place: LaunchPlace) -> Launch:
     """How the server that a plan names is launched at a place."""
     if server.type not in SERVERS:
         raise PlanError(f"server.type must be one of {', '.join(SERVERS)}, got {server.type}")
@@ -83,7 +83,7 @@ def launch_of(server: Server, place: Place) -> Launch:
     return replace(made, env={**made.env, **variables_of(server, place)}, folder=folder_of(server))
 
 
-def variables_of(server: Server, place: Place) -> dict[str, str]:
+def variables_of(server: Server, place: LaunchPlace) -> dict[str, str]:
     """The plan's environment variables, with what they take from ours and from the place."""
     return {name: resolve(place.filled(text), os.environ, f"server.env.{name}") for name, text in server.env.items()}
 
@@ -104,7 +104,7 @@ def model_of(server: Server, target: Target) -> str | None:
     return str(Path(model).expanduser()) if model and model.startswith("~") else model
 
 
-def served_names(argv: list[str], place: Place, flag: str = "--served-model-name") -> list[str]:
+def served_names(argv: list[str], place: LaunchPlace, flag: str = "--served-model-name") -> list[str]:
     """What the model will be called: a flag may name it anew, with one name or several."""
     names: list[str] = []
     for at, arg in enumerate(argv):
@@ -227,7 +227,7 @@ class Engine:
     """A type of server: all that others ask of it. One module of `target.engines` has one, or two that belong together;
     the name in plans is a line of `plan.server`."""
 
-    launch: Callable[[Server, Place], Launch]
+    launch: Callable[[Server, LaunchPlace], Launch]
     title: str = ""  # as people call it
     owners: tuple[str, ...] = ()  # in lower case, as its list of models or its Server header has it
     program: str | None = None  # what must be installed: a program, or `python3 -m MODULE`

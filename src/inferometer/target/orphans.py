@@ -20,7 +20,7 @@ GRACE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RegisteredServer:
     """What is known of a started server; the owner is the process of ours that started it."""
 
     token: str
@@ -46,7 +46,9 @@ class Registration:
     def __init__(self, token: str, name: str, command: str, engine: str | None = None) -> None:
         self._path = _folder() / f"{token}.json"
         since = datetime.now(UTC).isoformat(timespec="seconds")
-        self._entry = Entry(token, name, command, machine(), os.getpid(), birth(os.getpid()), since, engine=engine)
+        self._entry = RegisteredServer(
+            token, name, command, machine(), os.getpid(), birth(os.getpid()), since, engine=engine
+        )
         self._write()
 
     def runs_as(self, pid: int) -> None:
@@ -87,7 +89,7 @@ def end_orphans(notify: Callable[[str], None]) -> None:
             notify(f"stopped {entry.name}, left running since {entry.since} by a killed run ({', '.join(ended)})")
 
 
-def _end_processes(entry: Entry) -> list[str]:
+def _end_processes(entry: RegisteredServer) -> list[str]:
     """The leader's session counts only while the leader itself is there: its number may be another's by now."""
     leader = entry.pid if entry.pid and entry.birth and birth(entry.pid) == entry.birth else None
     processes = belonging(entry.token, leader)
@@ -96,7 +98,7 @@ def _end_processes(entry: Entry) -> list[str]:
     return [f"pid {seen.pid}" for seen in processes]
 
 
-def _end_container(entry: Entry) -> list[str]:
+def _end_container(entry: RegisteredServer) -> list[str]:
     if entry.engine is None:
         return []
     from inferometer.target.container import ContainerEngine
@@ -112,9 +114,9 @@ def _folder() -> Path:
     return folder
 
 
-def _read(path: Path) -> Entry | None:
+def _read(path: Path) -> RegisteredServer | None:
     try:
         content: dict[str, Any] = orjson.loads(path.read_bytes())
-        return Entry(**content)
+        return RegisteredServer(**content)
     except (OSError, orjson.JSONDecodeError, TypeError):  # being written, or of another version
         return None

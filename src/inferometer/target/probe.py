@@ -12,7 +12,7 @@ from inferometer.errors import TargetError
 from inferometer.plan.model import Target, Timeouts
 from inferometer.plan.secrets import redacted_url
 from inferometer.record.environment import MeasuredTarget
-from inferometer.target.ask import START_ONE, Asker, Reply
+from inferometer.target.ask import START_ONE, Asker, ServerReply
 from inferometer.target.launch import Launch, engines
 from inferometer.wire.api import MOST_TOKENS, api_of, message_in
 
@@ -103,7 +103,7 @@ def _path(url: str, path: str) -> str:
     return urlsplit(base_url(url)).path + path
 
 
-def _model_cards(reply: Reply) -> list[dict[str, Any]] | None:
+def _model_cards(reply: ServerReply) -> list[dict[str, Any]] | None:
     """The list of models, None where the answer is not one. An entry without a name that can be sent is none."""
     document = reply.json()
     data = document.get("data") if isinstance(document, dict) else None
@@ -132,7 +132,7 @@ def _listed(names: list[str], most: int = 5) -> str:
     return ", ".join(map(repr, names[:most])) + more
 
 
-def _without_models(target: Target, url: str, asker: Asker, reply: Reply) -> TargetFacts:
+def _without_models(target: Target, url: str, asker: Asker, reply: ServerReply) -> TargetFacts:
     """No list of models: fatal, unless the plan says all that is needed and the path is merely missing."""
     missing_path = reply.status in _NO_SUCH_PATH and target.model is not None
     if not missing_path and api_of(target.api).needs_model:
@@ -141,7 +141,7 @@ def _without_models(target: Target, url: str, asker: Asker, reply: Reply) -> Tar
     return TargetFacts([base_url(url)], target.model, server=_by_header(reply), notes=[note])
 
 
-def _not_usable(target: Target, asker: Asker, reply: Reply) -> TargetError:
+def _not_usable(target: Target, asker: Asker, reply: ServerReply) -> TargetError:
     message = f": {asker.hide(_message(reply))}" if _message(reply) else ""
     if reply.status in {401, 403}:
         return _not_allowed(target, asker, reply.status, message)
@@ -174,13 +174,13 @@ def _not_allowed(target: Target, asker: Asker, status: int, message: str) -> Tar
     )
 
 
-def _message(reply: Reply) -> str:
+def _message(reply: ServerReply) -> str:
     """The error's text in a JSON body of the usual shapes; a page of HTML says nothing in one line."""
     document = reply.json()
     return message_in(document) if isinstance(document, dict) and document else ""
 
 
-def _engine(asker: Asker, reply: Reply, card: dict[str, Any], url: str) -> tuple[str | None, str | None]:
+def _engine(asker: Asker, reply: ServerReply, card: dict[str, Any], url: str) -> tuple[str | None, str | None]:
     """Name and version, from what servers say of themselves: the model's owner, the Server header, /version."""
     owner = _name(card.get("owned_by")) or ""
     name = _title_of(owner) or _by_header(reply) or owner or None
@@ -192,7 +192,7 @@ def _engine(asker: Asker, reply: Reply, card: dict[str, Any], url: str) -> tuple
     return name, _name(version)
 
 
-def _by_header(reply: Reply) -> str | None:
+def _by_header(reply: ServerReply) -> str | None:
     header = reply.headers.get("server", "")
     return _title_of(header.partition("/")[0]) or _name(header)
 
@@ -228,7 +228,7 @@ CONNECT_S, ANSWER_S = 2.0, 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
 
 
-Question = Callable[[str], Reply]  # from a path to what it answers
+Question = Callable[[str], ServerReply]  # from a path to what it answers
 
 
 class NotReadyError(Exception):
@@ -299,7 +299,7 @@ def _look_at_models(ask: Question, launch: Launch, answered: bool, own_paths: bo
     return Look(why or f"{path} gave no list of models")
 
 
-def _ask(ask: Question, path: str) -> tuple[Reply | None, str]:
+def _ask(ask: Question, path: str) -> tuple[ServerReply | None, str]:
     """The answer, or what is in the way of one; and what to say of it where it is not good."""
     try:
         reply = ask(path)
@@ -308,7 +308,7 @@ def _ask(ask: Question, path: str) -> tuple[Reply | None, str]:
     return reply, "" if 200 <= reply.status < 300 else f"{path} answered with status {reply.status}"
 
 
-def served_models(reply: Reply) -> list[str] | None:
+def served_models(reply: ServerReply) -> list[str] | None:
     """From a list of models, or from TGI's /info; None where it is neither."""
     document = reply.json()
     if not isinstance(document, dict):

@@ -25,7 +25,7 @@ _PROC = Path("/proc")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ListedProcess:
     """A process as the system lists it. Number and birth together are never used twice."""
 
     pid: int
@@ -34,7 +34,7 @@ class Seen:
     birth: str
 
 
-def living() -> Iterator[Seen]:
+def living() -> Iterator[ListedProcess]:
     """Every process that is not over."""
     if not _has_proc():
         yield from _listed_by_ps()
@@ -62,7 +62,7 @@ def machine() -> str:
     return f"{boot} {namespace}".strip()
 
 
-def belonging(token: str, leader: int | None) -> list[Seen]:
+def belonging(token: str, leader: int | None) -> list[ListedProcess]:
     """The living processes of a server: of its leader's session or group, where that is safe to say, and all marked."""
     processes = {}
     for seen in living():
@@ -73,7 +73,7 @@ def belonging(token: str, leader: int | None) -> list[Seen]:
     return list(processes.values())
 
 
-def send(number: signal.Signals, to: Collection[Seen]) -> None:
+def send(number: signal.Signals, to: Collection[ListedProcess]) -> None:
     """Signal processes, each only while it is still the one that was seen."""
     for seen in to:
         if birth(seen.pid) == seen.birth:
@@ -81,7 +81,7 @@ def send(number: signal.Signals, to: Collection[Seen]) -> None:
                 os.kill(seen.pid, number)
 
 
-def end_all(members: Callable[[], list[Seen]], grace_s: float) -> list[Seen]:
+def end_all(members: Callable[[], list[ListedProcess]], grace_s: float) -> list[ListedProcess]:
     """INT, TERM, KILL, each after the grace of the one before; returns who is left after all of them."""
     for number in (signal.SIGINT, signal.SIGTERM):
         left = members()
@@ -95,7 +95,7 @@ def end_all(members: Callable[[], list[Seen]], grace_s: float) -> list[Seen]:
     return left
 
 
-def _wait_for(awaited: set[Seen], members: Callable[[], list[Seen]], within_s: float) -> None:
+def _wait_for(awaited: set[ListedProcess], members: Callable[[], list[ListedProcess]], within_s: float) -> None:
     """Until they are over; children that they end themselves are not signalled in between."""
     deadline = time.monotonic() + within_s
     while awaited.intersection(members()) and time.monotonic() < deadline:
@@ -116,7 +116,7 @@ def _has_proc() -> bool:
     return (_PROC / "self/stat").exists()
 
 
-def _read(pid: int) -> Seen | None:
+def _read(pid: int) -> ListedProcess | None:
     """From `PID (NAME) STATE PPID GROUP SESSION ... STARTTIME`; the name may hold anything, brackets too."""
     try:
         fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -124,7 +124,7 @@ def _read(pid: int) -> Seen | None:
         return None
     if fields[0] in "ZX":  # over, but its parent has not looked yet
         return None
-    return Seen(pid, int(fields[2]), int(fields[3]), fields[19])
+    return ListedProcess(pid, int(fields[2]), int(fields[3]), fields[19])
 
 
 def _is_marked(pid: int, token: str) -> bool:
@@ -135,14 +135,14 @@ def _is_marked(pid: int, token: str) -> bool:
     return f"{MARK}={token}".encode() in variables.split(b"\0")
 
 
-def _listed_by_ps() -> Iterator[Seen]:
+def _listed_by_ps() -> Iterator[ListedProcess]:
     """Where there is no /proc; there a session is not told, a group is enough."""
     command = ["ps", "-axo", "pid=,pgid=,state=,lstart="]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
     for line in done.stdout.splitlines():
         pid, group, state, *began = line.split()
         if not state.startswith("Z"):
-            yield Seen(int(pid), int(group), int(group), " ".join(began))
+            yield ListedProcess(int(pid), int(group), int(group), " ".join(began))
 
 
 # -- process ---------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ LOG_END_S = 2.0  # for the log to be written to its end once the process is over
 LOG_LIMIT = 64 << 20
 
 
-class Process:
+class StartedProcess:
     """Runs in a session of its own, so that Ctrl-C here does not reach it, under a mark that its children inherit."""
 
     def __init__(
@@ -208,7 +208,7 @@ class Process:
     def failed(self) -> bool:
         return self._code() != 0
 
-    def end(self, grace_s: float) -> list[Seen]:
+    def end(self, grace_s: float) -> list[ListedProcess]:
         """End it and all its children. Ctrl-C meanwhile only makes it quicker. Returns who could not be ended."""
         try:
             left = end_all(self._members, grace_s)
@@ -224,7 +224,7 @@ class Process:
             self._end_log()
         return left
 
-    def _members(self) -> list[Seen]:
+    def _members(self) -> list[ListedProcess]:
         return belonging(self._token, self.pid)
 
     def _code(self) -> int | None:

@@ -22,7 +22,7 @@ import orjson
 from msgspec import structs
 
 from inferometer.errors import TargetError
-from inferometer.observe.prometheus import Endpoint, await_counted
+from inferometer.observe.prometheus import MetricsEndpoint, await_counted
 from inferometer.plan.model import Server, Target
 from inferometer.plan.redactor import Redactor
 from inferometer.plan.secrets import (
@@ -40,11 +40,11 @@ from inferometer.record.encoding import with_texts
 from inferometer.record.environment import ServerStart
 from inferometer.target.ask import Asker, Reset, reset_prefix_cache
 from inferometer.target.container import Container, with_variables
-from inferometer.target.launch import Launch, Place, launch_of, model_of, variables_of
+from inferometer.target.launch import Launch, LaunchPlace, launch_of, model_of, variables_of
 from inferometer.target.lock import Claim, gpu_claims, held, reserved_port
 from inferometer.target.orphans import Registration, end_orphans, registered
 from inferometer.target.probe import NotReadyError, await_ready, matching, meaning
-from inferometer.target.process import Process, not_started, tail
+from inferometer.target.process import StartedProcess, not_started, tail
 from inferometer.vocabulary import duration_text
 from inferometer.wire.origin import origin_of
 
@@ -92,7 +92,7 @@ def _run(
         argv = _argv(step)
         try:
             own = {**env, HANDED_ON: handed.name}
-            process = Process(argv, log, token, env=own, folder=working, echo=echo, redactor=redactor)
+            process = StartedProcess(argv, log, token, env=own, folder=working, echo=echo, redactor=redactor)
         except OSError as error:
             raise not_started(f"prepare: {title(step)}", argv, error, "is it spelled right, and on PATH?") from None
         try:
@@ -168,7 +168,7 @@ class StartedServer:
 
     @property
     def pid(self) -> int | None:
-        return self._body.pid if isinstance(self._body, Process) else None
+        return self._body.pid if isinstance(self._body, StartedProcess) else None
 
     @property
     def facts(self) -> ServerStart:
@@ -222,7 +222,7 @@ class StartedServer:
             raise self.failure(f"answered the first query with status {reply.status}: {text}")
         for url in self.launch.metrics:
             origin, parts = origin_of(url), urlsplit(url)
-            with closing(Endpoint(origin, parts.path or "/", {}, COUNTED_S)) as endpoint:
+            with closing(MetricsEndpoint(origin, parts.path or "/", {}, COUNTED_S)) as endpoint:
                 await_counted(endpoint, COUNTED_S)
 
     def ended(self) -> str | None:
@@ -312,7 +312,7 @@ def running(
             yield stack.enter_context(whole)
             return
         port = 0 if server.type == "external" else stack.enter_context(reserved_port(server.host, server.port, holder))
-        place = Place(server.host, port, model_of(server, target))
+        place = LaunchPlace(server.host, port, model_of(server, target))
         launch = launch_of(server, place)
         made = started(server, launch, target, folder, log or folder / LOG, notify, echo, StartedServer, place)
         ready = stack.enter_context(made)
@@ -325,7 +325,7 @@ def _claims(server: Server) -> list[Claim]:
         from inferometer.target.fleet import fleet_claims
 
         return fleet_claims(server, os.environ)
-    return gpu_claims(server, {**os.environ, **variables_of(server, Place(server.host, server.port or 0))})
+    return gpu_claims(server, {**os.environ, **variables_of(server, LaunchPlace(server.host, server.port or 0))})
 
 
 @contextmanager
@@ -338,7 +338,7 @@ def started(
     notify: Notify,
     echo: bool,
     kind: type[StartedServer],
-    place: Place | None = None,
+    place: LaunchPlace | None = None,
 ) -> Iterator[StartedServer]:
     """Prepared (for its place), started and written down; not ready yet."""
     if not launch.argv:
@@ -367,7 +367,14 @@ def _redactor(server: Server, launch: Launch, target: Target) -> Redactor:
 
 
 def _prepared(
-    server: Server, launch: Launch, place: Place, target: Target, folder: Path, token: str, notify: Notify, echo: bool
+    server: Server,
+    launch: Launch,
+    place: LaunchPlace,
+    target: Target,
+    folder: Path,
+    token: str,
+    notify: Notify,
+    echo: bool,
 ) -> Launch:
     if not server.prepare:
         return launch
@@ -380,13 +387,13 @@ def _prepared(
 
 def _body(
     server: Server, launch: Launch, log: Path, token: str, registration: Registration, echo: bool, redactor: Redactor
-) -> Process | Container:
+) -> StartedProcess | Container:
     if launch.is_container:
         container = _container(server, launch, log, token, echo, redactor)
         registration.runs_in(container.id)
         return container
     try:
-        process = Process(
+        process = StartedProcess(
             launch.argv,
             log,
             token,

@@ -7,7 +7,7 @@ from functools import partial
 from inferometer.wire.connection import Connection
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.origin import Origin
-from inferometer.wire.reactor import Reactor, Timer, now
+from inferometer.wire.reactor import Reactor, ReactorTimer, now
 from inferometer.wire.skeleton import Shape, shape_of
 from inferometer.wire.sockets import Acknowledging
 
@@ -45,8 +45,8 @@ class Client:
         self._idle: deque[Connection] = deque()
         self._connections: set[Connection] = set()
         self._in_flight: dict[Exchange, None] = {}  # in the order they began, so that the first one expires first
-        self._expiry: Timer | None = None
-        self._sweep: Timer | None = None
+        self._expiry: ReactorTimer | None = None
+        self._sweep: ReactorTimer | None = None
 
     def open(self, count: int, on_open: Callable[[], None]) -> None:
         """Open connections ahead of need; `on_open` is called as each one stands or has failed."""

@@ -18,8 +18,8 @@ from typing import Protocol
 
 from inferometer.wire.exchange import Exchange, Owner
 from inferometer.wire.http1 import Chunks, parse_head
-from inferometer.wire.origin import READ_SIZE, Address, Tls
-from inferometer.wire.reactor import BROKEN, COMPLETE, READ, SURPLUS, TOO_LARGE, WRITE, Reactor, Timer, now
+from inferometer.wire.origin import READ_SIZE, Address, TlsSession
+from inferometer.wire.reactor import BROKEN, COMPLETE, READ, SURPLUS, TOO_LARGE, WRITE, Reactor, ReactorTimer, now
 from inferometer.wire.sockets import (
     ANCILLARY_SIZE,
     LEFT,
@@ -91,7 +91,7 @@ class Connection:
         self._reactor = client.reactor
         self._exchange = exchange
         self._on_open = on_open
-        self._tls: Tls | None = None
+        self._tls: TlsSession | None = None
         self._tunnel = b""
         self._outbox = memoryview(b"")
         self._attached = False
@@ -108,7 +108,7 @@ class Connection:
         self._fd = -1
         if exchange is not None:
             exchange.connection = self
-        self._opening: Timer | None = self._reactor.call_at(
+        self._opening: ReactorTimer | None = self._reactor.call_at(
             self._opened_at + int(client.connect_timeout_s * 1e9), self._too_slow
         )
         client.add(self)
@@ -191,7 +191,7 @@ class Connection:
         if self._client.origin.tls is None:
             self._opened()
             return
-        self._tls = Tls(self._client.origin)
+        self._tls = TlsSession(self._client.origin)
         self._step = now()
         self._reactor.watch(self._fd, self._handshake)
         self._handshake(READ)

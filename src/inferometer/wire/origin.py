@@ -124,7 +124,7 @@ READ_SIZE = 16 * 1024  # a streamed event has some 300 bytes; a larger buffer co
 RECORD_HEADER = 5  # bytes: kind, version, and in the last two the size of what follows
 
 
-class Tls:
+class TlsSession:
     """One session: sealed bytes in and out, plain bytes in and out."""
 
     def __init__(self, origin: Origin) -> None:

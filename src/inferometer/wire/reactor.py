@@ -51,7 +51,7 @@ OnReady = Callable[[int], None]
 now = time.monotonic_ns
 
 
-class Timer:
+class ReactorTimer:
     """A pending action; cancelling it leaves a dead entry that the heap drops when its time comes."""
 
     __slots__ = ("action", "at")
@@ -85,7 +85,7 @@ class Reactor:
         self._held = 0  # as of the last poll, those in the compiled reader included
         self.on_full: Callable[[], None] | None = None
         self._ready: dict[int, OnReady] = {}
-        self._timers: list[tuple[int, int, Timer]] = []
+        self._timers: list[tuple[int, int, ReactorTimer]] = []
         self._sequence = 0
         self._running = False
         self._alarm = _alarm()
@@ -104,9 +104,9 @@ class Reactor:
 
     now = staticmethod(now)
 
-    def call_at(self, at: int, action: Callable[[], None]) -> Timer:
+    def call_at(self, at: int, action: Callable[[], None]) -> ReactorTimer:
         """Call `action` at an instant of the monotonic clock, or at once when it has passed."""
-        timer = Timer(at, action)
+        timer = ReactorTimer(at, action)
         self._sequence += 1
         heapq.heappush(self._timers, (at, self._sequence, timer))
         return timer

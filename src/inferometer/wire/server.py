@@ -119,7 +119,7 @@ def head(status: int, headers: dict[str, str], keep_alive: bool = True) -> bytes
     return f"HTTP/1.1 {status} {phrase}\r\n{fields}{ending}\r\n".encode("latin-1")
 
 
-class Server:
+class HttpServer:
     """Listens on a port and calls the handler for each request; port 0 takes a free one. With `stamps` a request's
     arrival is the kernel's, not the moment the server got round to reading it. A `shared` port is one that several
     processes listen on: the kernel deals their clients out. A body of more than `most_body` bytes is refused."""
@@ -176,7 +176,7 @@ class _Connection:
 
     __slots__ = ("_closing", "_fd", "_inbox", "_outbox", "_reply", "_server", "_socket", "_stamped")
 
-    def __init__(self, server: Server, client: socket.socket) -> None:
+    def __init__(self, server: HttpServer, client: socket.socket) -> None:
         self._server = server
         self._socket = client
         self._fd = client.fileno()

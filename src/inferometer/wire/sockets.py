@@ -149,7 +149,7 @@ ClockSource = Callable[[], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ClockStep:
     """The real-time clock was set: noticed at this instant, forward by so much."""
 
     at: int
@@ -170,18 +170,18 @@ class ClockPair:
 
     def __init__(self, monotonic: ClockSource = time.monotonic_ns, real: ClockSource = time.time_ns) -> None:
         self._monotonic, self._real = monotonic, real
-        self.steps: list[Step] = []
+        self.steps: list[ClockStep] = []
         self.last = read_offset(monotonic, real)
         self.offset_ns = self.last.ns
 
-    def refresh(self) -> Step | None:
+    def refresh(self) -> ClockStep | None:
         """Read the offset anew; returns the step if there was one since the last time."""
         before, self.last = self.last, read_offset(self._monotonic, self._real)
         self.offset_ns = self.last.ns
         change = self.last.ns - before.ns
         if abs(change) <= STEP_NS + self.last.error_ns + before.error_ns:
             return None
-        step = Step(self.last.at, change)
+        step = ClockStep(self.last.at, change)
         self.steps.append(step)
         return step
 

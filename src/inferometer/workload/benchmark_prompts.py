@@ -12,7 +12,7 @@ from inferometer.workload.draws import Draws, Numbers, Purpose, longest_of, numb
 from inferometer.workload.files import open_rows
 from inferometer.workload.rows import RowError
 from inferometer.workload.session import NOWHERE, Request, Session, WorkloadContext
-from inferometer.workload.writer import TokenCount, token_count, writer_of
+from inferometer.workload.writer import TokenCounter, token_count, writer_of
 
 TASK = "Pick as many lines as you can from these poem lines:\n"  # vLLM's words
 
@@ -35,7 +35,7 @@ def sonnet(spec: Sonnet, seed: int, traffic: int, nonce: str, context: WorkloadC
 class Verses:
     """A function from an index to a session. It has no end: each index draws lines of its own."""
 
-    def __init__(self, spec: Sonnet, name: str, lines: list[str], count: TokenCount, draws: Draws) -> None:
+    def __init__(self, spec: Sonnet, name: str, lines: list[str], count: TokenCounter, draws: Draws) -> None:
         self.spec, self.name, self.lines = spec, name, lines
         self.count = count
         self._draws = draws

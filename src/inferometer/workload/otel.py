@@ -23,7 +23,7 @@ _CHARACTERS_PER_TOKEN = 4
 _ERROR = (2, "ERROR", "STATUS_CODE_ERROR", "error")
 
 
-class Timed(Protocol):
+class TimedSpan(Protocol):
     """What depends on what can be told by times alone."""
 
     start_s: float
@@ -130,7 +130,7 @@ def _causes(calls: Sequence[Call], at: int, messages: Sequence[list[Json]]) -> t
     return causes, places
 
 
-def closest(calls: Sequence[Timed], at: int) -> list[int]:
+def closest(calls: Sequence[TimedSpan], at: int) -> list[int]:
     """The last call that was over before this one began."""
     for earlier in range(at - 1, -1, -1):
         if calls[earlier].end_s <= calls[at].start_s:
@@ -138,13 +138,13 @@ def closest(calls: Sequence[Timed], at: int) -> list[int]:
     return []
 
 
-def reduced(calls: Sequence[Timed], after: Sequence[int]) -> list[int]:
+def reduced(calls: Sequence[TimedSpan], after: Sequence[int]) -> list[int]:
     """Without those that another of them must have waited for."""
     kept = sorted(dict.fromkeys(after))
     return [one for one in kept if not any(calls[one].end_s <= calls[other].start_s and other != one for other in kept)]
 
 
-def pause_s(calls: Sequence[Timed], at: int, after: Sequence[int], most_s: float) -> float:
+def pause_s(calls: Sequence[TimedSpan], at: int, after: Sequence[int], most_s: float) -> float:
     if not after:
         return 0.0
     return min(max(0.0, calls[at].start_s - max(calls[one].end_s for one in after)), most_s)

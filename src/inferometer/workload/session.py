@@ -13,7 +13,7 @@ from inferometer.plan.target import Target, Tls
 # -- session ---------------------------------------------------------------------------------------------------------
 
 
-class Text(str):
+class TokenText(str):
     """Words with a space between, still known one by one: the simulator's tokens, which it need not look for again."""
 
     __slots__ = ("words",)
@@ -28,7 +28,7 @@ class Text(str):
 
 
 def words_of(text: str) -> Iterable[str]:
-    return text.words if isinstance(text, Text) else text.split()
+    return text.words if isinstance(text, TokenText) else text.split()
 
 
 Prompt = str | list[int] | list[dict[str, Any]]  # text, token ids, or chat messages

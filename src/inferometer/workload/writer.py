@@ -11,7 +11,7 @@ import numpy as np
 from inferometer.errors import PlanError, TargetError
 from inferometer.wire.api import CHARACTERS_PER_TOKEN, tokens_by_length
 from inferometer.workload.draws import Numbers, numbers
-from inferometer.workload.session import Text, WorkloadContext
+from inferometer.workload.session import TokenText, WorkloadContext
 from inferometer.workload.tokenizers import ServerTokenizer, count_tokens, tokenizer_named
 
 # -- words -----------------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def writer_of(prompt_as: str, vocabulary: int, tokenizer: str | None, context: W
         size = vocabulary if tokenizer in (None, SERVER) else tokenizer_named(model_named(tokenizer, context)).size
         return Writer(ids_writer(size), exact=True)
     if tokenizer is None:
-        return Writer(text_writer(plain_lexicon(), Text.of if context.keep_words else " ".join))
+        return Writer(text_writer(plain_lexicon(), TokenText.of if context.keep_words else " ".join))
     return _by_server(context) if tokenizer == SERVER else _by_file(model_named(tokenizer, context), context)
 
 
@@ -235,7 +235,7 @@ def _scaled(count: CountTokens) -> tuple[Write, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenCount:
+class TokenCounter:
     """Counts the tokens of a text; `added` are those that a server puts before a prompt."""
 
     count: Callable[[str], int]
@@ -244,16 +244,16 @@ class TokenCount:
     added: int = 0
 
 
-def token_count(tokenizer: str | None, context: WorkloadContext) -> TokenCount:
+def token_count(tokenizer: str | None, context: WorkloadContext) -> TokenCounter:
     """The count that a plan's `tokenizer` asks for; without one, an estimate."""
     if tokenizer is None:
-        return TokenCount(_estimate, f"estimated, {CHARACTERS_PER_TOKEN} characters each", exact=False)
+        return TokenCounter(_estimate, f"estimated, {CHARACTERS_PER_TOKEN} characters each", exact=False)
     if tokenizer == "server":
         server = ServerTokenizer(context)
         around = server.count("")  # what the server puts around every prompt, such as a chat template
-        return TokenCount(lambda text: server.count(text) - around, f"by /tokenize of {context.url}", added=around)
+        return TokenCounter(lambda text: server.count(text) - around, f"by /tokenize of {context.url}", added=around)
     named = tokenizer_named(model_named(tokenizer, context))
-    return TokenCount(lambda text: len(named.encode(text)), f"by {named.name}", added=named.added)
+    return TokenCounter(lambda text: len(named.encode(text)), f"by {named.name}", added=named.added)
 
 
 def _estimate(text: str) -> int:

@@ -11,8 +11,8 @@ from inferometer.exchange.harness.environments import installed
 from inferometer.exchange.harness.harness import (
     HARNESSES,
     NAMES,
-    Endpoint,
     Harness,
+    HarnessEndpoint,
     Places,
     Rendered,
     checked,
@@ -21,7 +21,7 @@ from inferometer.exchange.harness.harness import (
 )
 from inferometer.plan.reading import plan_from
 
-ENDPOINT = Endpoint("http://127.0.0.1:8000", "tiny", "/models/tiny")
+ENDPOINT = HarnessEndpoint("http://127.0.0.1:8000", "tiny", "/models/tiny")
 OTHERS = [name for name in HARNESSES if name != "fmperf"]
 CLOSED = {"target": {"api": "chat"}, "load": {"concurrency": 4}, "stop": {"requests": 50}}
 PLANS: dict[str, dict[str, Any]] = {

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from inferometer.errors import PlanError
 from inferometer.judge.compare import compare
-from inferometer.judge.evidence import Spread, evidence, noise, on_one_tape
+from inferometer.judge.evidence import RunSpread, evidence, noise, on_one_tape
 from inferometer.measure.values import quantities
 from inferometer.record.columns import Records
 from inferometer.record.environment import Environment, Machine
@@ -125,7 +125,7 @@ def test_runs_without_records_are_compared_by_their_values() -> None:
     alone = compare(before[:1], after[:1])
     assert set(words(alone).values()) == {"unclear"}
     assert {change.basis for change in alone.changes} == {"assumed"}
-    assert compare(before[:1], after[:1], spread=Spread(0.001, 0.002)).status == "worse"
+    assert compare(before[:1], after[:1], spread=RunSpread(0.001, 0.002)).status == "worse"
 
 
 def test_intervals_that_runs_came_with_stand_in_for_records() -> None:

@@ -13,8 +13,8 @@ from inferometer.conduct.search import plan_at
 from inferometer.judge.limits import judge_plan
 from inferometer.judge.search import (
     Attained,
-    Bounds,
-    Step,
+    SearchBounds,
+    SearchStep,
     Try,
     attained_of,
     bracket,
@@ -32,17 +32,17 @@ from inferometer.simulator.metronome_process import true_rate
 from inferometer.simulator.virtual import rehearse
 from lengths import LONG
 
-RATES = Bounds(start=1, least=0.01, most=10_000)
+RATES = SearchBounds(start=1, least=0.01, most=10_000)
 
 
-def sharp(truth: float, width: float = 0.0) -> Callable[[Try], Step]:
+def sharp(truth: float, width: float = 0.0) -> Callable[[Try], SearchStep]:
     """Tries against a limit that is kept up to a load, and is unclear within a share of it."""
 
-    def try_load(wanted: Try) -> Step:
+    def try_load(wanted: Try) -> SearchStep:
         met = wanted.load <= truth
         unclear = abs(wanted.load / truth - 1) < width / wanted.longer
         share, low, high = (0.99, 0.98, 1.0) if unclear else (1.0, 1.0, 1.0) if met else (0.5, 0.4, 0.6)
-        return Step(wanted.load, (Attained("l", share, low, high, 0.99, met),), 1.0)
+        return SearchStep(wanted.load, (Attained("l", share, low, high, 0.99, met),), 1.0)
 
     return try_load
 
@@ -57,7 +57,7 @@ def test_a_sharp_limit_is_found_within_its_width_and_twelve_steps(truth: float) 
 
 
 def test_a_concurrency_is_a_whole_number_and_found_exactly() -> None:
-    steps, found = find(sharp(23), Bounds(start=8, least=1, most=512, whole=True))
+    steps, found = find(sharp(23), SearchBounds(start=8, least=1, most=512, whole=True))
     assert (found.outcome, found.low, found.high) == ("found", 23, 24)
     assert all(step.load == int(step.load) for step in steps)
 
@@ -81,9 +81,9 @@ def test_the_budget_counts_all_that_a_step_takes() -> None:
 
 
 def test_bounds_that_are_no_round_numbers_are_reached() -> None:
-    _, found = find(sharp(1e-9), Bounds(start=20 / 3, least=20 / 3000, most=20_000 / 3, steps=20))
+    _, found = find(sharp(1e-9), SearchBounds(start=20 / 3, least=20 / 3000, most=20_000 / 3, steps=20))
     assert found.outcome == "none meets"
-    _, found = find(sharp(1e9), Bounds(start=10 / 3, least=0.1, most=10_000 / 3, steps=20))
+    _, found = find(sharp(1e9), SearchBounds(start=10 / 3, least=0.1, most=10_000 / 3, steps=20))
     assert found.outcome == "all meet"
 
 
@@ -103,7 +103,7 @@ def test_an_unclear_load_is_tried_once_more_for_longer() -> None:
 
 
 def test_an_answer_that_hangs_on_late_sends_of_ours_is_none() -> None:
-    def late(wanted: Try) -> Step:
+    def late(wanted: Try) -> SearchStep:
         return replace(sharp(5.0)(wanted), valid=wanted.load <= 5.0)
 
     _, found = find(late, RATES)
@@ -113,13 +113,13 @@ def test_an_answer_that_hangs_on_late_sends_of_ours_is_none() -> None:
 
 def test_the_longer_try_decides() -> None:
     kept, lost = (Attained("l", share, share, share, 0.9, share >= 0.9) for share in (1.0, 0.0))
-    steps = [Step(1, (kept,), 1), Step(2, (kept,), 1), Step(2, (lost,), 2)]
+    steps = [SearchStep(1, (kept,), 1), SearchStep(2, (kept,), 1), SearchStep(2, (lost,), 2)]
     assert bracket(steps) == (1, 2)
 
 
 def test_an_unlimited_step_or_a_limit_on_a_rate_goes_by_its_value() -> None:
-    def at(met: bool | None) -> Step:
-        return Step(1, (Attained("output_rate > 5/s", None, None, None, None, met),), 1)
+    def at(met: bool | None) -> SearchStep:
+        return SearchStep(1, (Attained("output_rate > 5/s", None, None, None, None, met),), 1)
 
     assert [at(met).status for met in (True, False, None)] == ["meets", "misses", "unclear"]
     assert next_try([at(None)], RATES) == Try(1, 2.0)
@@ -129,10 +129,10 @@ def test_an_unlimited_step_or_a_limit_on_a_rate_goes_by_its_value() -> None:
 def test_a_guess_is_no_answer() -> None:
     """Few requests that all keep a limit do not show that it is met."""
 
-    def few(wanted: Try) -> Step:
+    def few(wanted: Try) -> SearchStep:
         met = wanted.load <= 5.0
         share, low, high = (1.0, 0.9, 1.0) if met else (0.5, 0.4, 0.6)
-        return Step(wanted.load, (Attained("l", share, low, high, 0.99, met),), 1.0)
+        return SearchStep(wanted.load, (Attained("l", share, low, high, 0.99, met),), 1.0)
 
     steps, found = find(few, replace(RATES, steps=30))
     assert found.outcome == "unresolved" and "unclear whether the limits are met" in found.text
@@ -155,7 +155,7 @@ def test_the_range_that_is_sure_is_the_answer_when_the_budget_is_used_up() -> No
     assert (strict.outcome, wide.outcome) == ("unresolved", "found")
     assert (wide.low, wide.high) == (strict.low, strict.high)
     assert "budget is used up" in wide.text and "wide" in wide.text
-    unclear = Step(5.0, (Attained("l", 0.99, 0.98, 1.0, 0.99, True),), 9.0)
+    unclear = SearchStep(5.0, (Attained("l", 0.99, 0.98, 1.0, 0.99, True),), 9.0)
     around = [sharp(5.0)(Try(4.0)), sharp(5.0)(Try(8.0)), unclear]
     known = result(around, replace(bounds, any_width=True))
     assert (known.outcome, known.low, known.high) == ("found", 4.0, 8.0)
@@ -170,10 +170,10 @@ def test_a_step_for_which_there_is_no_time_ends_the_search() -> None:
 
 
 def test_bounds_follow_the_first_load() -> None:
-    begun = Bounds().begun_at(40.0)
+    begun = SearchBounds().begun_at(40.0)
     assert (begun.start, begun.least, begun.most) == (40, 0.04, 40_000)
-    assert Bounds(whole=True).begun_at(8.0).least == 1
-    assert Bounds(least=50, most=60).begun_at(40.0).start == 50
+    assert SearchBounds(whole=True).begun_at(8.0).least == 1
+    assert SearchBounds(least=50, most=60).begun_at(40.0).start == 50
 
 
 SERVICE_S = 0.010  # of an M/D/1 queue
@@ -204,26 +204,26 @@ def test_it_lands_within_three_percent_of_an_m_d_1_queue(wait_s: float, share: f
 
     seeds = count()
 
-    def try_load(wanted: Try) -> Step:
+    def try_load(wanted: Try) -> SearchStep:
         plan = queue_plan(wanted.load, limit, STEP_S * wanted.longer).model_copy(update={"seed": next(seeds)})
         records, facts = rehearse(plan)
         summary = summarize(records, plan, facts)
         summary = structs.replace(summary, limits=judge_plan(plan, summary))
-        return Step(wanted.load, attained_of(summary), STEP_S * wanted.longer)
+        return SearchStep(wanted.load, attained_of(summary), STEP_S * wanted.longer)
 
-    steps, found = find(try_load, Bounds(start=5, least=0.1, most=1000))
+    steps, found = find(try_load, SearchBounds(start=5, least=0.1, most=1000))
     assert found.outcome == "found"
     assert found.low is not None and found.high is not None
     assert len(steps) <= 12
     assert math.sqrt(found.low * found.high) == pytest.approx(true_rate(wait_s, share, SERVICE_S), rel=0.03)
 
 
-def try_queue(wait_s: float, share: float, step_s: float, seed: int) -> Callable[[Try], Step]:
+def try_queue(wait_s: float, share: float, step_s: float, seed: int) -> Callable[[Try], SearchStep]:
     """The same queue by Lindley's recursion, each try with arrivals of its own; the interval is Wilson's at as many
     independent requests as blocks of neighbours are worth."""
     tries = count()
 
-    def try_load(wanted: Try) -> Step:
+    def try_load(wanted: Try) -> SearchStep:
         drawn = np.random.default_rng((seed, next(tries)))
         gaps = drawn.exponential(1 / wanted.load, max(int(wanted.load * step_s * wanted.longer), 100))
         walk = np.concatenate([[0.0], np.cumsum(SERVICE_S - gaps[1:])])
@@ -233,7 +233,9 @@ def try_queue(wait_s: float, share: float, step_s: float, seed: int) -> Callable
         spread = float(blocks.var(ddof=1)) / len(blocks)
         worth = min(max(found * (1 - found) / spread, 5), len(kept)) if spread else len(kept)
         low, high = wilson(found, worth)
-        return Step(wanted.load, (Attained("l", found, low, high, share, found >= share),), step_s * wanted.longer)
+        return SearchStep(
+            wanted.load, (Attained("l", found, low, high, share, found >= share),), step_s * wanted.longer
+        )
 
     return try_load
 
@@ -249,7 +251,7 @@ def test_all_steps_together_know_the_answer_and_how_well(wait_s: float, share: f
     """Steps of 7,000 requests are too short to tell neighbouring loads apart one by one."""
     truth, off, covered = true_rate(wait_s, share, SERVICE_S), [], 0
     for seed in range(40):
-        steps, found = find(try_queue(wait_s, share, 130.0, seed), Bounds(start=15, least=0.1, most=300))
+        steps, found = find(try_queue(wait_s, share, 130.0, seed), SearchBounds(start=15, least=0.1, most=300))
         assert found.low is not None and found.high is not None and found.likely is not None
         assert len(steps) <= 12
         off.append(math.sqrt(found.low * found.high) / truth - 1)
@@ -260,9 +262,9 @@ def test_all_steps_together_know_the_answer_and_how_well(wait_s: float, share: f
 
 
 def test_no_crossing_is_told_where_shares_do_not_tell_it() -> None:
-    def at(load: float, share: float | None, required: float = 0.9) -> Step:
+    def at(load: float, share: float | None, required: float = 0.9) -> SearchStep:
         interval = (None, None) if share is None else (share - 0.01, share + 0.01)
-        return Step(load, (Attained("l", share, *interval, required, None),), 1)
+        return SearchStep(load, (Attained("l", share, *interval, required, None),), 1)
 
     assert crossing([]) is None
     assert crossing([at(10, 0.95), at(11, 0.85)]) is None  # two loads are too few for a line and its error

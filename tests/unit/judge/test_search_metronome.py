@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from inferometer.judge.limits import judge_plan
-from inferometer.judge.search import Bounds, Step, Try, attained_of, find
+from inferometer.judge.search import SearchBounds, SearchStep, Try, attained_of, find
 from inferometer.load.answer import new_record, read_answer
 from inferometer.load.arrivals import pace_of
 from inferometer.load.clock import VirtualClock
@@ -108,7 +108,7 @@ def test_it_lands_within_three_percent_behind_the_metronome(share: float, servic
     limit_s = (1 + services) * service_s + SLOT_NS / 1e9
     seeds = count()
 
-    def try_load(wanted: Try) -> Step:
+    def try_load(wanted: Try) -> SearchStep:
         plan = plan_from(
             {
                 "target": "http://127.0.0.1:1",
@@ -119,9 +119,9 @@ def test_it_lands_within_three_percent_behind_the_metronome(share: float, servic
                 "seed": next(seeds),
             }
         )
-        return Step(wanted.load, attained_of(measured(plan)), step_s * wanted.longer)
+        return SearchStep(wanted.load, attained_of(measured(plan)), step_s * wanted.longer)
 
-    steps, found = find(try_load, Bounds(start=10, least=0.1, most=90))
+    steps, found = find(try_load, SearchBounds(start=10, least=0.1, most=90))
     truth = true_rate(services * service_s, share, service_s)
     assert found.outcome == "found" and found.likely is not None
     assert len(steps) <= 12

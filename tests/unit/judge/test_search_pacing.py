@@ -8,25 +8,25 @@ from inferometer.conduct.search import probe_plan
 from inferometer.judge.pacing import (
     LONGEST_S,
     SHORTEST_S,
-    Level,
-    Pace,
     Probe,
+    ProbeLevel,
+    StepPace,
     expected_steps,
     first_load,
     length_s,
     levels_of,
     requests_for,
 )
-from inferometer.judge.search import Attained, Bounds, Step, Try, find, spent_s
+from inferometer.judge.search import Attained, SearchBounds, SearchStep, Try, find, spent_s
 from inferometer.plan.limit import Limit
 from inferometer.plan.reading import plan_from
 from inferometer.simulator.virtual import simulated_run
 
-RATES = Bounds(start=20, least=0.02, most=20_000)
+RATES = SearchBounds(start=20, least=0.02, most=20_000)
 
 
-def level(at_once: int, stay_s: float | None, *, kept: bool = True, failed: float = 0.0) -> Level:
-    return Level(at_once, at_once, stay_s, failed, kept)
+def level(at_once: int, stay_s: float | None, *, kept: bool = True, failed: float = 0.0) -> ProbeLevel:
+    return ProbeLevel(at_once, at_once, stay_s, failed, kept)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def level(at_once: int, stay_s: float | None, *, kept: bool = True, failed: floa
     ],
 )
 def test_the_first_load_is_what_the_probe_saw_served(
-    levels: list[Level], rate: float | None, at_once: float | None
+    levels: list[ProbeLevel], rate: float | None, at_once: float | None
 ) -> None:
     assert first_load(levels, whole=False) == rate
     assert first_load(levels, whole=True) == at_once
@@ -60,7 +60,7 @@ def test_the_probe_of_the_simulator_finds_its_speed(output_tokens: int) -> None:
             "limits": ["ttft p99 < 2s"],
         }
     )
-    probe = probe_plan(plan, Bounds())
+    probe = probe_plan(plan, SearchBounds())
     levels = levels_of(simulated_run(probe).summary, [stage.concurrency or 1 for stage in probe.load.stages])
     alone = simulated_run(plan.model_copy(update={"stop": plan.stop.model_copy(update={"requests": 20})}))
     assert [seen.concurrency for seen in levels] == [1, 4, 16]
@@ -72,10 +72,10 @@ def test_the_probe_of_the_simulator_finds_its_speed(output_tokens: int) -> None:
 
 def test_a_probe_stays_within_caps() -> None:
     plan = plan_from({"target": "http://127.0.0.1:1", "load": {"rate": 5, "max_concurrency": 6}, "warmup": "10s"})
-    probe = probe_plan(plan, Bounds(budget_s=60))
+    probe = probe_plan(plan, SearchBounds(budget_s=60))
     assert [stage.concurrency for stage in probe.load.stages] == [1, 4]
     assert probe.stop.drain == 6 and probe.warmup.duration == 0
-    assert [stage.concurrency for stage in probe_plan(plan, Bounds(most=3, whole=True)).load.stages] == [1]
+    assert [stage.concurrency for stage in probe_plan(plan, SearchBounds(most=3, whole=True)).load.stages] == [1]
 
 
 def test_a_probe_without_answers_is_as_slow_as_it_was_long() -> None:
@@ -88,14 +88,14 @@ def test_a_quantile_needs_requests(text: str, least: float, most: float) -> None
     assert least <= requests_for([Limit.model_validate(text)]) <= most
 
 
-def kept(load: float, took_s: float, truth: float = 50.0) -> Step:
+def kept(load: float, took_s: float, truth: float = 50.0) -> SearchStep:
     share = 1.0 if load <= truth else 0.2
     limit = Attained("l", share, share, share, 0.9, load <= truth)
-    return Step(load, (limit,), took_s - 2, took_s=took_s)
+    return SearchStep(load, (limit,), took_s - 2, took_s=took_s)
 
 
 def test_without_a_budget_a_step_on_the_way_is_short_and_one_near_the_answer_long() -> None:
-    pace = Pace(requests=460, stay_s=0.5)
+    pace = StepPace(requests=460, stay_s=0.5)
     assert length_s(Try(20), [], RATES, pace) == pytest.approx(23)  # 460 requests
     assert length_s(Try(460), [], RATES, pace) == SHORTEST_S
     assert length_s(Try(0.1), [], RATES, pace) == LONGEST_S
@@ -105,8 +105,8 @@ def test_without_a_budget_a_step_on_the_way_is_short_and_one_near_the_answer_lon
 
 
 def test_no_load_is_tried_again_for_less_time_than_before() -> None:
-    unclear = Step(50, (Attained("l", 0.9, 0.8, 0.95, 0.9, True),), 10.0, took_s=12.0)
-    steps, pace = [kept(40, 12), kept(80, 12), unclear], Pace(requests=460, stay_s=0.5)
+    unclear = SearchStep(50, (Attained("l", 0.9, 0.8, 0.95, 0.9, True),), 10.0, took_s=12.0)
+    steps, pace = [kept(40, 12), kept(80, 12), unclear], StepPace(requests=460, stay_s=0.5)
     longer_s = length_s(Try(50, 2.0), steps, replace(RATES, budget_s=60), pace)
     assert longer_s is not None and 10 < longer_s <= 21.5  # what is left
     assert length_s(Try(50, 2.0), steps, replace(RATES, budget_s=45), pace) is None
@@ -114,9 +114,9 @@ def test_no_load_is_tried_again_for_less_time_than_before() -> None:
 
 
 def test_a_slow_target_has_time_to_fill() -> None:
-    slow = Pace(requests=40, stay_s=4.0)
+    slow = StepPace(requests=40, stay_s=4.0)
     assert length_s(Try(100), [], RATES, slow) == 20
-    at_once = Bounds(start=8, least=1, most=64, whole=True)
+    at_once = SearchBounds(start=8, least=1, most=64, whole=True)
     assert length_s(Try(8), [], at_once, replace(slow, requests=80)) == 40  # 8 at once are 2 per second
 
 
@@ -124,10 +124,10 @@ def test_a_slow_target_has_time_to_fill() -> None:
 @pytest.mark.parametrize("truth", [0.5, 50.0, 900.0])
 @pytest.mark.parametrize("step_s", [None, 20.0])
 def test_a_budget_binds(budget_s: float, truth: float, step_s: float | None) -> None:
-    bounds, pace = replace(RATES, budget_s=budget_s), Pace(step_s, 460, stay_s=0.5, around_s=2.0)
-    steps: list[Step] = []
+    bounds, pace = replace(RATES, budget_s=budget_s), StepPace(step_s, 460, stay_s=0.5, around_s=2.0)
+    steps: list[SearchStep] = []
 
-    def try_load(wanted: Try) -> Step | None:
+    def try_load(wanted: Try) -> SearchStep | None:
         chosen_s = length_s(wanted, steps, bounds, pace)
         return None if chosen_s is None else kept(wanted.load, chosen_s + 2.0, truth)
 
@@ -143,4 +143,4 @@ def test_fewer_steps_are_expected_as_the_range_narrows() -> None:
     halving = [expected_steps([kept(40, 10), kept(high, 10)], RATES) for high in (80, 56, 52)]
     assert climbing > halving[0] > halving[1] >= halving[2] >= 1
     assert expected_steps([kept(20, 10)] * 11, RATES) == 1  # of twelve
-    assert expected_steps([kept(8, 1), kept(9, 1, truth=8)], Bounds(start=8, least=1, most=64, whole=True)) >= 1
+    assert expected_steps([kept(8, 1), kept(9, 1, truth=8)], SearchBounds(start=8, least=1, most=64, whole=True)) >= 1

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from inferometer.load import answer
-from inferometer.load.answer import TokenCount, read_answer
+from inferometer.load.answer import StreamTokens, read_answer
 from inferometer.record.gather import read_logs
 from inferometer.record.log import LogWriter, read_log
 from inferometer.record.record import Record
@@ -435,7 +435,7 @@ def test_an_error_that_is_none_is_no_failure() -> None:
 
 def reached_with(reads, most):
     """The number of the read with which so many tokens had come, as a connection asks."""
-    counting, exchange = TokenCount(api_of("completions")), exchange_of(reads[0])
+    counting, exchange = StreamTokens(api_of("completions")), exchange_of(reads[0])
     for number in range(len(reads)):
         exchange.reads = list(reads[: number + 1])
         exchange.head = parse_head(b"".join(exchange.reads))

@@ -10,7 +10,7 @@ from test_load_drive import Fixed, Run  # type: ignore[import-not-found]
 from inferometer.load.arrivals import Pace
 from inferometer.load.clock import VirtualClock
 from inferometer.load.prime import Primer, primes_of
-from inferometer.measure.doubts.rule import Case
+from inferometer.measure.doubts.rule import JudgedRun
 from inferometer.measure.doubts.target import hit_rate_off
 from inferometer.measure.inputs import Facts
 from inferometer.plan.model import Plan
@@ -229,7 +229,7 @@ def test_a_hit_rate_that_cannot_be_checked_is_a_doubt() -> None:
         cached = CachedTokens(share=share, reported=None if share is None else 1)
         tokens = structs.replace(made.summary.tokens, cached=cached)
         part = structs.replace(made.summary, tokens=tokens)
-        return list(hit_rate_off(Case(part, part, traffic, None, Facts(), prefix_plan())))
+        return list(hit_rate_off(JudgedRun(part, part, traffic, None, Facts(), prefix_plan())))
 
     (unknown,) = judged(None)
     assert unknown.status == "doubtful" and "reports no cached tokens" in unknown.text

@@ -7,7 +7,7 @@ import pytest
 
 from inferometer.exchange.exporting.vllm import latency_document, throughput_document, write_latency_files
 from inferometer.measure.offline import (
-    Case,
+    MeasuredCase,
     latency_summary,
     latency_verdict,
     throughput_summary,
@@ -19,7 +19,7 @@ from inferometer.record.verdict import Verdict
 
 
 def case(size=8, latencies=(), **more):
-    return Case(size, 512, 128, 30, f"latency_bs{size}", list(latencies), output_tokens=size * 128, **more)
+    return MeasuredCase(size, 512, 128, 30, f"latency_bs{size}", list(latencies), output_tokens=size * 128, **more)
 
 
 def steady(n, level=0.6):

@@ -12,8 +12,8 @@ from inferometer.errors import PlanError, StoreError
 from inferometer.measure.rosetta.definition import (
     TOOLS,
     CountedRequests,
-    Seen,
-    Series,
+    SeenRequests,
+    WeightedValues,
     by_index,
     by_weight,
     fields,
@@ -48,7 +48,7 @@ def two_answers(**second):
 
 
 def told(name, records, api="completions"):
-    return fields(tool_named(name), Seen.of(records, api))
+    return fields(tool_named(name), SeenRequests.of(records, api))
 
 
 def test_every_tool_is_there_and_explains_itself() -> None:
@@ -102,11 +102,11 @@ def test_vllm_takes_the_whole_run_for_rates_and_counts_connecting() -> None:
 def test_vllm_waits_a_gap_before_its_first_request_and_sglang_does_not() -> None:
     """At 4 requests/s two of them begin within half a second, not within a quarter."""
     records = many([row(0, reads=[100], ended=100), row(250, reads=[350], ended=350)])
-    lasted = {name: fields(tool_named(name), Seen.of(records, gap_s=0.25)) for name in ("vllm", "sglang")}
+    lasted = {name: fields(tool_named(name), SeenRequests.of(records, gap_s=0.25)) for name in ("vllm", "sglang")}
     assert lasted["vllm"]["request_throughput"] == pytest.approx(2 / 0.6)
     assert lasted["vllm"]["output_throughput"] == pytest.approx(2 / 0.6)
     assert lasted["sglang"]["request_throughput"] == pytest.approx(2 / 0.35)
-    assert Seen.of(records, duration_s=0.6, gap_s=0.25).gap_s == 0  # it is in what its tool said
+    assert SeenRequests.of(records, duration_s=0.6, gap_s=0.25).gap_s == 0  # it is in what its tool said
 
 
 def test_vllm_counts_requests_of_a_second_as_at_once() -> None:
@@ -186,11 +186,11 @@ def test_mlperf_counts_from_the_schedule() -> None:
 
 
 def test_the_three_ways_to_take_a_percentile() -> None:
-    series = Series(np.array([4.0, 1.0, 3.0, 2.0]))
+    series = WeightedValues(np.array([4.0, 1.0, 3.0, 2.0]))
     assert linear(series, 0.5) == 2.5
     assert by_weight(series, 0.5) == 2.0
     assert by_index(series, 0.5) == 3.0  # index 4 * 0.5
-    assert by_weight(Series(series.values, np.array([1.0, 97.0, 1.0, 1.0])), 0.9) == 1.0
+    assert by_weight(WeightedValues(series.values, np.array([1.0, 97.0, 1.0, 1.0])), 0.9) == 1.0
 
 
 def test_words_of_other_tools_in_ours() -> None:
@@ -245,5 +245,5 @@ def test_its_document_is_plain_data() -> None:
     import orjson
 
     run = made_run(100)
-    document = rosetta_document(run, translated(tool_named("guidellm"), Seen.of(run.records), run.summary))
+    document = rosetta_document(run, translated(tool_named("guidellm"), SeenRequests.of(run.records), run.summary))
     assert orjson.loads(orjson.dumps(document)) == document

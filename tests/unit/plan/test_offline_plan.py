@@ -4,9 +4,9 @@ import pytest
 
 from inferometer.errors import PlanError
 from inferometer.plan.offline import (
+    BatchShape,
     EngineChoice,
     LatencyPlan,
-    Shape,
     ThroughputPlan,
     bs_range,
     check_context,
@@ -110,7 +110,12 @@ def test_shapes_and_names() -> None:
     plain = LatencyPlan(ON, (1, 8))
     assert [plain.name_of(shape) for shape in plain.shapes] == ["latency_bs1", "latency_bs8"]
     several = LatencyPlan(ON, (1, 8), (512, 1024), (128,))
-    assert several.shapes == [Shape(1, 512, 128), Shape(8, 512, 128), Shape(1, 1024, 128), Shape(8, 1024, 128)]
+    assert several.shapes == [
+        BatchShape(1, 512, 128),
+        BatchShape(8, 512, 128),
+        BatchShape(1, 1024, 128),
+        BatchShape(8, 1024, 128),
+    ]
     assert several.name_of(several.shapes[1]) == "latency_bs8_in512_out128"
     assert len({several.name_of(shape) for shape in several.shapes}) == 4
 

@@ -14,7 +14,7 @@ from inferometer.record.columns import Records
 from inferometer.record.environment import OBSERVED, Environment
 from inferometer.record.record import Record, Samples
 from inferometer.record.run import Run, document
-from inferometer.record.summary import Part, Summary
+from inferometer.record.summary import Summary, SummaryPart
 from inferometer.record.verdict import Verdict
 from inferometer.store import folder, manifest
 from inferometer.store import manifest as marks
@@ -47,7 +47,7 @@ def test_the_page_is_up_to_date(generate: ModuleType) -> None:
 
 
 def test_every_part_of_a_summary_is_reached(kinds: list[type]) -> None:
-    assert set(_below(Part)) <= set(kinds)
+    assert set(_below(SummaryPart)) <= set(kinds)
 
 
 def _below(kind: type) -> list[type]:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from inferometer.cli import execute
-from inferometer.conduct.treatments import Request, all_manifests
+from inferometer.conduct.treatments import TreatmentRequest, all_manifests
 from inferometer.scale.kubernetes import manifests
 from inferometer.scale.kubernetes.manifests import roles_for
 from inferometer.scale.kubernetes.settings import settings_from
@@ -18,14 +18,14 @@ TOKEN = "hf_0123456789abcdefghij"
 
 def all_of(pods: int = 2, **given: Any) -> list[dict[str, Any]]:
     settings = settings_from({}, None, {"pods": pods, "url": "http://llm:8000", "id": "x", **given})
-    made = all_manifests(None, Request(settings), lambda _note: None)
+    made = all_manifests(None, TreatmentRequest(settings), lambda _note: None)
     return [thing.to_dict() for thing in made]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_manifest_is_valid(version: str) -> None:
     whole = all_of(token=TOKEN, storage_class="fast", group=1000, pull_policy="Always", node_selector={"disk": "ssd"})
-    place = manifests.Place("bench", "x")
+    place = manifests.ObjectPlace("bench", "x")
     granted = manifests.role(place, "r", [manifests.rule("", "pods", "get")])
     whole += [granted.to_dict(), manifests.role_binding(place, "r").to_dict()]
     whole += [thing.to_dict() for thing in roles_for("stack", "bench", "inferometer", "jane", "ci:runner")]
@@ -62,7 +62,7 @@ def test_without_indexed_jobs_each_pod_has_a_job_with_its_number() -> None:
     from inferometer.scale.kubernetes.launcher import Launcher
 
     pod = manifests.PodSettings(image="i", command=["true"])
-    launcher = Launcher(None, manifests.Place("n", "r"), "job", pod, manifests.JobSettings(pods=3))
+    launcher = Launcher(None, manifests.ObjectPlace("n", "r"), "job", pod, manifests.JobSettings(pods=3))
     jobs = [thing.to_dict() for thing in launcher.manifests(indexed=False)]
     assert [job["metadata"]["name"] for job in jobs] == ["job-0", "job-1", "job-2"]
     numbers = [job["spec"]["template"]["spec"]["containers"][0]["env"] for job in jobs]

@@ -6,7 +6,7 @@ import pytest
 
 from inferometer.cli import execute
 from inferometer.cli.k8s import request_of, run
-from inferometer.conduct.treatments import Request, all_manifests, stack_names
+from inferometer.conduct.treatments import TreatmentRequest, all_manifests, stack_names
 from inferometer.errors import PlanError, TargetError
 from inferometer.scale.kubernetes.settings import scenario_in, settings_from
 
@@ -103,7 +103,9 @@ def test_a_harness_named_with_a_plan_sends_it() -> None:
 @pytest.mark.parametrize("name", ["inferencemax", "lm-eval", "eval-containers", "priority-mix", "no-such"])
 def test_harnesses_that_are_none_here_are_refused_by_name(name: str) -> None:
     with pytest.raises(PlanError, match=f"--harness {name}: "):
-        all_manifests(None, Request(settings_from({}, None, {"harness": name, "url": "http://llm:8000"})), print)
+        all_manifests(
+            None, TreatmentRequest(settings_from({}, None, {"harness": name, "url": "http://llm:8000"})), print
+        )
     with pytest.raises(PlanError, match=f"--harness {name}: "):  # before a cluster is asked
         request_of(None, {"harness": name}, (), (), False)
 

@@ -12,7 +12,14 @@ from inferometer.load.shard import ShardJob
 from inferometer.plan.reading import plan_from
 from inferometer.scale.frames import Unpacker
 from inferometer.scale.remote import needed_variables
-from inferometer.scale.remote_shard import LARGEST_PARCEL, NODE_FOLDER_ENV, Identity, Parcel, RemoteShard, node_folder
+from inferometer.scale.remote_shard import (
+    LARGEST_PARCEL,
+    NODE_FOLDER_ENV,
+    ActorIdentity,
+    Parcel,
+    RemoteShard,
+    node_folder,
+)
 
 FUNCTION = '''
 from pathlib import Path
@@ -40,7 +47,7 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteShard:
 
 
 def test_parcels_are_the_log_and_the_frames(remote: RemoteShard, tmp_path: Path) -> None:
-    identity = msgspec.msgpack.decode(remote.identity(), type=Identity)
+    identity = msgspec.msgpack.decode(remote.identity(), type=ActorIdentity)
     assert identity.folder == str(tmp_path / "node" / "run-3")
     remote.reached(b'{"default": {"why": "x", "status": "lost"}}')
     unpacker, log, kinds, last = Unpacker(), b"", [], Parcel()

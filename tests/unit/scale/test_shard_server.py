@@ -12,7 +12,7 @@ import pytest
 from inferometer.load.shard import ShardJob
 from inferometer.scale.frames import Unpacker
 from inferometer.scale.kubernetes.shard_server import TOKEN_HEADER, Assignment, Parcels, ShardServer
-from inferometer.scale.remote_shard import NODE_FOLDER_ENV, Identity, Parcel
+from inferometer.scale.remote_shard import NODE_FOLDER_ENV, ActorIdentity, Parcel
 
 FUNCTION = """
 from pathlib import Path
@@ -65,8 +65,8 @@ def test_without_the_token_nothing_is_told(server: ShardServer) -> None:
 
 def test_one_job_for_good(server: ShardServer) -> None:
     assert refused(server, "start?at=1", b"") == 409
-    first = msgspec.msgpack.decode(ask(server, "assign", assignment()), type=Identity)
-    assert msgspec.msgpack.decode(ask(server, "assign", assignment()), type=Identity).pid == first.pid
+    first = msgspec.msgpack.decode(ask(server, "assign", assignment()), type=ActorIdentity)
+    assert msgspec.msgpack.decode(ask(server, "assign", assignment()), type=ActorIdentity).pid == first.pid
     assert refused(server, "assign", assignment(shard=0)) == 409
 
 

@@ -17,7 +17,7 @@ from inferometer.record.summary import BatchCase, MeasureSummary, Phase, Startup
 from inferometer.show.charts import CHARTS, Cannot, Chart, charts_of, charts_of_runs, draw, gallery
 from inferometer.show.charts.chart import MOST, SERIES, legend_columns
 from inferometer.show.charts.experiments import Varied, cases_of, keys_of
-from inferometer.show.charts.history import MOST_SERIES, History, Point, history_of
+from inferometer.show.charts.history import MOST_SERIES, History, HistoryPoint, history_of
 from inferometer.show.charts.registry import FLEET, SCHEMA
 from inferometer.show.charts.subject import ChartedRun
 from inferometer.store.experiments import KeptExperiment
@@ -204,7 +204,7 @@ def test_a_history_marks_where_its_level_changed() -> None:
 def test_words_of_steps_at_one_instant_stand_in_rows_of_their_own() -> None:
     levels = [10.0 + at % 2 / 10 for at in range(20)] + [13.0 + at % 2 / 10 for at in range(20)]
     points = [
-        Point(f"r{at}", run.started_at, level)
+        HistoryPoint(f"r{at}", run.started_at, level)
         for at, (run, level) in enumerate(zip(line_of(levels), levels, strict=True))
     ]
     chart = checked(draw("history", History("TTFT p50", "s", {f"line {at}": points for at in range(14)})))

@@ -22,7 +22,7 @@ from inferometer.record.summary import LimitResult, Summary, Value
 from inferometer.show.ci import formats, github
 from inferometer.show.ci.formats import junit
 from inferometer.show.ci.github import fitting, plain, summary
-from inferometer.show.ci.outcome import Problem, Report, outcome
+from inferometer.show.ci.outcome import CiReport, Problem, outcome
 from inferometer.show.notify import posting
 from inferometer.show.notify.findings import of_check, of_run
 from inferometer.show.report.content import run_report
@@ -44,7 +44,7 @@ def hostile():
 
 
 def test_a_worse_run_is_said_to_be_worse(worse):
-    report = Report((worse,))
+    report = CiReport((worse,))
     text = summary(report)
     assert text.startswith("## 📉 Inferometer: worse\n")
     assert "TPOT mean is 20" in text and "### Against history" in text
@@ -59,7 +59,7 @@ def test_a_summary_has_a_line_per_finding_the_cause_once_and_links(monkeypatch: 
         name: lined_run(9, after, environment_of(commit="b" * 40)) for name, after in (("chat", 24.0), ("code", 25.0))
     }
     checks = {name: check(history, run) for name, run in runs.items()}
-    report = Report(tuple(outcome(run, checks[name], label=name) for name, run in runs.items()))
+    report = CiReport(tuple(outcome(run, checks[name], label=name) for name, run in runs.items()))
     head, _, _ = summary(report).partition("\n\n|")
     lines = [line for line in head.splitlines() if line.startswith("- ")]
     assert [line.count("worse") for line in lines] == [1, 1, 1, 1] and head.count("changed at the same time") == 1
@@ -78,21 +78,21 @@ def test_exit_codes_follow_the_worst() -> None:
     fine, limited = outcome(made_run()), outcome(made_run(limits=["ttft p99 < 1ms"]))
     invalid = outcome(lined_run(1, 20.0, verdict="invalid"))
     nothing = outcome(replace(lined_run(1, 20.0), summary=Summary(), state="failed"))
-    codes = [Report(each).exit_code for each in ((fine,), (fine, limited), (limited, invalid), (invalid, nothing))]
+    codes = [CiReport(each).exit_code for each in ((fine,), (fine, limited), (limited, invalid), (invalid, nothing))]
     assert codes == [0, 1, 4, 3]
-    assert Report((nothing,)).status == "failed"
+    assert CiReport((nothing,)).status == "failed"
 
 
 def test_unclear_is_a_warning_unless_strict() -> None:
     run = lined_run(1, 20.0)
     result = check([], run)
-    assert Report((outcome(run, result),)).exit_code == 0
-    strict = Report((outcome(run, result, strict=True),))
+    assert CiReport((outcome(run, result),)).exit_code == 0
+    strict = CiReport((outcome(run, result, strict=True),))
     assert (strict.exit_code, strict.status) == (4, "unclear")  # as `check --strict`
 
 
 def test_names_are_shown_as_names() -> None:
-    text = summary(Report((hostile(),), title=HOSTILE))
+    text = summary(CiReport((hostile(),), title=HOSTILE))
     assert "<script" not in text and "@all" not in text and not re.search(r"(?<!\\)\]\(", text)
     assert not re.search("[\x00\x1b\ud800\u202e]|www\\.", text)
     for row in (line for line in text.splitlines() if line.startswith("|")):
@@ -105,7 +105,7 @@ def test_names_of_parameters_and_of_measures_are_names_too() -> None:
     own = replace(
         run, kind="serving", summary=structs.replace(run.summary, values={"x": Value(value=1.0, title=HOSTILE)})
     )
-    text = summary(Report(tuple(outcome(own, label=name, parameters={HOSTILE: HOSTILE}) for name in "ab")))
+    text = summary(CiReport(tuple(outcome(own, label=name, parameters={HOSTILE: HOSTILE}) for name in "ab")))
     assert "<script" not in text and "@all" not in text
     lines = text.splitlines()
     at = next(at for at, line in enumerate(lines) if line.startswith("| run "))
@@ -114,7 +114,7 @@ def test_names_of_parameters_and_of_measures_are_names_too() -> None:
 
 @pytest.mark.parametrize("write", [summary, junit, formats.metrics, lambda report: "".join(github.annotations(report))])
 def test_everything_can_be_written(write):
-    assert write(Report((hostile(),), HOSTILE)).encode()
+    assert write(CiReport((hostile(),), HOSTILE)).encode()
 
 
 @given(st.text())
@@ -126,7 +126,7 @@ def test_text_stays_text(text):
 
 def test_a_summary_is_never_larger_than_github_takes() -> None:
     each = outcome(made_run())
-    report = Report(tuple(replace(each, label=f"case {at}") for at in range(300)))
+    report = CiReport(tuple(replace(each, label=f"case {at}") for at in range(300)))
     text = summary(report)
     assert len(text.encode()) <= 1_000_000
     assert len(summary(report, 20_000).encode()) <= 20_000
@@ -143,27 +143,27 @@ def test_parts_fit_whole_or_not_at_all(parts, room):
 def test_the_longest_of_texts_leave_room_for_what_matters() -> None:
     each = outcome(made_run(), label="x&" * 100_000)
     problem = Problem("error", 1, "worse", "worse", "@" * 3_000_000)
-    text = summary(Report((replace(each, problems=(problem,) * 60),) * 2, title="t" * 3_000_000))
+    text = summary(CiReport((replace(each, problems=(problem,) * 60),) * 2, title="t" * 3_000_000))
     assert text.startswith("## 📉 ttt") and "\n- ❌ " in text and len(text.encode()) <= 1_000_000
 
 
 def test_where_there_is_no_room_nothing_is_written(tmp_path: Path) -> None:
     file = tmp_path / "summary.md"
     file.write_text("x" * 1_048_570)
-    github.write_summary(Report((outcome(made_run()),)), file)
+    github.write_summary(CiReport((outcome(made_run()),)), file)
     assert file.stat().st_size == 1_048_570
 
 
 def test_the_room_that_others_used_is_not_used_again(tmp_path: Path) -> None:
     file = tmp_path / "summary.md"
     file.write_text("x" * 999_500)
-    github.write_summary(Report((outcome(made_run()),)), file)
+    github.write_summary(CiReport((outcome(made_run()),)), file)
     assert file.stat().st_size <= 1_000_000
 
 
 def test_outputs_are_a_line_each(tmp_path: Path, worse):
     file = tmp_path / "out"
-    github.write_outputs(Report((worse,)), file)
+    github.write_outputs(CiReport((worse,)), file)
     said = dict(line.split("=", 1) for line in file.read_text().splitlines())
     assert said["worse"] == "true" and said["ok"] == "false" and said["status"] == "worse"
     assert float(said["tpot_mean"]) == json.loads(said["measures"])[worse.run.id]["tpot.mean"] == 0.024
@@ -172,7 +172,7 @@ def test_outputs_are_a_line_each(tmp_path: Path, worse):
 
 def test_outputs_of_very_many_runs_are_the_first_numbers_of_each() -> None:
     each = outcome(made_run())
-    said = github.outputs(Report(tuple(replace(each, run=replace(each.run, id=f"r{at}")) for at in range(600))))
+    said = github.outputs(CiReport(tuple(replace(each, run=replace(each.run, id=f"r{at}")) for at in range(600))))
     assert len(said["measures"]) <= 900_000
     measures = json.loads(said["measures"])
     assert len(measures) == 600 and 0 < len(measures["r0"]) < len(each.quantities)
@@ -180,15 +180,15 @@ def test_outputs_of_very_many_runs_are_the_first_numbers_of_each() -> None:
 
 def test_a_case_without_a_run_has_no_id() -> None:
     failed = outcome(Run("", "2026", {}, Environment(), Summary(), state="failed"), label="b")
-    report = Report((outcome(made_run()), failed))
+    report = CiReport((outcome(made_run()), failed))
     assert github.outputs(report)["runs"] == made_run().id and github.outputs(report)["ok"] == "false"
     assert [each["run"] for each in report.document()["runs"]] == [made_run().id, None]
 
 
 def test_annotations_hold_what_they_say() -> None:
-    lines = list(github.annotations(Report((hostile(),))))
+    lines = list(github.annotations(CiReport((hostile(),))))
     assert lines and all("\n" not in line and re.match(r"::(error|warning) title=[^:]*::", line) for line in lines)
-    many = Report(tuple([hostile()] * 30))
+    many = CiReport(tuple([hostile()] * 30))
     assert sum(line.startswith("::error") for line in github.annotations(many)) == github.MOST_ANNOTATIONS
 
 
@@ -199,7 +199,7 @@ def test_the_log_cannot_command_github() -> None:
 
 
 def test_junit_is_xml_and_counts(worse):
-    root = ElementTree.fromstring(junit(Report((worse, hostile()), HOSTILE)))
+    root = ElementTree.fromstring(junit(CiReport((worse, hostile()), HOSTILE)))
     suites = root.findall("testsuite")
     assert len(suites) == 2
     assert float(suites[1].get("time")) == pytest.approx(hostile().run.summary.window.run_s, abs=0.001)
@@ -214,19 +214,19 @@ def test_junit_fails_where_the_command_does() -> None:
     untold = outcome(replace(run, summary=structs.replace(run.summary, limits=[limit])))
     unclear = [outcome(run, check([], run), strict=strict) for strict in (False, True)]
     for each in (untold, *unclear):
-        suite = ElementTree.fromstring(junit(Report((each,)))).find("testsuite")
+        suite = ElementTree.fromstring(junit(CiReport((each,)))).find("testsuite")
         failed = int(suite.get("failures")) + int(suite.get("errors"))
-        assert bool(failed) == bool(Report((each,)).exit_code)
+        assert bool(failed) == bool(CiReport((each,)).exit_code)
 
 
 def test_gitlab_metrics_have_no_comment_in_them() -> None:
     """Its parser cuts a line at the first #, also inside quotes."""
-    lines = formats.metrics(Report((hostile(),))).splitlines()
+    lines = formats.metrics(CiReport((hostile(),))).splitlines()
     assert all("#" not in line for line in lines if not line.startswith("# "))
 
 
 def test_gitlab_metrics_are_openmetrics_that_stay_the_same() -> None:
-    text = formats.metrics(Report((hostile(),)))
+    text = formats.metrics(CiReport((hostile(),)))
     families = {family.name: family for family in text_string_to_metric_families(text)}
     ttft = {sample.labels["statistic"]: sample for sample in families["inferometer_ttft_seconds"].samples}
     assert ttft["p50"].labels["plan"] == harmless(HOSTILE).replace("#", "＃") and 0 < ttft["p50"].value < 1
@@ -236,7 +236,7 @@ def test_gitlab_metrics_are_openmetrics_that_stay_the_same() -> None:
 def test_what_failed_stands_first() -> None:
     """Share, outcome and first message, whether or not it is a reason for doubt."""
     few = outcome(made_run(failed=1 / 250))
-    assert few.run.status == "valid" and Report((few,)).exit_code == 0
+    assert few.run.status == "valid" and CiReport((few,)).exit_code == 0
     assert (
         few.problems[0].text == "0.4% of requests failed (2 of 500): 2 × HTTP 429; first error: 429 Too Many Requests."
     )
@@ -245,7 +245,7 @@ def test_what_failed_stands_first() -> None:
     many = outcome(made_run(failed=0.2))
     assert "20% of requests failed (100 of 500)" in many.problems[0].text and many.problems[0].level == "error"
     for each in (few, judging, many):
-        first = next(line for line in summary(Report((each,))).splitlines() if line.startswith("- "))
+        first = next(line for line in summary(CiReport((each,))).splitlines() if line.startswith("- "))
         assert "of requests failed" in first and "429 Too Many Requests" in first
         judged = run_report(each.run).verdict
         assert "of requests failed" in next(filter(None, (*judged.reasons, judged.text)))

@@ -6,7 +6,7 @@ import pytest
 
 from inferometer.conduct.report import answers_of
 from inferometer.show.about import series_names
-from inferometer.show.charts.history import History, Point, history
+from inferometer.show.charts.history import History, HistoryPoint, history
 from inferometer.show.dashboard.families import points_of
 from inferometer.store.store import open_store
 from shown_stores import batches, keep_one, starts, unsynced
@@ -65,7 +65,7 @@ def test_an_invalid_run_is_shown_and_changes_nothing(answers):
 
 
 def test_a_line_keeps_its_colour_where_others_are_missing() -> None:
-    points = [Point(f"r{day}", f"2026-09-{day + 1:02}T00:00:00+00:00", 1.0) for day in range(5)]
+    points = [HistoryPoint(f"r{day}", f"2026-09-{day + 1:02}T00:00:00+00:00", 1.0) for day in range(5)]
     spec = history(History("TTFT", "s", {"b": points}, names=("a", "b")))
     colour = spec["layer"][0]["encoding"]["color"]
     assert colour["scale"]["domain"] == ["a", "b"] and colour["legend"] is None
@@ -74,7 +74,7 @@ def test_a_line_keeps_its_colour_where_others_are_missing() -> None:
 def test_changes_are_found_in_all_runs_and_told_where_they_are_in_sight() -> None:
     lines = {
         name: [
-            Point(
+            HistoryPoint(
                 f"{name}{day}", f"{2020 + day // 336}-{day // 28 % 12 + 1:02}-{day % 28 + 1:02}T00:00:00+00:00", value
             )
             for day, value in enumerate(

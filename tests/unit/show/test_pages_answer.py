@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from inferometer.conduct.report import answers_of
-from inferometer.judge.search import Attained, Bounds, Step
+from inferometer.judge.search import Attained, SearchBounds, SearchStep
 from inferometer.judge.search import result as search_result
 from inferometer.record.run import Run
 from inferometer.record.summary import LimitResult
@@ -18,7 +18,7 @@ from inferometer.show.about import about_of, page_link, series_names
 from inferometer.show.charts.comparisons import comparison
 from inferometer.show.charts.experiments import cases_of, joined_cases
 from inferometer.show.charts.trade_offs import PlottedRun, PointRow, throughput_by_user_speed
-from inferometer.show.dashboard.answers import Answers
+from inferometer.show.dashboard.answers import StoreAnswers
 from inferometer.show.dashboard.overview import history_lines
 from inferometer.show.experiment_answer import answer_of, comparison_from, search_sentence
 from inferometer.store.experiments import experiments_of
@@ -39,21 +39,21 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 @pytest.fixture(scope="module")
-def answers(store: Store) -> Answers:
+def answers(store: Store) -> StoreAnswers:
     return answers_of(store)
 
 
-def runs_of(answers: Answers, count: int) -> list[Run]:
+def runs_of(answers: StoreAnswers, count: int) -> list[Run]:
     return [answers.load(entry) for entry in answers.store.runs(where=["state=complete"], limit=count)]
 
 
-def test_a_series_is_named_by_what_differs_in_words(answers: Answers) -> None:
+def test_a_series_is_named_by_what_differs_in_words(answers: StoreAnswers) -> None:
     (family,) = answers.families()
     assert [series.label for series in family.series] == ["300 in, 100 out", "2,000 in, 400 out"]
     assert family.title == "m · vLLM 0.25.0 · EPYC"
 
 
-def test_names_of_plans_come_first_and_settings_last(answers: Answers) -> None:
+def test_names_of_plans_come_first_and_settings_last(answers: StoreAnswers) -> None:
     run = runs_of(answers, 1)[0]
     named = {name: replace(run, plan=run.plan | {"name": name}) for name in ("canary", "stable")}
     assert series_names(named) == {"canary": "canary", "stable": "stable"}
@@ -64,7 +64,7 @@ def test_names_of_plans_come_first_and_settings_last(answers: Answers) -> None:
     assert series_names({str(speed): own for speed, own in servers.items()}) == {"1": "speed 1", "2": "speed 2"}
 
 
-def test_the_overview_has_no_cases_of_experiments(answers: Answers) -> None:
+def test_the_overview_has_no_cases_of_experiments(answers: StoreAnswers) -> None:
     overview = answers.overview()
     assert overview.total > len(overview.lines) == 2
     assert {line.load for line in overview.lines} == {"8 in flight"}
@@ -76,7 +76,7 @@ def test_the_overview_has_no_cases_of_experiments(answers: Answers) -> None:
     assert cases.hidden == 0
 
 
-def test_a_line_says_since_when_it_is_worse_or_that_nothing_came(answers: Answers) -> None:
+def test_a_line_says_since_when_it_is_worse_or_that_nothing_came(answers: StoreAnswers) -> None:
     last = START + timedelta(days=26)
     worse = history_lines(answers.families(), last)[0]
     assert worse.state == "worse" and worse.state_text.startswith("worse since aaaaaaaa (2026-09-21): TTFT p50 +3")
@@ -97,7 +97,7 @@ def test_a_line_that_does_not_change_is_steady_and_a_short_one_is_not_judged(tmp
     assert {line.state for line in quiet} == {"quiet", "few"}
 
 
-def test_a_sweep_answers_within_its_limits(answers: Answers) -> None:
+def test_a_sweep_answers_within_its_limits(answers: StoreAnswers) -> None:
     kept = next(kept for kept in experiments_of(answers.store.home) if kept.kind == "sweep")
     runs = answers.case_runs(kept)
 
@@ -155,9 +155,9 @@ def test_points_of_many_nights_are_joined_once_and_workloads_named() -> None:
 
 
 def test_a_search_whose_least_load_is_unclear_does_not_say_that_it_is_missed() -> None:
-    unclear = Step(33.0, (Attained("l", 0.85, 0.74, 0.99, 0.9, False),), 10.0)
-    missed = Step(40.0, (Attained("l", 0.1, 0.02, 0.2, 0.9, False),), 10.0)
-    found = search_result([missed, unclear], Bounds(start=40.0, least=1.0, most=100.0, steps=2))
+    unclear = SearchStep(33.0, (Attained("l", 0.85, 0.74, 0.99, 0.9, False),), 10.0)
+    missed = SearchStep(40.0, (Attained("l", 0.1, 0.02, 0.2, 0.9, False),), 10.0)
+    found = search_result([missed, unclear], SearchBounds(start=40.0, least=1.0, most=100.0, steps=2))
     assert found.outcome == "unresolved" and found.text.startswith("it is unclear whether the limits are met at 33")
     document = {"outcome": found.outcome, "low": None, "high": 33.0, "limits": ["ttft p90 < 1s"], "steps": []}
     start = "no load was shown to hold within ttft p90 < 1s; the lowest that was tried is 33 req/s"
@@ -165,7 +165,7 @@ def test_a_search_whose_least_load_is_unclear_does_not_say_that_it_is_missed() -
     assert search_sentence(document | {"outcome": "none meets"}).startswith("no load holds within ttft p90 < 1s")
 
 
-def test_who_a_run_is_about_is_spelled_as_engines_spell_themselves(answers: Answers) -> None:
+def test_who_a_run_is_about_is_spelled_as_engines_spell_themselves(answers: StoreAnswers) -> None:
     entry = replace(answers.store.runs(limit=1)[0], engine="vllm", engine_version="0.9.1", hardware="2x H100, 1x L4")
     row = answers.row(entry)
     assert (row.what, row.hardware) == ("m · vLLM 0.9.1", "2 x H100, 1 x L4")
@@ -174,7 +174,7 @@ def test_who_a_run_is_about_is_spelled_as_engines_spell_themselves(answers: Answ
     assert answers.row(replace(entry, engine=None, engine_version=None, model=None, name="nightly")).what == "nightly"
 
 
-def test_answers_of_experiments(answers: Answers) -> None:
+def test_answers_of_experiments(answers: StoreAnswers) -> None:
     rows = {row.kind: row for row in answers.experiments().experiments}
     assert rows["ab"].answer.startswith("B is better: ") and rows["ab"].tone == "good"
     assert "unclear: TTFT" in rows["ab"].answer and rows["ab"].title == "A/B test: speed 4 and 5"
@@ -203,7 +203,7 @@ def test_an_ab_test_that_is_refused_colours_no_winner_and_gives_its_reason_once(
     assert drawn["title"]["text"].startswith("Not decided") and "better" not in json.dumps(drawn)
 
 
-def test_settings_that_vary_together_are_one_axis(answers: Answers) -> None:
+def test_settings_that_vary_together_are_one_axis(answers: StoreAnswers) -> None:
     run = runs_of(answers, 1)[0]
     cases = [({"load.concurrency": n, "stop.requests": 10 * n, "model": "m"}, run) for n in (1, 2, 4)]
     assert [settings for settings, _ in joined_cases(cases)] == [{"load.concurrency": n} for n in (1, 2, 4)]
@@ -211,7 +211,7 @@ def test_settings_that_vary_together_are_one_axis(answers: Answers) -> None:
     assert [settings for settings, _ in joined_cases(crossed)] == [settings for settings, _ in crossed]
 
 
-def test_one_header_for_a_run(answers: Answers) -> None:
+def test_one_header_for_a_run(answers: StoreAnswers) -> None:
     about = about_of(runs_of(answers, 1)[0])
     assert about.stack == "m · vLLM 0.24.0 · EPYC" and about.traffic == "300 in, 100 out · 30 req/s Poisson"
 
@@ -223,7 +223,7 @@ def test_links_lead_to_the_pages_that_somebody_named() -> None:
     assert link == "https://bench.example/run.html?id=20260901-030000-a-b"
 
 
-def test_explored_runs_are_those_of_the_index(answers: Answers) -> None:
+def test_explored_runs_are_those_of_the_index(answers: StoreAnswers) -> None:
     found = answers.explore(["ttft.p50 < 200ms"])
     assert found.total == found.shown == len(found.rows) > 10
     assert {chart.name for chart in found.charts} >= {"throughput_by_user_speed", "pareto"}

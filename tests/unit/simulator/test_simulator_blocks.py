@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferometer.simulator.blocks import BlockPool, Run
+from inferometer.simulator.blocks import BlockPool, BlockRun
 from inferometer.simulator.tokens import Tokens
 
 
@@ -12,7 +12,7 @@ def pool_of(capacity: int) -> BlockPool:
     return BlockPool(capacity, 1)
 
 
-def publish(pool: BlockPool, *tokens: int) -> Run | None:
+def publish(pool: BlockPool, *tokens: int) -> BlockRun | None:
     pool.take(len(tokens))
     return pool.publish(tokens, None)
 

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from inferometer.load.clock import VirtualClock, VirtualTimer
-from inferometer.simulator.engine import Engine, Sequence
+from inferometer.simulator.engine import Sequence, SimulatorEngine
 from inferometer.simulator.loop import EngineLoop
 from inferometer.simulator.settings import Noise, SimulatorSettings, StepTime
 from inferometer.simulator.tokens import Tokens
@@ -20,7 +20,7 @@ def sequence(name: str, prompt: int, answer: int) -> Sequence:
     return Sequence(words(name, prompt), tuple(f"{name}-answer{index}" for index in range(answer)))
 
 
-def run(engine: Engine, most_steps: int = 1 << 30) -> list[Sequence]:
+def run(engine: SimulatorEngine, most_steps: int = 1 << 30) -> list[Sequence]:
     """Until nothing is left; in the order of finishing."""
     finished = []
     while (batch := engine.plan(most_steps)) is not None:
@@ -29,7 +29,7 @@ def run(engine: Engine, most_steps: int = 1 << 30) -> list[Sequence]:
 
 
 def test_prefill_gives_the_first_token_then_decodes_jump_to_the_end() -> None:
-    engine = Engine()
+    engine = SimulatorEngine()
     one = sequence("a", 100, 50)
     engine.add(one)
     batch = engine.plan()
@@ -47,7 +47,7 @@ def test_prefill_gives_the_first_token_then_decodes_jump_to_the_end() -> None:
 
 
 def test_long_prompts_are_computed_in_chunks_beside_decodes() -> None:
-    engine = Engine(max_batched_tokens=64, max_sequences=8)
+    engine = SimulatorEngine(max_batched_tokens=64, max_sequences=8)
     first, long = sequence("a", 10, 20), sequence("b", 150, 5)
     engine.add(first)
     engine.complete(engine.plan(), 1)
@@ -65,7 +65,7 @@ def test_long_prompts_are_computed_in_chunks_beside_decodes() -> None:
 
 
 def test_budget_admits_in_order_and_stops_at_the_limit_of_sequences() -> None:
-    engine = Engine(max_batched_tokens=100, max_sequences=3)
+    engine = SimulatorEngine(max_batched_tokens=100, max_sequences=3)
     everyone = [sequence(name, 30, 4) for name in "abcde"]
     for each in everyone:
         engine.add(each)
@@ -75,12 +75,12 @@ def test_budget_admits_in_order_and_stops_at_the_limit_of_sequences() -> None:
     assert run_after(engine, batch) == everyone
 
 
-def run_after(engine: Engine, batch: object) -> list[Sequence]:
+def run_after(engine: SimulatorEngine, batch: object) -> list[Sequence]:
     return engine.complete(batch, 1) + run(engine)  # type: ignore[arg-type]
 
 
 def test_a_shared_prefix_is_found_in_full_blocks_but_never_the_last_token() -> None:
-    engine = Engine()
+    engine = SimulatorEngine()
     engine.add(sequence("a", 64, 4))
     run(engine)
     same, longer = sequence("a", 64, 4), Sequence((*words("a", 40), *words("z", 40)), ("x",))
@@ -92,7 +92,7 @@ def test_a_shared_prefix_is_found_in_full_blocks_but_never_the_last_token() -> N
 
 
 def test_the_answer_is_cached_for_the_next_turn() -> None:
-    engine = Engine()
+    engine = SimulatorEngine()
     first = sequence("a", 20, 30)
     engine.add(first)
     run(engine)
@@ -103,7 +103,7 @@ def test_the_answer_is_cached_for_the_next_turn() -> None:
 
 
 def test_without_prefix_caching_nothing_is_found_nor_kept() -> None:
-    engine = Engine(prefix_caching=False)
+    engine = SimulatorEngine(prefix_caching=False)
     for _ in range(2):
         engine.add(sequence("a", 64, 4))
         run(engine)
@@ -112,7 +112,7 @@ def test_without_prefix_caching_nothing_is_found_nor_kept() -> None:
 
 
 def test_the_last_admitted_is_preempted_and_recomputed() -> None:
-    engine = Engine(blocks=10, block_size=16)
+    engine = SimulatorEngine(blocks=10, block_size=16)
     old, young = sequence("a", 60, 60), sequence("b", 60, 60)
     engine.add(old)
     engine.add(young)
@@ -125,7 +125,7 @@ def test_the_last_admitted_is_preempted_and_recomputed() -> None:
 
 
 def test_half_computed_prompts_that_hold_every_block_do_not_block_forever() -> None:
-    engine = Engine(blocks=8, block_size=16, max_batched_tokens=64, max_sequences=8)
+    engine = SimulatorEngine(blocks=8, block_size=16, max_batched_tokens=64, max_sequences=8)
     everyone = [sequence(name, 100, 10) for name in "abc"]
     for each in everyone:
         engine.add(each)
@@ -133,7 +133,7 @@ def test_half_computed_prompts_that_hold_every_block_do_not_block_forever() -> N
 
 
 def test_an_aborted_sequence_frees_its_blocks() -> None:
-    engine = Engine()
+    engine = SimulatorEngine()
     waiting, running = sequence("a", 50, 50), sequence("b", 50, 50)
     engine.add(running)
     batch = engine.plan()
@@ -148,9 +148,9 @@ def test_an_aborted_sequence_frees_its_blocks() -> None:
 
 def test_what_can_never_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="never fits"):
-        Engine(blocks=2).add(sequence("a", 30, 30))
+        SimulatorEngine(blocks=2).add(sequence("a", 30, 30))
     with pytest.raises(ValueError, match="max_batched_tokens"):
-        Engine(max_sequences=10, max_batched_tokens=9)
+        SimulatorEngine(max_sequences=10, max_batched_tokens=9)
 
 
 def test_step_time_is_the_formula() -> None:

@@ -12,16 +12,16 @@ from pydantic import ValidationError
 from inferometer.errors import PlanError
 from inferometer.simulator.bodies import Answering, TokenFrames, chunk
 from inferometer.simulator.faults import NAMES, Faults, FaultShares, parse_faults
-from inferometer.simulator.metrics import Histogram
+from inferometer.simulator.metrics import BucketCounts
 from inferometer.simulator.requests import Generation, RefusalError, read_question, sequence_for
 from inferometer.simulator.settings import SimulatorSettings, settings_from
 from inferometer.simulator.tokens import answer_text, answer_words, fingerprint, natural_length, tape, tokens_of
 from inferometer.simulator.truth import TruthLog, TruthOfRequest
-from inferometer.workload.session import Text
+from inferometer.workload.session import TokenText
 
 
 def test_a_token_is_a_word_or_an_id() -> None:
-    assert tokens_of("one two\n three") == tokens_of(Text.of(["one", "two", "three"])) == ("one", "two", "three")
+    assert tokens_of("one two\n three") == tokens_of(TokenText.of(["one", "two", "three"])) == ("one", "two", "three")
     assert tokens_of([5, 6, 7]) == (5, 6, 7)
     parts = [{"type": "text", "text": "a b"}, {"type": "image_url"}]
     assert len(tokens_of([{"role": "user", "content": parts}])) == 2 + 3 + 2
@@ -156,7 +156,7 @@ def test_bad_bodies_are_refused(body: bytes, chat: bool, status: int, param: str
 
 
 def test_histograms_count_up_to_and_including_the_bound() -> None:
-    histogram = Histogram((1, 2, 5))
+    histogram = BucketCounts((1, 2, 5))
     histogram.observe(1)
     histogram.observe(3, times=4)
     histogram.observe_all(np.array([2.0, 9.0]))

@@ -11,12 +11,12 @@ import pytest
 from inferometer.errors import PlanError, TargetError
 from inferometer.plan.model import Server
 from inferometer.plan.reading import plan_from
-from inferometer.target.launch import Place, launch_of
+from inferometer.target.launch import LaunchPlace, launch_of
 from inferometer.target.ray_serve.__main__ import check_version
 from inferometer.target.ray_serve.address import check_address
 from inferometer.target.ray_serve.settings import RayServeSettings, settings_of, vllm_config
 
-PLACE = Place("127.0.0.1", 8123)
+PLACE = LaunchPlace("127.0.0.1", 8123)
 
 
 def app(**changes: Any) -> Server:

@@ -8,11 +8,11 @@ import pytest
 
 from inferometer.errors import PlanError, TargetError
 from inferometer.plan.model import Server, Target
-from inferometer.target.launch import Place, Spelling, flags_of, launch_of, model_of
+from inferometer.target.launch import LaunchPlace, Spelling, flags_of, launch_of, model_of
 from inferometer.target.probe import matching
 from inferometer.wire.child import SAFE_PATH
 
-PLACE = Place("127.0.0.1", 8123, "Qwen/Qwen3-0.6B")
+PLACE = LaunchPlace("127.0.0.1", 8123, "Qwen/Qwen3-0.6B")
 
 
 def launch(place=PLACE, **settings):
@@ -58,7 +58,7 @@ def test_sglang() -> None:
 
 
 def test_llamacpp_with_a_file_and_with_a_repository() -> None:
-    file = Place("127.0.0.1", 1, "/models/tiny-q4.gguf")
+    file = LaunchPlace("127.0.0.1", 1, "/models/tiny-q4.gguf")
     made = launch(
         file, type="llamacpp", args={"ngl": 99, "c": 4096, "metrics": True, "mmap": False, "lora": ["a", "b"]}
     )
@@ -96,9 +96,9 @@ def test_the_simulator_takes_its_model_from_its_settings() -> None:
 
 
 def test_a_server_that_listens_everywhere_is_asked_on_the_loopback() -> None:
-    assert Place("0.0.0.0", 80).url == "http://127.0.0.1:80"
-    assert Place("::", 80).url == "http://[::1]:80"
-    assert Place("::1", 80).url == "http://[::1]:80"
+    assert LaunchPlace("0.0.0.0", 80).url == "http://127.0.0.1:80"
+    assert LaunchPlace("::", 80).url == "http://[::1]:80"
+    assert LaunchPlace("::1", 80).url == "http://[::1]:80"
 
 
 def test_variables_that_are_not_set_and_folders_that_are_not_there(tmp_path: Path, monkeypatch):

@@ -13,7 +13,7 @@ from inferometer.exchange.exporting.facts import (
     started,
     traffic_of,
 )
-from inferometer.exchange.exporting.registry import ExportRequest, Piece, json_piece, of_kind
+from inferometer.exchange.exporting.registry import DocumentPiece, ExportRequest, json_piece, of_kind
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import Run
 from inferometer.record.sanitize import file_name_part
@@ -31,7 +31,7 @@ STATISTICS = {"mean": "mean", "median": "p50", "p90": "p90", "p99": "p99"}
 STEADY = ("mean", "median")  # the others differ by themselves: they are no reason for an alert
 
 
-def export(request: ExportRequest) -> list[Piece]:
+def export(request: ExportRequest) -> list[DocumentPiece]:
     kinds = {"serving": "benchmark_serving", "throughput": "benchmark_throughput"}
     return [json_piece(file_name(run), result(run, of_kind(run, kinds, "nm-vllm's result"))) for run in request.runs]
 

@@ -17,7 +17,7 @@ from inferometer.exchange.exporting.facts import (
     served_lengths,
     started,
 )
-from inferometer.exchange.exporting.registry import ExportRequest, Piece, json_piece, of_kind, text_piece
+from inferometer.exchange.exporting.registry import DocumentPiece, ExportRequest, json_piece, of_kind, text_piece
 from inferometer.exchange.exporting.vllm import latency_document, latency_documents, serve_document, throughput_document
 from inferometer.judge.identity import identity
 from inferometer.measure.values import Quantity, quantities
@@ -35,7 +35,7 @@ HISTORY = (
 )
 
 
-def export_ci_bench(request: ExportRequest) -> list[Piece]:
+def export_ci_bench(request: ExportRequest) -> list[DocumentPiece]:
     kinds = {"latency": "latency", "serving": "serving"}
     groups: dict[str, list[Run]] = {"latency": [], "serving": []}
     for run in request.runs:
@@ -57,7 +57,7 @@ def _row(case: BatchCase) -> dict[str, Any]:
     return {"batch_size": case.batch_size, "avg_latency": document["avg_latency"], **quantiles}
 
 
-def _latency(runs: Sequence[Run], request: ExportRequest) -> list[Piece]:
+def _latency(runs: Sequence[Run], request: ExportRequest) -> list[DocumentPiece]:
     if not runs:
         return []
     points = sorted((data_point(run) for run in runs), key=lambda point: point["timestamp"])
@@ -84,7 +84,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "| " + " | ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)) + " |"
 
 
-def _serving(runs: Sequence[Run], request: ExportRequest) -> list[Piece]:
+def _serving(runs: Sequence[Run], request: ExportRequest) -> list[DocumentPiece]:
     """A rate makes a point of a length pair's history, a concurrency one of the trade-off."""
     open_loop = [run for run in runs if rate_of(run) is not None or concurrency_of(run) is None]
     closed = [run for run in runs if run not in open_loop]
@@ -157,7 +157,7 @@ MS = 1000.0
 DIGITS = 6  # of the hash of a workload that has no name
 
 
-def export_action_benchmark(request: ExportRequest) -> list[Piece]:
+def export_action_benchmark(request: ExportRequest) -> list[DocumentPiece]:
     entries: dict[str, list[dict[str, Any]]] = {name: [] for name in FILES.values()}
     for run in request.runs:
         for quantity in quantities(run.summary).values():
@@ -208,7 +208,7 @@ SERVE = (
 THROUGHPUT = ("requests_per_second", "tokens_per_second")
 
 
-def export_hud(request: ExportRequest) -> list[Piece]:
+def export_hud(request: ExportRequest) -> list[DocumentPiece]:
     return [json_piece("inferometer.pytorch.json", [record for run in request.runs for record in records(run)])]
 
 

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from inferometer.errors import PlanError
 from inferometer.measure.inputs import Facts
-from inferometer.measure.rosetta.definition import Seen
-from inferometer.measure.server import Series, all_series
+from inferometer.measure.rosetta.definition import SeenRequests
+from inferometer.measure.server import SourceSeries, all_series
 from inferometer.measure.values import quantities
 from inferometer.measure.window import warmup_end
 from inferometer.plan.model import Lengths, Plan
@@ -122,14 +122,14 @@ def requested_lengths(run: Run) -> tuple[int | None, int | None]:
     return inputs, outputs
 
 
-def seen_by_others(run: Run, records: Records) -> Seen:
+def seen_by_others(run: Run, records: Records) -> SeenRequests:
     """The records as other tools would have had them: behind the warm-up, which they do not report either."""
     plan = _plan(run)
     warm = plan is not None and (plan.warmup.requests or plan.warmup.duration)
     begin_at = warmup_end(records, plan, Facts()) if plan is not None and warm else None
     known_s = None if warm or run.source is None else duration_of(run)
     on_one_clock = run.source is None or run.summary.window.start_s is not None
-    return Seen.of(records, api_of(run), begin_at, known_s, _mean_gap_s(plan), on_one_clock=on_one_clock)
+    return SeenRequests.of(records, api_of(run), begin_at, known_s, _mean_gap_s(plan), on_one_clock=on_one_clock)
 
 
 def _mean_gap_s(plan: Plan | None) -> float:
@@ -148,7 +148,7 @@ def _plan(run: Run) -> Plan | None:
         return None
 
 
-def server_series(run: Run) -> list[Series]:
+def server_series(run: Run) -> list[SourceSeries]:
     """What the servers told of themselves during the run; empty where nobody asked them."""
     samples = run.samples
     sources = [] if samples is None else [source for source in samples.source.categories if "://" in source]

@@ -19,7 +19,7 @@ from inferometer.exchange.exporting.facts import (
     started,
     traffic_of,
 )
-from inferometer.exchange.exporting.registry import ExportRequest, Piece, json_piece, text_piece
+from inferometer.exchange.exporting.registry import DocumentPiece, ExportRequest, json_piece, text_piece
 from inferometer.judge.identity import identity
 from inferometer.measure import quantiles
 from inferometer.measure.describe import share_of
@@ -123,13 +123,13 @@ STATISTICS = {
 }
 
 
-def export(request: ExportRequest) -> list[Piece]:
+def export(request: ExportRequest) -> list[DocumentPiece]:
     """YAML, or JSON where the path says so."""
     as_json = request.suffix == ".json"
     return [_piece(run, as_json) for run in request.runs]
 
 
-def _piece(run: Run, as_json: bool) -> Piece:
+def _piece(run: Run, as_json: bool) -> DocumentPiece:
     name = f"benchmark_report_v{VERSION}_{run.id}"
     plain = orjson.loads(orjson.dumps(report(run), option=orjson.OPT_SERIALIZE_NUMPY))
     if as_json:
@@ -300,7 +300,7 @@ RATES_V01 = {
 _PER_TOKEN = 1000.0  # s/token to ms/token, the only unit for it there
 
 
-def export_v01(request: ExportRequest) -> list[Piece]:
+def export_v01(request: ExportRequest) -> list[DocumentPiece]:
     """YAML, or JSON where the path says so."""
     made = []
     for run in request.runs:

@@ -20,12 +20,19 @@ from inferometer.exchange.exporting.facts import (
     strategy_of,
     traffic_of,
 )
-from inferometer.exchange.exporting.registry import ExportRequest, Piece, json_piece, of_kind, records_of, text_piece
+from inferometer.exchange.exporting.registry import (
+    DocumentPiece,
+    ExportRequest,
+    json_piece,
+    of_kind,
+    records_of,
+    text_piece,
+)
 from inferometer.measure.rosetta import vllm
 from inferometer.measure.rosetta import vllm as sglang
 from inferometer.measure.rosetta.definition import (
     MS,
-    Seen,
+    SeenRequests,
     Some,
     defined,
     input_lengths,
@@ -63,7 +70,7 @@ HISTOGRAMS = {
 }
 
 
-def export_sweep(request: ExportRequest) -> list[Piece]:
+def export_sweep(request: ExportRequest) -> list[DocumentPiece]:
     rows: dict[str, list[Row]] = {}
     for run in request.runs:
         of_kind(run, {"serving": run}, "the sweep")
@@ -160,7 +167,7 @@ def client_metrics(run: Run) -> Row:
     return _rounded(row, CLIENT_DIGITS)
 
 
-def _series(seen: Seen) -> dict[str, Some]:
+def _series(seen: SeenRequests) -> dict[str, Some]:
     itl = next(spread for spread in sglang.SGLANG.spreads if spread.name == "ITL")
     return {
         "ttft_ms": defined(posted_to_first(seen)),
@@ -205,9 +212,9 @@ def _appended(there: bytes | None, rows: list[Row]) -> str:
 DIGITS = 3  # of elapsed seconds
 
 
-def export_routing(request: ExportRequest) -> list[Piece]:
+def export_routing(request: ExportRequest) -> list[DocumentPiece]:
     """Of every run a set of files, named by its plan, or by its strategy, and its seed."""
-    made: list[Piece] = []
+    made: list[DocumentPiece] = []
     for run in request.runs:
         of_kind(run, {"serving": run}, "the router's own files")
         samples = run.samples
@@ -218,7 +225,7 @@ def export_routing(request: ExportRequest) -> list[Piece]:
     return made
 
 
-def _of_run(samples: Samples, prefix: str, request: ExportRequest, run: Run) -> list[Piece]:
+def _of_run(samples: Samples, prefix: str, request: ExportRequest, run: Run) -> list[DocumentPiece]:
     start_at = int(samples.at.min())
     decisions = decisions_of(samples)
     files = [
@@ -233,7 +240,7 @@ def _of_run(samples: Samples, prefix: str, request: ExportRequest, run: Run) -> 
     return [*files, *_of_decisions(decisions, prefix, start_at)]
 
 
-def _of_decisions(decisions: Decisions, prefix: str, start_at: int) -> list[Piece]:
+def _of_decisions(decisions: Decisions, prefix: str, start_at: int) -> list[DocumentPiece]:
     elapsed = _elapsed(decisions.at, start_at)
     rates = zip(elapsed, decisions.replica, decisions.match_rate.tolist(), strict=True)
     searches = zip(decisions.searched.tolist(), decisions.search_s.tolist(), strict=True)
@@ -247,7 +254,7 @@ def _of_decisions(decisions: Decisions, prefix: str, start_at: int) -> list[Piec
     ]
 
 
-def _table(name: str, heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> Piece:
+def _table(name: str, heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> DocumentPiece:
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerow(heads)

@@ -22,7 +22,7 @@ Chunks = Callable[[], Iterable[bytes]]  # a file that is made while it is writte
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Piece:
+class DocumentPiece:
     name: str  # of the file, where its place has none of its own
     made: bytes | Chunks
 
@@ -35,7 +35,7 @@ class Piece:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Rows:
+class DocumentRows:
     """A long list of a document, some of it at a time."""
 
     batches: Callable[[], Iterable[list[Any]]]
@@ -52,20 +52,20 @@ class ExportRequest:
     notes: list[str] = field(default_factory=list)  # what could not be told, for a person
 
 
-Exporter = Callable[[ExportRequest], list[Piece]]
+Exporter = Callable[[ExportRequest], list[DocumentPiece]]
 
 
 _JSON = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
 
-def json_piece(name: str, content: Any) -> Piece:
+def json_piece(name: str, content: Any) -> DocumentPiece:
     """With an end of line; a number that is not finite is null."""
-    return Piece(name, json_text(content, _JSON | orjson.OPT_APPEND_NEWLINE).encode())
+    return DocumentPiece(name, json_text(content, _JSON | orjson.OPT_APPEND_NEWLINE).encode())
 
 
-def long_json_piece(name: str, content: Mapping[str, Any]) -> Piece:
-    """The same bytes, written field by field, and `Rows` batch by batch."""
-    return Piece(name, lambda: _json_chunks(content))
+def long_json_piece(name: str, content: Mapping[str, Any]) -> DocumentPiece:
+    """The same bytes, written field by field, and `DocumentRows` batch by batch."""
+    return DocumentPiece(name, lambda: _json_chunks(content))
 
 
 def _dumped(content: Any) -> bytes:
@@ -75,14 +75,14 @@ def _dumped(content: Any) -> bytes:
 def _json_chunks(content: Mapping[str, Any]) -> Iterator[bytes]:
     for number, (key, value) in enumerate(content.items()):
         yield b",\n" if number else b"{\n"
-        if isinstance(value, Rows):
+        if isinstance(value, DocumentRows):
             yield from _row_chunks(key, value)
         else:
             yield _dumped({key: value}).removeprefix(b"{\n").removesuffix(b"\n}")
     yield b"\n}\n"
 
 
-def _row_chunks(key: str, rows: Rows) -> Iterator[bytes]:
+def _row_chunks(key: str, rows: DocumentRows) -> Iterator[bytes]:
     head, tail = _dumped({key: [0]}).removesuffix(b"\n}").split(b"    0")
     between = head.removeprefix(b"{\n")
     for batch in filter(None, rows.batches()):
@@ -92,9 +92,9 @@ def _row_chunks(key: str, rows: Rows) -> Iterator[bytes]:
     yield tail if between == b",\n" else between.removesuffix(b"\n") + b"]"
 
 
-def text_piece(name: str, text: str) -> Piece:
+def text_piece(name: str, text: str) -> DocumentPiece:
     """Lines end as they are given."""
-    return Piece(name, "\r\n".join(map(harmless, text.split("\r\n"))).encode())
+    return DocumentPiece(name, "\r\n".join(map(harmless, text.split("\r\n"))).encode())
 
 
 def records_of(run: Run) -> Records:
@@ -117,49 +117,49 @@ def of_kind(run: Run, fits: Mapping[str, Any], what: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class ExportFormat:
     about: str
     exporter: str  # "module:attribute"
     folder: bool = False  # whether it is several files even of one run
 
 
 _HERE = "inferometer.exchange.exporting"
-FORMATS: dict[str, Format] = {
-    "json": Format("the document that --json prints", f"{_HERE}.tables:export_json"),
-    "csv": Format("records, one line each", f"{_HERE}.tables:export_csv"),
-    "parquet": Format("records, reads as lists", f"{_HERE}.tables:export_parquet"),
-    "vllm": Format("JSON of vllm bench serve, latency, throughput", f"{_HERE}.vllm:export"),
-    "llm-d": Format("llm-d benchmark report v0.2.1, YAML or .json", f"{_HERE}.llmd:export"),
-    "llm-d-v0.1": Format("llm-d benchmark report v0.1, YAML or .json", f"{_HERE}.llmd:export_v01"),
-    "github-action-benchmark": Format(
+FORMATS: dict[str, ExportFormat] = {
+    "json": ExportFormat("the document that --json prints", f"{_HERE}.tables:export_json"),
+    "csv": ExportFormat("records, one line each", f"{_HERE}.tables:export_csv"),
+    "parquet": ExportFormat("records, reads as lists", f"{_HERE}.tables:export_parquet"),
+    "vllm": ExportFormat("JSON of vllm bench serve, latency, throughput", f"{_HERE}.vllm:export"),
+    "llm-d": ExportFormat("llm-d benchmark report v0.2.1, YAML or .json", f"{_HERE}.llmd:export"),
+    "llm-d-v0.1": ExportFormat("llm-d benchmark report v0.1, YAML or .json", f"{_HERE}.llmd:export_v01"),
+    "github-action-benchmark": ExportFormat(
         "arrays by direction: bigger.json, smaller.json, observe.json", f"{_HERE}.ci:export_action_benchmark", True
     ),
-    "ci-bench": Format(
+    "ci-bench": ExportFormat(
         "data points, table and three JSON databases, appended to", f"{_HERE}.ci:export_ci_bench", folder=True
     ),
-    "nm-vllm": Format("BenchmarkResult of nm-vllm", f"{_HERE}.benchmark_result:export"),
-    "ray-sweep": Format(
+    "nm-vllm": ExportFormat("BenchmarkResult of nm-vllm", f"{_HERE}.benchmark_result:export"),
+    "ray-sweep": ExportFormat(
         "CSV lines of Ray's sweep: serve_*.csv, vllm_*.csv, appended to", f"{_HERE}.ray:export_sweep", folder=True
     ),
-    "ray-routing": Format(
+    "ray-routing": ExportFormat(
         "what Ray's prefix-aware scheduler keeps of itself, per second", f"{_HERE}.ray:export_routing", folder=True
     ),
-    "inferx": Format("InferX's folder: metrics.csv and related files", f"{_HERE}.tables:export_inferx", True),
-    "pytorch-hud": Format("records for the PyTorch HUD's database", f"{_HERE}.ci:export_hud"),
-    "openmetrics": Format("OpenMetrics text", f"{_HERE}.telemetry:export_openmetrics"),
-    "mlflow": Format("MLflow's file store: mlruns/", f"{_HERE}.trackers:export_mlflow", folder=True),
-    "wandb": Format("arguments of Weights & Biases: init and summary, JSON", f"{_HERE}.trackers:export_wandb"),
-    "opentelemetry": Format("OpenTelemetry GenAI metrics, OTLP JSON", f"{_HERE}.telemetry:export_opentelemetry"),
+    "inferx": ExportFormat("InferX's folder: metrics.csv and related files", f"{_HERE}.tables:export_inferx", True),
+    "pytorch-hud": ExportFormat("records for the PyTorch HUD's database", f"{_HERE}.ci:export_hud"),
+    "openmetrics": ExportFormat("OpenMetrics text", f"{_HERE}.telemetry:export_openmetrics"),
+    "mlflow": ExportFormat("MLflow's file store: mlruns/", f"{_HERE}.trackers:export_mlflow", folder=True),
+    "wandb": ExportFormat("arguments of Weights & Biases: init and summary, JSON", f"{_HERE}.trackers:export_wandb"),
+    "opentelemetry": ExportFormat("OpenTelemetry GenAI metrics, OTLP JSON", f"{_HERE}.telemetry:export_opentelemetry"),
 }
 
 
-def format_named(name: str) -> Format:
+def format_named(name: str) -> ExportFormat:
     if name not in FORMATS:
         raise PlanError(f"no format {name!r} to export to", f"there are {', '.join(FORMATS)}")
     return FORMATS[name]
 
 
-def pieces(name: str, request: ExportRequest) -> list[Piece]:
+def pieces(name: str, request: ExportRequest) -> list[DocumentPiece]:
     exporter: Exporter = attribute_at(format_named(name).exporter)
     made = exporter(request)
     if not made:
@@ -194,7 +194,7 @@ def _content(path: Path) -> bytes | None:
         return path.read_bytes() if path.is_file() else None
 
 
-def _write(path: Path, piece: Piece) -> Path:
+def _write(path: Path, piece: DocumentPiece) -> Path:
     with translated_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as draft, draft.open("wb") as file:

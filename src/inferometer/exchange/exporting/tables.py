@@ -16,7 +16,7 @@ import numpy as np
 
 from inferometer.errors import StoreError
 from inferometer.exchange.exporting.facts import started
-from inferometer.exchange.exporting.registry import Chunks, ExportRequest, Piece, json_piece, records_of
+from inferometer.exchange.exporting.registry import Chunks, DocumentPiece, ExportRequest, json_piece, records_of
 from inferometer.measure.inputs import Answers
 from inferometer.measure.registry import request_values
 from inferometer.measure.telemetry import GPU
@@ -138,13 +138,13 @@ ROWS = 1000  # lines of a table that are made at a time
 COPIED = 1 << 20  # bytes of a file that are copied at a time
 
 
-def export_json(request: ExportRequest) -> list[Piece]:
+def export_json(request: ExportRequest) -> list[DocumentPiece]:
     return [json_piece(f"{run.id}.json", document(run)) for run in request.runs]
 
 
-def export_parquet(request: ExportRequest) -> list[Piece]:
+def export_parquet(request: ExportRequest) -> list[DocumentPiece]:
     """The records, one row each, reads as lists: as they are kept."""
-    return [Piece(f"{run.id}.parquet", _parquet(run)) for run in request.runs]
+    return [DocumentPiece(f"{run.id}.parquet", _parquet(run)) for run in request.runs]
 
 
 def _parquet(run: Run) -> bytes | Chunks:
@@ -163,9 +163,9 @@ def _copied(path: Path) -> Iterator[bytes]:
             yield chunk
 
 
-def export_csv(request: ExportRequest) -> list[Piece]:
+def export_csv(request: ExportRequest) -> list[DocumentPiece]:
     """The records, one line each, without the instants of single reads."""
-    return [Piece(f"{run.id}.csv", partial(_csv, records_of(run))) for run in request.runs]
+    return [DocumentPiece(f"{run.id}.csv", partial(_csv, records_of(run))) for run in request.runs]
 
 
 def _csv(records: Records) -> Iterator[bytes]:
@@ -196,11 +196,11 @@ def _ends(records: Records) -> tuple[Ints, Ints]:
     return first_at, last_at
 
 
-def export_inferx(request: ExportRequest) -> list[Piece]:
+def export_inferx(request: ExportRequest) -> list[DocumentPiece]:
     """InferX's folder; of several runs one folder each."""
     several = len(request.runs) > 1
     return [
-        Piece(f"{run.id}/{name}" if several else name, content)
+        DocumentPiece(f"{run.id}/{name}" if several else name, content)
         for run in request.runs
         for name, content in _inferx(run)
     ]

@@ -17,7 +17,7 @@ from inferometer.exchange.exporting.facts import (
     server_series,
     started,
 )
-from inferometer.exchange.exporting.registry import ExportRequest, Piece, records_of, text_piece
+from inferometer.exchange.exporting.registry import DocumentPiece, ExportRequest, records_of, text_piece
 from inferometer.judge.identity import identity
 from inferometer.measure.inputs import Answers
 from inferometer.measure.quantiles import Floats
@@ -42,7 +42,7 @@ UNITS = {
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]+")
 
 
-def export_openmetrics(request: ExportRequest) -> list[Piece]:
+def export_openmetrics(request: ExportRequest) -> list[DocumentPiece]:
     return [text_piece("inferometer.om", text(request.runs))]
 
 
@@ -123,10 +123,10 @@ DELTA = 1  # AGGREGATION_TEMPORALITY_DELTA: a run is over when it is told
 Attributes = dict[str, str | int]
 
 
-def export_opentelemetry(request: ExportRequest) -> list[Piece]:
+def export_opentelemetry(request: ExportRequest) -> list[DocumentPiece]:
     """As a collector's `otlpjsonfile` receiver reads it: a request to export on each line, one for each run."""
     lines = (json_text({"resourceMetrics": [resource(run)]}).encode() for run in request.runs)
-    return [Piece("gen_ai_metrics.otlp.json", b"".join(line + b"\n" for line in lines))]
+    return [DocumentPiece("gen_ai_metrics.otlp.json", b"".join(line + b"\n" for line in lines))]
 
 
 def resource(run: Run) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from inferometer.exchange.exporting.facts import gpu_text, started
-from inferometer.exchange.exporting.registry import ExportRequest, Piece, json_piece, text_piece
+from inferometer.exchange.exporting.registry import DocumentPiece, ExportRequest, json_piece, text_piece
 from inferometer.judge.identity import identity
 from inferometer.measure.values import quantities
 from inferometer.record.run import Run
@@ -20,14 +20,14 @@ _ODD = re.compile(r"[^A-Za-z0-9_\-. /]")
 _MOST_PARAMETER = 6000  # letters
 
 
-def export_mlflow(request: ExportRequest) -> list[Piece]:
-    pieces: dict[str, Piece] = {}
+def export_mlflow(request: ExportRequest) -> list[DocumentPiece]:
+    pieces: dict[str, DocumentPiece] = {}
     for run in request.runs:
         pieces |= {piece.name: piece for piece in _pieces(run)}
     return list(pieces.values())
 
 
-def _pieces(run: Run) -> Iterator[Piece]:
+def _pieces(run: Run) -> Iterator[DocumentPiece]:
     name = experiment_name(run)
     experiment = _experiment_id(name)
     at = round(started(run).timestamp() * 1000)
@@ -111,7 +111,7 @@ def _yaml(**fields: object) -> str:
     return "".join(f"{name}: {orjson.dumps(value).decode()}\n" for name, value in fields.items())
 
 
-def export_wandb(request: ExportRequest) -> list[Piece]:
+def export_wandb(request: ExportRequest) -> list[DocumentPiece]:
     return [json_piece(f"{run.id}.json", document(run)) for run in request.runs]
 
 

@@ -19,12 +19,19 @@ from inferometer.exchange.exporting.facts import (
     seen_by_others,
     started,
 )
-from inferometer.exchange.exporting.registry import ExportRequest, Piece, Rows, json_piece, long_json_piece, of_kind
+from inferometer.exchange.exporting.registry import (
+    DocumentPiece,
+    DocumentRows,
+    ExportRequest,
+    json_piece,
+    long_json_piece,
+    of_kind,
+)
 from inferometer.measure.inputs import Answers
 from inferometer.measure.rosetta import vllm as rosetta
 from inferometer.measure.rosetta.definition import (
     MS,
-    Seen,
+    SeenRequests,
     input_lengths,
     messages,
     our_statistic,
@@ -99,7 +106,7 @@ RATES = {
 }
 
 
-def export(request: ExportRequest) -> list[Piece]:
+def export(request: ExportRequest) -> list[DocumentPiece]:
     return [piece for run in request.runs for piece in of_kind(run, _KINDS, "vLLM's JSON")(run, request.detailed)]
 
 
@@ -107,13 +114,13 @@ def serve_document(run: Run, detailed: bool = False) -> dict[str, Any]:
     """As `vllm bench serve --save-result` writes it; with its arrays as `--save-detailed` does."""
     document = _serve_document(run, detailed)
     return {
-        key: [row for rows in value.batches() for row in rows] if isinstance(value, Rows) else value
+        key: [row for rows in value.batches() for row in rows] if isinstance(value, DocumentRows) else value
         for key, value in document.items()
     }
 
 
 def _serve_document(run: Run, detailed: bool) -> dict[str, Any]:
-    """With what there is of every read as `Rows`."""
+    """With what there is of every read as `DocumentRows`."""
     records = run.records
     if records is None:
         return _head(run) | _from_summary(run) | _speculation(run)
@@ -178,7 +185,7 @@ def _backend(run: Run) -> str:
     return "vllm" if run.subject.engine in (None, "vLLM", "simulator") else "openai"
 
 
-def _counts(run: Run, seen: Seen) -> dict[str, Any]:
+def _counts(run: Run, seen: SeenRequests) -> dict[str, Any]:
     inputs, outputs = total(input_lengths(seen.good)), total(output_lengths(seen.good))
     figures = {figure.field: figure.value(seen) for figure in rosetta.VLLM.figures}
     good = quantities(run.summary).get("goodput")
@@ -196,7 +203,7 @@ def _counts(run: Run, seen: Seen) -> dict[str, Any]:
     }
 
 
-def _peaks(seen: Seen) -> dict[str, Any]:
+def _peaks(seen: SeenRequests) -> dict[str, Any]:
     figures = {figure.field: figure.value(seen) for figure in rosetta.VLLM.figures}
     at_once = figures["max_concurrent_requests"]
     return {
@@ -206,7 +213,7 @@ def _peaks(seen: Seen) -> dict[str, Any]:
     }
 
 
-def _statistics(seen: Seen) -> dict[str, Any]:
+def _statistics(seen: SeenRequests) -> dict[str, Any]:
     statistics: dict[str, Any] = {}
     for spread in rosetta.VLLM.spreads:
         series = spread.series(seen)
@@ -216,7 +223,7 @@ def _statistics(seen: Seen) -> dict[str, Any]:
     return statistics
 
 
-def _arrays(seen: Seen) -> dict[str, Any]:
+def _arrays(seen: SeenRequests) -> dict[str, Any]:
     """One entry per request. vLLM writes 0 and an empty list for what failed; its start times are seconds on a clock
     of its own, ours begin with the first request."""
     records, ok = seen.every.records, seen.every.ok
@@ -226,7 +233,7 @@ def _arrays(seen: Seen) -> dict[str, Any]:
         "input_lens": _whole(input_lengths(seen.every)),
         "output_lens": _whole(np.where(ok, output_lengths(seen.every), 0)),
         "ttfts": np.where(ok, first_s, 0.0).tolist(),
-        "itls": Rows(lambda: _gaps(seen.every)),
+        "itls": DocumentRows(lambda: _gaps(seen.every)),
         "start_times": np.where(ok, start_s, 0.0).tolist(),
         "generated_texts": [text or "" for text in records.answer],
         "errors": ["" if fine else text or outcome for fine, text, outcome in _failures(seen)],
@@ -244,7 +251,7 @@ def _gaps(answers: Answers) -> Iterator[list[list[float]]]:
         ]
 
 
-def _failures(seen: Seen) -> list[tuple[bool, str | None, str]]:
+def _failures(seen: SeenRequests) -> list[tuple[bool, str | None, str]]:
     records = seen.every.records
     outcomes = records.outcome.texts()
     return [
@@ -295,15 +302,15 @@ def latency_documents(run: Run) -> dict[str, dict[str, Any]]:
     return {case.name: latency_document(case.latencies) for case in run.summary.cases if case.latencies}
 
 
-def _serve_pieces(run: Run, detailed: bool) -> list[Piece]:
+def _serve_pieces(run: Run, detailed: bool) -> list[DocumentPiece]:
     return [long_json_piece(f"vllm_bench_serve_{run.id}.json", _serve_document(run, detailed))]
 
 
-def _latency_pieces(run: Run, detailed: bool) -> list[Piece]:
+def _latency_pieces(run: Run, detailed: bool) -> list[DocumentPiece]:
     return [json_piece(f"{file_name_part(name)}.json", content) for name, content in latency_documents(run).items()]
 
 
-def _throughput_pieces(run: Run, detailed: bool) -> list[Piece]:
+def _throughput_pieces(run: Run, detailed: bool) -> list[DocumentPiece]:
     return [json_piece(f"vllm_bench_throughput_{run.id}.json", throughput_document(run.summary))]
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from inferometer.errors import PlanError
 from inferometer.exchange.harness.harness import (
-    Endpoint,
     Harness,
+    HarnessEndpoint,
     Places,
     Rendered,
     bell,
@@ -26,7 +26,7 @@ _UNUSUAL = (
 )
 
 
-def render(plan: Plan, endpoint: Endpoint, places: Places) -> Rendered:
+def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
     workload = synthetic(plan, NAME)
     entries, notes = _entries(plan)
     values: dict[str, Any] = {

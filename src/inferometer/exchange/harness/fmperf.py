@@ -1,7 +1,15 @@
 """fmperf as llm-d runs it: by its image only, with a profile of scenarios."""
 
 from inferometer.errors import PlanError
-from inferometer.exchange.harness.harness import LLMD_IMAGE, Endpoint, Harness, Places, Rendered, single, synthetic
+from inferometer.exchange.harness.harness import (
+    LLMD_IMAGE,
+    Harness,
+    HarnessEndpoint,
+    Places,
+    Rendered,
+    single,
+    synthetic,
+)
 from inferometer.plan.foreign.common import Foreign, without_missing
 from inferometer.plan.foreign.fmperf import QUESTION, from_mapping
 from inferometer.plan.foreign.shapes import tidy
@@ -12,7 +20,7 @@ NAME = "fmperf"
 PROFILE = "fmperf.yaml"
 
 
-def render(plan: Plan, endpoint: Endpoint, places: Places) -> Rendered:
+def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
     import yaml
 
     workload, load = synthetic(plan, NAME), plan.load

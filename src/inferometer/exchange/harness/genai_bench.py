@@ -5,7 +5,15 @@ import math
 from typing import Any
 
 from inferometer.errors import PlanError
-from inferometer.exchange.harness.harness import Endpoint, Harness, Places, Rendered, flags, read_command, synthetic
+from inferometer.exchange.harness.harness import (
+    Harness,
+    HarnessEndpoint,
+    Places,
+    Rendered,
+    flags,
+    read_command,
+    synthetic,
+)
 from inferometer.plan.model import Plan
 from inferometer.plan.workloads import Lengths, Synthetic
 
@@ -13,7 +21,7 @@ NAME = "genai-bench"
 MOST_MINUTES = 60
 
 
-def render(plan: Plan, endpoint: Endpoint, places: Places) -> Rendered:
+def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
     load, stop, sampling, notes = plan.load, plan.stop, plan.sampling, {}
     if plan.target.api != "chat":
         raise PlanError(f"target.api: {NAME} has chat, got {plan.target.api}", "--api chat")

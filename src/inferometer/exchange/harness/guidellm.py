@@ -6,8 +6,8 @@ from typing import Any
 from inferometer.errors import PlanError
 from inferometer.exchange.harness.harness import (
     LLMD_IMAGE,
-    Endpoint,
     Harness,
+    HarnessEndpoint,
     Places,
     Rendered,
     ignores_end,
@@ -29,7 +29,7 @@ _FORMATS = {
 }
 
 
-def render(plan: Plan, endpoint: Endpoint, places: Places) -> Rendered:
+def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
     sections: list[tuple[str, dict[str, Any]]] = [
         ("backend", _backend(plan, endpoint)),
         ("profile", _profile(plan)),
@@ -51,7 +51,7 @@ def _notes(plan: Plan) -> dict[str, str]:
     return {} if ignores_end(plan) else {"sampling.ignore_eos": "sent as a field of the body"}
 
 
-def _backend(plan: Plan, endpoint: Endpoint) -> dict[str, Any]:
+def _backend(plan: Plan, endpoint: HarnessEndpoint) -> dict[str, Any]:
     target, sampling = plan.target, plan.sampling
     if target.api not in _FORMATS:
         raise PlanError(f"target.api: {NAME} has {', '.join(_FORMATS)}, got {target.api}")

@@ -20,7 +20,7 @@ LLMD_IMAGE = "ghcr.io/llm-d/llm-d-benchmark"  # which has the harnesses that llm
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class HarnessEndpoint:
     """The server as a harness must know it. The key of the API is not here: `Harness.key_env` names the variable."""
 
     url: str  # without /v1
@@ -46,7 +46,7 @@ class Rendered:
     notes: dict[str, str] = field(default_factory=dict)
 
 
-Render = Callable[[Plan, Endpoint, Places], Rendered]
+Render = Callable[[Plan, HarnessEndpoint, Places], Rendered]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ import yaml
 from inferometer.errors import PlanError
 from inferometer.exchange.harness.harness import (
     LLMD_IMAGE,
-    Endpoint,
     Harness,
+    HarnessEndpoint,
     Places,
     Rendered,
     counted,
@@ -31,7 +31,7 @@ _MOST = 1_000_000  # tokens that no bound cuts
 _IN_FLIGHT = 2500  # as many connections as it opens by default; without a number it holds arrivals back at 100
 
 
-def render(plan: Plan, endpoint: Endpoint, places: Places) -> Rendered:
+def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
     workload = synthetic(plan, NAME)
     load, notes = _load(plan)
     target = plan.target

@@ -5,8 +5,8 @@ from typing import Any
 
 from inferometer.errors import PlanError
 from inferometer.exchange.harness.harness import (
-    Endpoint,
     Harness,
+    HarnessEndpoint,
     Places,
     Rendered,
     counted,
@@ -27,7 +27,7 @@ _NEEDED = (  # by its benchmark alone: the engine needs a GPU's libraries, and n
 _BACKENDS = {"completions": "sglang-oai", "chat": "sglang-oai-chat"}
 
 
-def render(plan: Plan, endpoint: Endpoint, places: Places) -> Rendered:
+def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
     requests, notes = counted(plan, NAME)
     target, sampling, load = plan.target, plan.sampling, plan.load
     if target.api not in _BACKENDS:

@@ -6,8 +6,8 @@ from typing import Any
 from inferometer.errors import PlanError
 from inferometer.exchange.harness.harness import (
     LLMD_IMAGE,
-    Endpoint,
     Harness,
+    HarnessEndpoint,
     Places,
     Rendered,
     counted,
@@ -25,7 +25,7 @@ _PENALTY = "sampling.extra.repetition_penalty"
 _PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions", "embeddings": "/v1/embeddings"}
 
 
-def render(plan: Plan, endpoint: Endpoint, places: Places) -> Rendered:
+def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
     requests, notes = counted(plan, NAME)
     target, sampling = plan.target, plan.sampling
     if target.api not in _BACKENDS:

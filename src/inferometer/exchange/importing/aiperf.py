@@ -18,7 +18,7 @@ from inferometer.exchange.importing.requests import (
     ImportedRequest,
     records_of,
 )
-from inferometer.exchange.importing.source import Format, ImportedPlan, ImportedRun, ParsedFile, Source
+from inferometer.exchange.importing.source import ImportedPlan, ImportedRun, ImportFormat, ParsedFile, Source
 from inferometer.exchange.importing.units import (
     SECONDS,
     factor,
@@ -259,6 +259,6 @@ def _seconds(metrics: Mapping[str, Any], name: str) -> float | None:
     return None if not metric else float(metric["value"]) * factor(metric["unit"], SECONDS)
 
 
-AIPERF = Format("aiperf", _is_aiperf, _read)
-REQUESTS = Format("aiperf's requests", _is_requests, _read_requests)
-GENAI_PERF = Format("genai-perf", _is_profile, _read)
+AIPERF = ImportFormat("aiperf", _is_aiperf, _read)
+REQUESTS = ImportFormat("aiperf's requests", _is_requests, _read_requests)
+GENAI_PERF = ImportFormat("genai-perf", _is_profile, _read)

@@ -8,7 +8,7 @@ from typing import Any
 from inferometer.errors import DataError
 from inferometer.exchange.importing import fields
 from inferometer.exchange.importing.fields import run_per_row
-from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Row, Source
+from inferometer.exchange.importing.source import ImportedRun, ImportFormat, ParsedFile, ResultRow, Source
 from inferometer.exchange.importing.units import (
     SECONDS,
     known_rates,
@@ -43,11 +43,11 @@ def _has_batches(entry: Mapping[str, Any]) -> bool:
 
 
 def _read_latency(source: Source) -> ParsedFile:
-    rows = [Row(f"point {at}", entry) for at, entry in enumerate(_entries(source))]
+    rows = [ResultRow(f"point {at}", entry) for at, entry in enumerate(_entries(source))]
     return run_per_row(source, _latency_point, rows)
 
 
-def _latency_point(row: Row) -> ImportedRun:
+def _latency_point(row: ResultRow) -> ImportedRun:
     measures: dict[str, MeasureSummary] = {}
     for result in row.fields["results"]:
         times = {"mean": result.get("avg_latency")} | {name: result.get(name) for name in ("p50", "p90", "p99")}
@@ -78,14 +78,14 @@ def _read_online(source: Source) -> ParsedFile:
     return run_per_row(source, _online_point, list(_history(source)))
 
 
-def _history(source: Source) -> Iterator[Row]:
+def _history(source: Source) -> Iterator[ResultRow]:
     for pair, content in source.mapping().items():
         for at, point in enumerate(content.get("history") or []):
             lengths = {"input_len": content["input_len"], "output_len": content["output_len"]}
-            yield Row(f"{pair}, point {at}", lengths | point)
+            yield ResultRow(f"{pair}, point {at}", lengths | point)
 
 
-def _online_point(row: Row) -> ImportedRun:
+def _online_point(row: ResultRow) -> ImportedRun:
     point = row.fields
     inputs, outputs = int(point["input_len"]), int(point["output_len"])
     return ImportedRun(
@@ -107,11 +107,11 @@ def _is_concurrency(source: Source) -> bool:
 
 
 def _read_concurrency(source: Source) -> ParsedFile:
-    rows = [Row(f"point {at}", entry) for at, entry in enumerate(_entries(source))]
+    rows = [ResultRow(f"point {at}", entry) for at, entry in enumerate(_entries(source))]
     return run_per_row(source, _concurrency_point, rows)
 
 
-def _concurrency_point(row: Row) -> ImportedRun:
+def _concurrency_point(row: ResultRow) -> ImportedRun:
     point = row.fields
     slots = whole(point["max_concurrency"])
     measures: dict[str, MeasureSummary] = {}
@@ -134,6 +134,6 @@ def _concurrency_point(row: Row) -> ImportedRun:
     )
 
 
-LATENCY = Format("the CI benchmark's latency database", _is_latency, _read_latency)
-ONLINE = Format("the CI benchmark's online database", _is_online, _read_online)
-CONCURRENCY = Format("the CI benchmark's concurrency database", _is_concurrency, _read_concurrency)
+LATENCY = ImportFormat("the CI benchmark's latency database", _is_latency, _read_latency)
+ONLINE = ImportFormat("the CI benchmark's online database", _is_online, _read_online)
+CONCURRENCY = ImportFormat("the CI benchmark's concurrency database", _is_concurrency, _read_concurrency)

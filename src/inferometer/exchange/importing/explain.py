@@ -10,7 +10,7 @@ import msgspec
 
 from inferometer.errors import DataError
 from inferometer.exchange.importing.recognise import check_format, format_named, read_source, recognise
-from inferometer.exchange.importing.source import Format, ImportedRun, Row, Source
+from inferometer.exchange.importing.source import ImportedRun, ImportFormat, ResultRow, Source
 from inferometer.plan.foreign.explain import another
 from inferometer.record.columns import Records
 
@@ -56,18 +56,18 @@ def _document(source: Source) -> Any:
 
 def _with_document(source: Source, value: Any) -> Source:
     if source.form in ("jsonl", "csv"):
-        return replace(source, value=[Row(source.value[0].where, value)])
+        return replace(source, value=[ResultRow(source.value[0].where, value)])
     return replace(source, value=value)
 
 
-def _run(chosen: Format, source: Source) -> ImportedRun:
+def _run(chosen: ImportFormat, source: Source) -> ImportedRun:
     runs = chosen.read(source).runs
     if not runs:
         raise DataError(f"{source.name}: {chosen.title}, but there is no result in it")
     return runs[0]
 
 
-def _use(chosen: Format, source: Source, whole: ImportedRun, place: KeyPath) -> FieldUse:
+def _use(chosen: ImportFormat, source: Source, whole: ImportedRun, place: KeyPath) -> FieldUse:
     name, document = ".".join(map(str, place)), _document(source)
     parts = _effect(chosen, source, whole, _without(document, place))
     new = another(_at(document, place))
@@ -78,7 +78,7 @@ def _use(chosen: Format, source: Source, whole: ImportedRun, place: KeyPath) -> 
     return FieldUse(name, "kept" if parts == (_KEPT,) else "read", parts)
 
 
-def _effect(chosen: Format, source: Source, whole: ImportedRun, document: Any) -> tuple[str, ...]:
+def _effect(chosen: ImportFormat, source: Source, whole: ImportedRun, document: Any) -> tuple[str, ...]:
     """Which parts of the run are others for another document; `required` where it is no result any more."""
     try:
         other = _run(chosen, _with_document(source, document))

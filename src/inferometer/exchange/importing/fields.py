@@ -12,7 +12,7 @@ from typing import Any
 from inferometer.documents.json_text import LargeObject
 from inferometer.errors import DataError
 from inferometer.exchange.importing.requests import ImportedRequest
-from inferometer.exchange.importing.source import ImportedPlan, ImportedRun, ParsedFile, Row, Source
+from inferometer.exchange.importing.source import ImportedPlan, ImportedRun, ParsedFile, ResultRow, Source
 from inferometer.exchange.importing.units import is_endless, number, whole
 from inferometer.plan.draft import LoadDraft, WorkloadDraft
 from inferometer.plan.foreign.common import without_missing
@@ -174,7 +174,9 @@ def _text(value: Json) -> str | None:
 EPOCH_S = 1e9  # instants above it are seconds since 1970, below it of a clock of their own
 
 
-def run_per_row(source: Source, make: Callable[[Row], ImportedRun], rows: Sequence[Row] | None = None) -> ParsedFile:
+def run_per_row(
+    source: Source, make: Callable[[ResultRow], ImportedRun], rows: Sequence[ResultRow] | None = None
+) -> ParsedFile:
     """A run of every row. A single row is the whole file; of several each keeps its own."""
     every = source.rows() if rows is None else rows
     runs, broken = [], []
@@ -191,7 +193,9 @@ def run_per_row(source: Source, make: Callable[[Row], ImportedRun], rows: Sequen
     return ParsedFile(runs, broken)
 
 
-def requests_in(source: Source, make: Callable[[Row], ImportedRequest]) -> tuple[list[ImportedRequest], list[str]]:
+def requests_in(
+    source: Source, make: Callable[[ResultRow], ImportedRequest]
+) -> tuple[list[ImportedRequest], list[str]]:
     """A request of every row of one run, and the rows that are none."""
     requests, broken = [], []
     for row in source.rows():
@@ -207,7 +211,7 @@ def started_at(first_s: float) -> datetime | None:
     return datetime.fromtimestamp(first_s, UTC) if first_s > EPOCH_S else None
 
 
-def part_of(run: ImportedRun, row: Row) -> ImportedRun:
+def part_of(run: ImportedRun, row: ResultRow) -> ImportedRun:
     if isinstance(row.fields, LargeObject):
         return replace(run, part=run.part or row.where, original=row.fields.text)
     original = json.dumps(row.fields, indent=1, default=str).encode()

@@ -11,7 +11,7 @@ from typing import Any
 from inferometer.documents.files import text_in
 from inferometer.documents.json_text import json_value
 from inferometer.exchange.importing import fields
-from inferometer.exchange.importing.source import Format, ImportedPlan, ImportedRun, ParsedFile, Source
+from inferometer.exchange.importing.source import ImportedPlan, ImportedRun, ImportFormat, ParsedFile, Source
 from inferometer.exchange.importing.units import SECONDS, factor, known_rates, measure, number, statistics, whole
 from inferometer.plan.draft import LoadDraft, WorkloadDraft
 from inferometer.record.environment import Environment, ToolVersion
@@ -149,4 +149,4 @@ def _environment(about: Mapping[str, Any]) -> Environment:
     )
 
 
-RUN = Format("genai-bench", _fits, _read)
+RUN = ImportFormat("genai-bench", _fits, _read)

@@ -19,7 +19,7 @@ from inferometer.exchange.importing.requests import (
     records_of,
     status_in,
 )
-from inferometer.exchange.importing.source import Format, ImportedPlan, ImportedRun, ParsedFile, Row, Source
+from inferometer.exchange.importing.source import ImportedPlan, ImportedRun, ImportFormat, ParsedFile, ResultRow, Source
 from inferometer.exchange.importing.units import SECONDS, known_rates, measure, number, statistics, whole
 from inferometer.plan.draft import LoadDraft, WorkloadDraft
 from inferometer.record.environment import Environment, ToolVersion
@@ -58,7 +58,7 @@ def _fits(source: Source) -> bool:
 
 def _read(source: Source) -> ParsedFile:
     report = source.mapping()
-    rows = [Row(f"benchmark {at}", benchmark) for at, benchmark in enumerate(report["benchmarks"])]
+    rows = [ResultRow(f"benchmark {at}", benchmark) for at, benchmark in enumerate(report["benchmarks"])]
     return run_per_row(source, lambda row: imported(row.fields, report), rows)
 
 
@@ -230,4 +230,4 @@ def _environment(report: Mapping[str, Any]) -> Environment:
     return fields.environment_of(tool=ToolVersion(name="guidellm", version=about.get("guidellm_version")))
 
 
-REPORT = Format("guidellm", _fits, _read)
+REPORT = ImportFormat("guidellm", _fits, _read)

@@ -19,7 +19,14 @@ from pydantic import ValidationError
 
 from inferometer.errors import DataError, StoreError
 from inferometer.exchange.importing.recognise import check_format, format_named, read_source, recognise, released
-from inferometer.exchange.importing.source import BrokenResult, Format, ImportedRun, ParsedFile, SiblingError, Source
+from inferometer.exchange.importing.source import (
+    BrokenResult,
+    ImportedRun,
+    ImportFormat,
+    ParsedFile,
+    SiblingError,
+    Source,
+)
 from inferometer.exchange.importing.units import contradictions
 from inferometer.measure.doubts.rule import TOLERATED
 from inferometer.measure.doubts.target import FAILED_DOUBTFUL, FAILED_INVALID
@@ -370,7 +377,7 @@ def _source(path: Path) -> Source:
 
 
 def _new_runs(
-    path: Path, place: Store, options: Options, source: Source, chosen: Format, name: str, digest: str
+    path: Path, place: Store, options: Options, source: Source, chosen: ImportFormat, name: str, digest: str
 ) -> Imported:
     """What a file becomes that is not in the store yet."""
     before = [] if options.again else runs_of(place, digest)
@@ -390,7 +397,7 @@ def _new_runs(
     return Imported(path, name, kept, broken=broken, notes=notes, results=len(kept))
 
 
-def _read(chosen: Format, source: Source, path: Path) -> ParsedFile:
+def _read(chosen: ImportFormat, source: Source, path: Path) -> ParsedFile:
     try:
         parsed = chosen.read(source)
         released(source.content)

@@ -21,7 +21,7 @@ from inferometer.exchange.importing.requests import (
     records_of,
 )
 from inferometer.exchange.importing.requests import status_in as _status
-from inferometer.exchange.importing.source import Format, ImportedPlan, ImportedRun, ParsedFile, Source
+from inferometer.exchange.importing.source import ImportedPlan, ImportedRun, ImportFormat, ParsedFile, Source
 from inferometer.exchange.importing.units import known_rates, measure, number, statistics, value, whole, without_none
 from inferometer.plan.draft import WorkloadDraft
 from inferometer.record.environment import Environment
@@ -244,5 +244,5 @@ def _grouped(times: list[float]) -> Iterator[tuple[float, int]]:
             start = at
 
 
-LIFECYCLE = Format("an inference-perf report", _is_lifecycle, _read_lifecycle)
-REQUESTS = Format("inference-perf's requests", _is_requests, _read_requests)
+LIFECYCLE = ImportFormat("an inference-perf report", _is_lifecycle, _read_lifecycle)
+REQUESTS = ImportFormat("inference-perf's requests", _is_requests, _read_requests)

@@ -10,7 +10,7 @@ from inferometer.exchange.importing import fields
 from inferometer.exchange.importing.fields import run_per_row
 from inferometer.exchange.importing.inference_perf import RATES as OLD_RATES
 from inferometer.exchange.importing.inference_perf import TIMES
-from inferometer.exchange.importing.source import Format, ImportedPlan, ImportedRun, ParsedFile, Source
+from inferometer.exchange.importing.source import ImportedPlan, ImportedRun, ImportFormat, ParsedFile, Source
 from inferometer.exchange.importing.units import (
     COUNTS,
     SECONDS,
@@ -264,7 +264,7 @@ def _definitions(tool: Any) -> dict[str, str]:
     return dict.fromkeys(("ttft", "tpot", "itl", "e2e", "output_rate"), f"as {tool} defines it") if tool else {}
 
 
-REPORT = Format("an llm-d benchmark report", _fits_report, _read_report)
+REPORT = ImportFormat("an llm-d benchmark report", _fits_report, _read_report)
 
 # -- llmd treatments -------------------------------------------------------------------------------------------------
 
@@ -327,4 +327,4 @@ def _unit(name: str, row: Mapping[str, Any]) -> str:
     return "s" if mean is None else nearest_unit(name, mean, ("s", "ms"))
 
 
-TABLE = Format("llm-d's comparison of treatments", _fits_treatments, _read_treatments)
+TABLE = ImportFormat("llm-d's comparison of treatments", _fits_treatments, _read_treatments)

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from inferometer.exchange.importing import fields
-from inferometer.exchange.importing.source import Format, ImportedPlan, ImportedRun, ParsedFile, SiblingError, Source
+from inferometer.exchange.importing.source import (
+    ImportedPlan,
+    ImportedRun,
+    ImportFormat,
+    ParsedFile,
+    SiblingError,
+    Source,
+)
 from inferometer.exchange.importing.units import known_rates, measure, number, statistics, whole
 from inferometer.measure.describe import ALWAYS, described
 from inferometer.measure.registry import REGISTRY
@@ -106,5 +113,5 @@ def _described(name: str, values: Sequence[float | None]) -> MeasureSummary:
     return described(samples, REGISTRY[name], ALWAYS, CONFIDENCE)
 
 
-SUMMARY = Format("an llmperf summary", _is_summary, _read_summary)
-RESPONSES = Format("llmperf's responses", _is_responses, _read_responses)
+SUMMARY = ImportFormat("an llmperf summary", _is_summary, _read_summary)
+RESPONSES = ImportFormat("llmperf's responses", _is_responses, _read_responses)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from inferometer.exchange.importing import fields
-from inferometer.exchange.importing.source import Format, ImportedPlan, ImportedRun, ParsedFile, Source
+from inferometer.exchange.importing.source import ImportedPlan, ImportedRun, ImportFormat, ParsedFile, Source
 from inferometer.exchange.importing.units import SECONDS, factor, known_rates, measure, number, value, without_none
 from inferometer.record.summary import Value
 
@@ -91,4 +91,4 @@ def _invalid_result(log: Mapping[str, str]) -> list[tuple[str, str]]:
     return [] if status.upper() == "VALID" else [("said_invalid", f"LoadGen reports the result as {status}.")]
 
 
-SUMMARY = Format("an MLPerf LoadGen summary", _fits, _read)
+SUMMARY = ImportFormat("an MLPerf LoadGen summary", _fits, _read)

@@ -10,7 +10,7 @@ from typing import Any
 
 from inferometer.errors import DataError
 from inferometer.exchange.importing import fields
-from inferometer.exchange.importing.source import Format, ImportedPlan, ImportedRun, ParsedFile, Source
+from inferometer.exchange.importing.source import ImportedPlan, ImportedRun, ImportFormat, ParsedFile, Source
 from inferometer.exchange.importing.units import (
     SECONDS,
     factor,
@@ -151,4 +151,4 @@ def _environment(report: Mapping[str, Any]) -> Environment:
     )
 
 
-RESULT = Format("an nm-vllm BenchmarkResult", _fits, _read)
+RESULT = ImportFormat("an nm-vllm BenchmarkResult", _fits, _read)

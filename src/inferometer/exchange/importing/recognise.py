@@ -15,7 +15,7 @@ from inferometer.documents.files import GZIP, binary_kind, file_bytes, text_in, 
 from inferometer.documents.json_text import LARGE, RefusedError, json_value, large_lines, large_value
 from inferometer.documents.yaml_text import yaml_value
 from inferometer.errors import DataError
-from inferometer.exchange.importing.source import Format, Row, SiblingError, Source
+from inferometer.exchange.importing.source import ImportFormat, ResultRow, SiblingError, Source
 from inferometer.vocabulary import attribute_at
 
 # -- recognise -------------------------------------------------------------------------------------------------------
@@ -51,15 +51,15 @@ FORMATS: dict[str, str] = {
 MOST_KEYS = 8
 
 
-def format_named(name: str) -> Format:
+def format_named(name: str) -> ImportFormat:
     if name not in FORMATS:
         raise DataError(f"there is no format {name!r}", f"there are {', '.join(FORMATS)}")
     return _loaded(name)
 
 
 @cache
-def _loaded(name: str) -> Format:
-    loaded: Format = attribute_at(FORMATS[name])
+def _loaded(name: str) -> ImportFormat:
+    loaded: ImportFormat = attribute_at(FORMATS[name])
     return loaded
 
 
@@ -74,7 +74,7 @@ def recognise(source: Source) -> str:
     raise DataError(f"{source.name}: {what}, which is not a supported result", hint)
 
 
-def _fits(candidate: Format, source: Source) -> bool:
+def _fits(candidate: ImportFormat, source: Source) -> bool:
     """A file may hold anything: one that has other things than a format expects is not of that format."""
     try:
         return candidate.fits(source)
@@ -249,7 +249,7 @@ def _large(name: str, content: bytes | mmap.mmap, where: str, sibling: Callable[
     try:
         return Source(name, content, "json", large_value(content), sibling=sibling)
     except msgspec.DecodeError as error:
-        lines = large_lines(content, Row)
+        lines = large_lines(content, ResultRow)
         if lines is None:
             raise DataError(f"{where}: is not JSON: {error}") from None
     except RefusedError as error:
@@ -299,7 +299,7 @@ def _is_lines(text: str) -> bool:
         return False
 
 
-def _lines(text: str) -> tuple[list[Row], list[str]]:
+def _lines(text: str) -> tuple[list[ResultRow], list[str]]:
     rows, broken = [], []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
@@ -310,7 +310,7 @@ def _lines(text: str) -> tuple[list[Row], list[str]]:
             broken.append(f"line {number}: not JSON: {error.text}")
             continue
         if isinstance(parsed, dict):
-            rows.append(Row(f"line {number}", parsed))
+            rows.append(ResultRow(f"line {number}", parsed))
         else:
             broken.append(f"line {number}: must be an object")
     return rows, broken
@@ -336,10 +336,10 @@ def _looks_like_yaml(text: str) -> bool:
     return head.rstrip().endswith(":") or head.startswith("version:")
 
 
-def _rows(text: str) -> tuple[list[Row], list[str]]:
+def _rows(text: str) -> tuple[list[ResultRow], list[str]]:
     """A table with its header; the header again between the rows is no row, and begins a table of its own."""
     reader = csv.reader(io.StringIO(text, newline=""))
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
     broken: list[str] = []
     header: list[str] = []
     for cells in _cells(reader, broken):
@@ -350,7 +350,7 @@ def _rows(text: str) -> tuple[list[Row], list[str]]:
         elif len(cells) != len(header):
             broken.append(f"line {reader.line_num}: {len(cells)} fields, but there are {len(header)} columns")
         else:
-            rows.append(Row(f"line {reader.line_num}", dict(zip(header, cells, strict=True))))
+            rows.append(ResultRow(f"line {reader.line_num}", dict(zip(header, cells, strict=True))))
     return rows, broken
 
 

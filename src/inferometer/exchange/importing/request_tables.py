@@ -16,7 +16,7 @@ from inferometer.exchange.importing.requests import (
     ImportedRequest,
     records_of,
 )
-from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Row, Source
+from inferometer.exchange.importing.source import ImportedRun, ImportFormat, ParsedFile, ResultRow, Source
 from inferometer.exchange.importing.units import BYTES, number, whole
 from inferometer.plan.draft import LoadDraft, WorkloadDraft
 from inferometer.record.record import Sample, Samples
@@ -56,7 +56,7 @@ def _read_inferx(source: Source) -> ParsedFile:
     return ParsedFile([run] if requests else [], broken)
 
 
-def _inferx_request(row: Row) -> ImportedRequest:
+def _inferx_request(row: ResultRow) -> ImportedRequest:
     entry = row.fields
     due, sent, first, end = (number(entry[f"{name}_time"]) for name in ("enqueue", "send", "first_byte", "end"))
     if sent is None and due is None:
@@ -110,7 +110,7 @@ def _samples(source: Source, first: float) -> Samples | None:
     return Samples.of(samples) if samples else None
 
 
-METRICS = Format("InferX's metrics.csv", _fits_inferx, _read_inferx)
+METRICS = ImportFormat("InferX's metrics.csv", _fits_inferx, _read_inferx)
 
 
 FMPERF_COLUMNS = {"prompt_tokens", "generation_tokens", "ttft", "launch_time", "finish_time"}
@@ -143,7 +143,7 @@ def _read_fmperf(source: Source) -> ParsedFile:
     return ParsedFile([run] if requests else [], broken)
 
 
-def _fmperf_request(row: Row) -> ImportedRequest:
+def _fmperf_request(row: ResultRow) -> ImportedRequest:
     sent, ttft, end = (_seconds(row, name) for name in ("launch_time", "ttft", "finish_time"))
     if not 0 <= ttft <= end - sent + 1e-6:
         apart = f"launch_time and finish_time, {duration_text(end - sent)} apart"
@@ -155,7 +155,7 @@ def _fmperf_request(row: Row) -> ImportedRequest:
     )
 
 
-def _seconds(row: Row, name: str) -> float:
+def _seconds(row: ResultRow, name: str) -> float:
     seconds = number(row.fields[name])
     if seconds is None:
         raise DataError(f"{name} must be a number of seconds, got {row.fields[name]!r}")
@@ -170,4 +170,4 @@ def _lengths(requests: list[ImportedRequest]) -> WorkloadDraft | None:
     return fields.lengths(*means)
 
 
-TABLE = Format("fmperf", _fits_fmperf, _read_fmperf)
+TABLE = ImportFormat("fmperf", _fits_fmperf, _read_fmperf)

@@ -12,7 +12,7 @@ from typing import Any
 from inferometer.exchange.importing import fields
 from inferometer.exchange.importing.fields import run_per_row
 from inferometer.exchange.importing.requests import NOT_CONNECTED, NOT_SCHEDULED, records_of
-from inferometer.exchange.importing.source import Format, ImportedPlan, ImportedRun, ParsedFile, Source
+from inferometer.exchange.importing.source import ImportedPlan, ImportedRun, ImportFormat, ParsedFile, Source
 from inferometer.exchange.importing.units import (
     SECONDS,
     known_rates,
@@ -137,7 +137,7 @@ def _stack(result: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"random_range_ratio": ratio} if ratio is not None and result.get("dataset_name") in fields.MADE_UP else None
 
 
-SERVING = Format("sglang bench_serving", _fits, _read)
+SERVING = ImportFormat("sglang bench_serving", _fits, _read)
 
 
 STRATEGY = ("scheduler_strategy", "routing_strategy", "router_strategy")  # the newest name first
@@ -270,5 +270,5 @@ def _environment(row: Mapping[str, Any]) -> Environment:
     )
 
 
-SERVE = Format("the client's table of a Ray Serve sweep", _is_serve, _read_serve)
-ENGINE = Format("the engines' table of a Ray Serve sweep", _is_engine, _read_engine)
+SERVE = ImportFormat("the client's table of a Ray Serve sweep", _is_serve, _read_serve)
+ENGINE = ImportFormat("the engines' table of a Ray Serve sweep", _is_engine, _read_engine)

@@ -27,7 +27,7 @@ class BrokenResult(DataError):
 Form = Literal["json", "jsonl", "yaml", "csv", "text"]
 
 
-class Row(NamedTuple):
+class ResultRow(NamedTuple):
     """One result of a file that may hold several, and where it stands: `line 7`."""
 
     where: str
@@ -49,16 +49,16 @@ class Source:
         """The object in the file; empty where it holds something else."""
         return self.value if isinstance(self.value, Mapping) else {}
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ResultRow]:
         """Every object in the file: one, those of a list, or one a line."""
         if self.form in ("jsonl", "csv"):
-            rows: list[Row] = self.value
+            rows: list[ResultRow] = self.value
             return rows
         if isinstance(self.value, Entries):
-            return self.value.as_rows(Row)
+            return self.value.as_rows(ResultRow)
         if isinstance(self.value, list):
-            return [Row(f"entry {at}", entry) for at, entry in enumerate(self.value) if isinstance(entry, dict)]
-        return [Row("", self.value)] if isinstance(self.value, dict) else []
+            return [ResultRow(f"entry {at}", entry) for at, entry in enumerate(self.value) if isinstance(entry, dict)]
+        return [ResultRow("", self.value)] if isinstance(self.value, dict) else []
 
     def columns(self) -> tuple[str, ...]:
         """The columns of a table; none where it is no table, or an empty one."""
@@ -111,7 +111,7 @@ class ParsedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class ImportFormat:
     """A format: what it is called, how it is recognised, and how it is read."""
 
     title: str

@@ -18,7 +18,14 @@ from inferometer.exchange.importing.requests import (
     records_of,
     status_in,
 )
-from inferometer.exchange.importing.source import Format, ImportedPlan, ImportedRun, ParsedFile, SiblingError, Source
+from inferometer.exchange.importing.source import (
+    ImportedPlan,
+    ImportedRun,
+    ImportFormat,
+    ParsedFile,
+    SiblingError,
+    Source,
+)
 from inferometer.exchange.importing.units import (
     SECONDS,
     known_rates,
@@ -253,7 +260,7 @@ def request(
     return ImportedRequest(sent_s, reads, input_tokens=inputs, output_tokens=outputs or None, status=200)
 
 
-SERVE = Format(TITLE, _fits, _read)
+SERVE = ImportFormat(TITLE, _fits, _read)
 
 # -- vllm offline ----------------------------------------------------------------------------------------------------
 
@@ -350,6 +357,6 @@ def _startup(source: Source) -> ParsedFile:
     return ParsedFile([ImportedRun(kind="startup", measures=measures)])
 
 
-LATENCY = Format("vllm bench latency", _is_latency, _latency)
-THROUGHPUT = Format("vllm bench throughput", _is_throughput, _throughput)
-STARTUP = Format("vllm bench startup", _is_startup, _startup)
+LATENCY = ImportFormat("vllm bench latency", _is_latency, _latency)
+THROUGHPUT = ImportFormat("vllm bench throughput", _is_throughput, _throughput)
+STARTUP = ImportFormat("vllm bench startup", _is_startup, _startup)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from inferometer.measure.doubts.rule import EITHER, TOO_HIGH, TOO_LOW, Case, is_invalid, moved_text, telling
+from inferometer.measure.doubts.rule import EITHER, TOO_HIGH, TOO_LOW, JudgedRun, is_invalid, moved_text, telling
 from inferometer.measure.hardware import scarcity
 from inferometer.measure.inputs import Facts
 from inferometer.record.summary import Summary
@@ -37,7 +37,7 @@ def client_remedy(summary: Summary, facts: Facts) -> str:
     return "something else delayed the client: stop other work on this machine, or use another machine"
 
 
-def client_failed(case: Case) -> Iterator[Reason]:
+def client_failed(case: JudgedRun) -> Iterator[Reason]:
     """Requests that failed on this machine. They are not among the target's failures, whatever their number."""
     count, total = case.part.outcomes.get("client", 0), sum(case.part.outcomes.values())
     if not count:
@@ -57,7 +57,7 @@ def client_failed(case: Case) -> Iterator[Reason]:
         yield case.note("client_failed", f"{text}: {cause}.", remedy)
 
 
-def late_sends(case: Case) -> Iterator[Reason]:
+def late_sends(case: JudgedRun) -> Iterator[Reason]:
     delivery = case.part.delivery
     if delivery is None or delivery.lateness.p99 is None:
         return
@@ -73,7 +73,7 @@ def late_sends(case: Case) -> Iterator[Reason]:
         yield case.note("late_sends", f"{sent}, which changes no headline number by more than its uncertainty.")
 
 
-def uncertain_reads(case: Case) -> Iterator[Reason]:
+def uncertain_reads(case: JudgedRun) -> Iterator[Reason]:
     """Only the run as a whole: classes share the client."""
     uncertainty = case.part.uncertainty
     if uncertainty is None:
@@ -92,7 +92,7 @@ def uncertain_reads(case: Case) -> Iterator[Reason]:
         yield case.note("merged_first", f"{text} {merged.most}: they were sent, or merged in the network, together.")
 
 
-def own_error(case: Case) -> Iterator[Reason]:
+def own_error(case: JudgedRun) -> Iterator[Reason]:
     own = case.summary.instrument
     if own is None:  # virtual time
         return
@@ -117,7 +117,7 @@ def own_error(case: Case) -> Iterator[Reason]:
         yield case.note("near_ceiling", text, "use more workers or machines")
 
 
-def busy_client(case: Case) -> Iterator[Reason]:
+def busy_client(case: JudgedRun) -> Iterator[Reason]:
     """With stamps of the kernel a busy client reads late and still knows when the bytes came; what it sends late shows
     in `late_sends`. Without them its own waits are in the numbers."""
     facts = case.facts
@@ -142,7 +142,7 @@ def _busy_time(facts: Facts, shard: str) -> float:
     return busy_s / seen_s if seen_s >= BUSY_KNOWN_S else 0.0
 
 
-def workers_behind(case: Case) -> Iterator[Reason]:
+def workers_behind(case: JudgedRun) -> Iterator[Reason]:
     """Who began late or lagged, by name; what it moves is in `late_sends`."""
     for worker in case.part.delivery.workers if case.part.delivery else ():
         name = f"Worker {worker.worker}" + (f" on {worker.host}" if worker.host else "")
@@ -157,7 +157,7 @@ def workers_behind(case: Case) -> Iterator[Reason]:
 ACROSS_HOSTS = ("request_rate", "input_rate", "output_rate", "total_rate")
 
 
-def clocks_disagree(case: Case) -> Iterator[Reason]:
+def clocks_disagree(case: JudgedRun) -> Iterator[Reason]:
     """What combines the clocks of several hosts: window edges, rates, requests in flight. No latency does."""
     clocks, length_s = case.facts.clocks, case.summary.window.length_s
     if clocks is None or not length_s:
@@ -184,7 +184,7 @@ def clocks_disagree(case: Case) -> Iterator[Reason]:
         yield case.note("clocks", f"{known}{started}.")
 
 
-def clock_stepped(case: Case) -> Iterator[Reason]:
+def clock_stepped(case: JudgedRun) -> Iterator[Reason]:
     if not case.facts.clock_steps_s or case.facts.stamps != "kernel":
         return
     steps = case.facts.clock_steps_s

@@ -9,7 +9,7 @@ from inferometer.measure.doubts.rule import (
     TOLERATED,
     TOO_HIGH,
     TOO_LOW,
-    Case,
+    JudgedRun,
     amount_text,
     differing,
     lacking,
@@ -19,7 +19,7 @@ from inferometer.measure.doubts.rule import (
     telling,
 )
 from inferometer.measure.quantiles import needed_for
-from inferometer.record.summary import Backlog, Section, StageSummary, Trend
+from inferometer.record.summary import Backlog, StageSummary, SummarySection, Trend
 from inferometer.record.verdict import Move, Reason
 from inferometer.vocabulary import MEASURES, change_text, duration_text, number_text, percent_text, value_text
 
@@ -41,7 +41,7 @@ WAITING_SHARE = 0.5  # of the load, its last part: nobody was served at once any
 WAITING_GROWTH = 1.3  # by which TTFT of the load's last quarter is longer than in its first half, at least
 
 
-def shortfall(case: Case) -> Iterator[Reason]:
+def shortfall(case: JudgedRun) -> Iterator[Reason]:
     delivery = case.part.delivery
     planned, missing = (delivery.planned, delivery.shortfall) if delivery else (None, None)
     if case.facts.cut_short or not planned or not missing:
@@ -57,7 +57,7 @@ def shortfall(case: Case) -> Iterator[Reason]:
         yield case.note("shortfall", text)
 
 
-def not_the_process(case: Case) -> Iterator[Reason]:
+def not_the_process(case: JudgedRun) -> Iterator[Reason]:
     delivery = case.part.delivery
     if delivery is None:
         return
@@ -73,13 +73,13 @@ def not_the_process(case: Case) -> Iterator[Reason]:
         yield _other_process(case, f"The constant rate was uneven (gaps vary by {percent_text(cv)} of their mean)")
 
 
-def _other_process(case: Case, text: str) -> Reason:
+def _other_process(case: JudgedRun, text: str) -> Reason:
     remedy = client_remedy(case.summary, case.facts)
     text = f"{text}, which changes queueing and the tail of TTFT."
     return case.doubt("not_the_process", text, remedy, moves=_waiting_moves(case), direction=EITHER)
 
 
-def _waiting_moves(case: Case) -> list[Move]:
+def _waiting_moves(case: JudgedRun) -> list[Move]:
     """How much longer requests wait by Kingman's formula: a wait is proportional to the sum of squared coefficients
     of variation of gaps and of service times, the latter taken as 1. TTFT holds the wait: it moves by that at most."""
     delivery = case.part.delivery
@@ -89,7 +89,7 @@ def _waiting_moves(case: Case) -> list[Move]:
     return shares_of(case.part, share, "ttft_scheduled.mean", "ttft_scheduled.p99")
 
 
-def _gaps_across_hosts(case: Case) -> bool:
+def _gaps_across_hosts(case: JudgedRun) -> bool:
     """Whether the clocks of several hosts blur the gaps between arrivals."""
     clocks, window = case.facts.clocks, case.part.window
     if clocks is None or not window.requests or not window.length_s:
@@ -97,7 +97,7 @@ def _gaps_across_hosts(case: Case) -> bool:
     return clocks.uncertainty_s is None or clocks.uncertainty_s > BLURRED * window.length_s / window.requests
 
 
-def held_back(case: Case) -> Iterator[Reason]:
+def held_back(case: JudgedRun) -> Iterator[Reason]:
     """Arrivals that waited for a slot under the plan's cap: the server was offered less than the rate says."""
     cap, waits = case.traffic.load.max_concurrency, case.part.measures.get("queue_wait")
     if cap is None or waits is None or not case.traffic.load.open_loop:
@@ -110,7 +110,7 @@ def held_back(case: Case) -> Iterator[Reason]:
         yield case.doubt("held_back", text, "lower the rate, or raise max_concurrency", moves=moves)
 
 
-def unbounded_queue(case: Case) -> Iterator[Reason]:
+def unbounded_queue(case: JudgedRun) -> Iterator[Reason]:
     # what a cap holds back waits with us: that the server has nothing waiting tells nothing then
     ours = any(held_back(case))
     if not queue_grows(case.part) or (queue_was_empty(case) and not ours):
@@ -129,7 +129,7 @@ def unbounded_queue(case: Case) -> Iterator[Reason]:
     yield case.doubt("unbounded_queue", text, remedy, moves=moves, direction=EITHER, invalid=True)
 
 
-def queue_grows(part: Section) -> bool:
+def queue_grows(part: SummarySection) -> bool:
     """Whether requests join a queue that only grows: the backlog grows and stays get longer (a load that is random has
     more under way at one end than at the other), or nobody was served at once any more for most of the load, and
     waits went on growing."""
@@ -152,7 +152,7 @@ def _backlog_grows(backlog: Backlog, length_s: float | None) -> bool:
     return drift is None or drift > enough
 
 
-def queue_was_empty(case: Case) -> bool:
+def queue_was_empty(case: JudgedRun) -> bool:
     """Whether the server itself had nothing waiting, as far as its metrics were read."""
     queued = case.summary.server.gauges.get("queued") if case.summary.server else None
     return queued is not None and queued.max == 0
@@ -164,7 +164,7 @@ def _short_against_stay(backlog: Backlog, length_s: float | None) -> bool:
     return stay_s is None or (length_s or 0.0) < FEW_TURNOVERS * stay_s
 
 
-def short_window(case: Case) -> Iterator[Reason]:
+def short_window(case: JudgedRun) -> Iterator[Reason]:
     """Requests of so short a load never meet the crowd that they would meet later. One that comes all at once is meant
     to be short."""
     if case.traffic.load.changes or case.facts.cut_short:
@@ -181,19 +181,19 @@ def short_window(case: Case) -> Iterator[Reason]:
     yield case.doubt("short_window", f"{text}{moved}.", "make the run longer", moves=moves)
 
 
-def not_steady(case: Case) -> Iterator[Reason]:
+def not_steady(case: JudgedRun) -> Iterator[Reason]:
     """Stages, ramps and recordings are meant to change: of stages each is looked at, the others are not."""
     load = case.traffic.load
     if load.type in ("ramp", "replay"):
         return
-    sections: Sequence[Section] = case.part.stages or [case.part]
+    sections: Sequence[SummarySection] = case.part.stages or [case.part]
     for section in sections:
         ramped = isinstance(section, StageSummary) and load.stages[section.stage].to is not None
         if not ramped:
             yield from _drift(case, section)
 
 
-def _drift(case: Case, section: Section) -> Iterator[Reason]:
+def _drift(case: JudgedRun, section: SummarySection) -> Iterator[Reason]:
     steady = section.window.steady
     if steady is None or steady.status != "drifting":
         return
@@ -221,13 +221,13 @@ def _drift_text(name: str, trend: Trend) -> str:
     return f"{MEASURES[name].title} mean is {inside} {part}, {outside} in the rest"
 
 
-def _few_turns(section: Section) -> bool:
+def _few_turns(section: SummarySection) -> bool:
     """A closed loop begins with all its requests at once, and comes in waves for some stays: that is no drift."""
     stay = section.measures["e2e"].mean if "e2e" in section.measures else None
     return section.loop == "closed" and bool(stay) and (section.window.length_s or 0.0) < WAVES * (stay or 0.0)
 
 
-def concurrency_not_held(case: Case) -> Iterator[Reason]:
+def concurrency_not_held(case: JudgedRun) -> Iterator[Reason]:
     load = case.traffic.load
     if load.type != "concurrency" or load.sessions_at_once:  # users who think leave slots free
         return
@@ -241,7 +241,7 @@ def concurrency_not_held(case: Case) -> Iterator[Reason]:
         yield case.doubt("concurrency_not_held", text, remedy, moves=moves, direction=TOO_LOW)
 
 
-def weak_quantiles(case: Case) -> Iterator[Reason]:
+def weak_quantiles(case: JudgedRun) -> Iterator[Reason]:
     """Of those that the plan's limits or the headline name."""
     weak = []
     for name, measure in case.part.measures.items():
@@ -258,7 +258,7 @@ def weak_quantiles(case: Case) -> Iterator[Reason]:
         yield case.note("weak_quantiles", text, "make the run longer")
 
 
-def not_precise(case: Case) -> Iterator[Reason]:
+def not_precise(case: JudgedRun) -> Iterator[Reason]:
     precision = case.part.precision
     if precision is None or precision.met or (case.part.goal and case.part.goal.status == "precise"):
         return

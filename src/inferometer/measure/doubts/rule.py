@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from inferometer.measure.inputs import Facts
 from inferometer.plan.model import Plan, Traffic
-from inferometer.record.summary import ClassSummary, Levels, Section, Summary
+from inferometer.record.summary import ClassSummary, LevelsOfPart, Summary, SummarySection
 from inferometer.record.verdict import Move, Reason, Status
 from inferometer.vocabulary import MEASURES, change_size_text, value_text
 
@@ -17,7 +17,7 @@ LATENCIES = ("mean", "p50", "p90", "p99")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Case:
+class JudgedRun:
     """A run, or one of its traffic classes, before its judge."""
 
     summary: Summary  # of the run
@@ -51,13 +51,13 @@ class Case:
         return Reason(status=status, code=code, text=shown, remedy=remedy, moves=moves, traffic=self.name)
 
 
-Rule = Callable[[Case], Iterator[Reason]]
+Rule = Callable[[JudgedRun], Iterator[Reason]]
 
 
 TOO_HIGH, TOO_LOW, EITHER = "too high", "too low", "off"
 
 
-def value_and_interval(section: Section, key: str) -> tuple[float, float, float] | None:
+def value_and_interval(section: SummarySection, key: str) -> tuple[float, float, float] | None:
     """A headline number and the ends of its interval, infinite where it is open."""
     name, _, stat = key.partition(".")
     if not stat:
@@ -72,7 +72,7 @@ def value_and_interval(section: Section, key: str) -> tuple[float, float, float]
 
 
 def telling(
-    section: Section,
+    section: SummarySection,
     moves: Mapping[str, float],
     direction: str = EITHER,
     *,
@@ -98,19 +98,19 @@ def telling(
     return sorted(large, key=lambda move: -(move.share or 0.0))
 
 
-def shares_of(section: Section, share: float, *keys: str) -> list[Move]:
+def shares_of(section: SummarySection, share: float, *keys: str) -> list[Move]:
     """A cause that may change these numbers by a share of them, where they have a value."""
     known = {key: value_and_interval(section, key) for key in keys}
     return [Move(key=key, by=share * value[0], share=share) for key, value in known.items() if value and share]
 
 
-def lacking(section: Section, share: float, *keys: str) -> list[Move]:
+def lacking(section: SummarySection, share: float, *keys: str) -> list[Move]:
     """A cause by which a share of the whole is missing in these numbers: without it each were value / (1 - share), so
     that with nine tenths missing a number is ten times too low, not by nine tenths of itself."""
     return shares_of(section, share / (1 - share), *keys) if share < 1 else []
 
 
-def differing(section: Section, name: str, levels: Levels) -> list[Move]:
+def differing(section: SummarySection, name: str, levels: LevelsOfPart) -> list[Move]:
     """The statistics of a latency that are outside of their own interval, and off by over 5%, in one of two parts of
     the window: they depend on how long that part lasted."""
     large: dict[str, Move] = {}

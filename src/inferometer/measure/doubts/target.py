@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 from msgspec import structs
 
-from inferometer.measure.doubts.rule import EITHER, TOLERATED, TOO_LOW, Case, lacking, shares_of
+from inferometer.measure.doubts.rule import EITHER, TOLERATED, TOO_LOW, JudgedRun, lacking, shares_of
 from inferometer.measure.observed import findings
 from inferometer.plan.model import Traffic
 from inferometer.record.record import outcome_text
-from inferometer.record.summary import CachedTokens, Section, Summary
+from inferometer.record.summary import CachedTokens, Summary, SummarySection
 from inferometer.record.verdict import Reason
 from inferometer.vocabulary import change_text, duration_text, percent_text
 
@@ -26,7 +26,7 @@ OF_STREAMS = frozenset(  # measures that mean nothing where the answer came at o
 FINE_FINISHES = ("length", "stop", "tool_calls", "function_call")
 
 
-def lost(case: Case) -> Iterator[Reason]:
+def lost(case: JudgedRun) -> Iterator[Reason]:
     if case.facts.lost_server is not None:
         text = f"The server was lost during the run: {case.facts.lost_server}."
         yield case.doubt("server_lost", text, "look at its log, then repeat the run", invalid=True)
@@ -52,7 +52,7 @@ def _sent_by_lost(summary: Summary) -> dict[int, str]:
     }
 
 
-def failed_requests(case: Case) -> Iterator[Reason]:
+def failed_requests(case: JudgedRun) -> Iterator[Reason]:
     """Unless the plan has a limit on the failure rate, which judges it. Requests that we ended are not among them."""
     share = case.part.failures.failure_rate
     if share is None or not share or not case.part.outcomes["ok"]:
@@ -75,7 +75,7 @@ def judges_failures(traffic: Traffic) -> bool:
     return any(limit.measure == "failure_rate" for limit in traffic.limits)
 
 
-def failures_text(part: Section) -> str:
+def failures_text(part: SummarySection) -> str:
     """`51% of requests failed (205 of 400): 205 × connection failed; first error: Connection refused`."""
     failures = part.failures
     failed, share = failures.failed or 0, failures.failure_rate or 1.0
@@ -88,7 +88,7 @@ def failures_text(part: Section) -> str:
     return f"{of}: {listed}{first}"
 
 
-def nothing_answered(case: Case) -> Iterator[Reason]:
+def nothing_answered(case: JudgedRun) -> Iterator[Reason]:
     summary = case.summary
     counts = summary.outcomes
     total = sum(counts.values())
@@ -107,7 +107,7 @@ def nothing_answered(case: Case) -> Iterator[Reason]:
         yield case.doubt("empty_window", text, "make the run longer", invalid=True)
 
 
-def unfinished(case: Case) -> Iterator[Reason]:
+def unfinished(case: JudgedRun) -> Iterator[Reason]:
     """Answers that we no longer waited for: the longest of them are missing in every latency."""
     count, requests = case.part.outcomes.get("unfinished", 0), case.part.window.requests or 0
     share = count / requests if requests else 0.0
@@ -118,7 +118,7 @@ def unfinished(case: Case) -> Iterator[Reason]:
         yield case.doubt("unfinished", f"{text} the latencies.", remedy, moves=moves, direction=TOO_LOW)
 
 
-def ended(case: Case) -> Iterator[Reason]:
+def ended(case: JudgedRun) -> Iterator[Reason]:
     """A run that was interrupted, or that ended itself."""
     length = duration_text(case.summary.window.length_s)
     if case.facts.interrupted:
@@ -129,7 +129,7 @@ def ended(case: Case) -> Iterator[Reason]:
         yield case.doubt("ended_early", text, invalid=not all(map(judges_failures, case.plan.classes)))
 
 
-def short_output(case: Case) -> Iterator[Reason]:
+def short_output(case: JudgedRun) -> Iterator[Reason]:
     if case.part.tokens is None or not _exact(case.traffic):
         return
     compared = case.part.tokens.output.requested_against_reported
@@ -152,7 +152,7 @@ def _exact(traffic: Traffic) -> bool:
     return traffic.sampling.whole_answers
 
 
-def not_streamed(case: Case) -> Iterator[Reason]:
+def not_streamed(case: JudgedRun) -> Iterator[Reason]:
     """An endpoint, or a proxy before it, that answers at once although a stream was requested. E2E and the rates hold;
     a limit on what only a stream shows cannot be judged, which makes the run invalid."""
     share = case.part.tokens.in_one_piece if case.part.tokens else None
@@ -167,7 +167,7 @@ def not_streamed(case: Case) -> Iterator[Reason]:
     yield case.doubt("not_streamed", text, remedy, moves=shares_of(case.part, share, "ttft.mean"), invalid=limited)
 
 
-def odd_finish(case: Case) -> Iterator[Reason]:
+def odd_finish(case: JudgedRun) -> Iterator[Reason]:
     if case.part.tokens is None:
         return
     reasons = {reason: n for reason, n in case.part.tokens.finish_reasons.items() if reason != "none"}
@@ -188,7 +188,7 @@ def odd_finish(case: Case) -> Iterator[Reason]:
         yield case.note("odd_finish", text)
 
 
-def tokens_disagree(case: Case) -> Iterator[Reason]:
+def tokens_disagree(case: JudgedRun) -> Iterator[Reason]:
     if case.part.tokens is None:
         return
     output, given = case.part.tokens.output, case.part.tokens.input.requested_against_reported
@@ -205,7 +205,7 @@ def tokens_disagree(case: Case) -> Iterator[Reason]:
         yield case.note("input_differs", text, "send token ids, or compare runs by reported tokens")
 
 
-def cached_by_accident(case: Case) -> Iterator[Reason]:
+def cached_by_accident(case: JudgedRun) -> Iterator[Reason]:
     """Synthetic prompts share nothing; within a session of several turns a cache is meant to hit."""
     share = case.part.tokens.cached.share if case.part.tokens else None
     if case.plan.warmup.tape or not case.traffic.workload.shares_nothing or case.part.sessions is not None:
@@ -225,7 +225,7 @@ def requested_hit_rate(traffic: Traffic) -> float | None:
     return None if prefix is None else prefix.hit_rate
 
 
-def hit_rate_off(case: Case) -> Iterator[Reason]:
+def hit_rate_off(case: JudgedRun) -> Iterator[Reason]:
     """What is wrong with the hit rate, if anything."""
     cached: CachedTokens | None = case.part.tokens.cached if case.part.tokens else None
     requested = requested_hit_rate(case.traffic)
@@ -251,7 +251,7 @@ def _hit_rate_remedy(requested: float, share: float) -> str:
     return "check that prefix caching is on and the cache holds all groups; use fewer or shorter groups"
 
 
-def not_conserved(case: Case) -> Iterator[Reason]:
+def not_conserved(case: JudgedRun) -> Iterator[Reason]:
     """Where the server's counters were read: they tell of the same requests and tokens as our records."""
     server = case.summary.server
     if server is None:
@@ -264,7 +264,7 @@ def not_conserved(case: Case) -> Iterator[Reason]:
             yield case.doubt(finding.code, finding.text, finding.remedy, moves=moves, direction=EITHER)
 
 
-def _client_is_exact(case: Case) -> bool:
+def _client_is_exact(case: JudgedRun) -> bool:
     """Whether what lies between the server's TTFT and ours is known not to be our own."""
     ttft = case.summary.server.conservation.ttft if case.summary.server and case.summary.server.conservation else None
     own = case.summary.instrument
@@ -276,7 +276,7 @@ def _client_is_exact(case: Case) -> bool:
     return ours_s < TOLERATED * ttft.client or (case.facts.stamps == "kernel" and error_s is None)
 
 
-def unreadable(case: Case) -> Iterator[Reason]:
+def unreadable(case: JudgedRun) -> Iterator[Reason]:
     if case.facts.unreadable:
         entries = "1 entry" if case.facts.unreadable == 1 else f"{case.facts.unreadable} entries"
         yield case.doubt(

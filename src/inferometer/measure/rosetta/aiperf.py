@@ -6,10 +6,10 @@ from inferometer.measure.quantiles import Floats
 from inferometer.measure.rosetta.definition import (
     MS,
     Figure,
-    Seen,
-    Series,
-    Spread,
+    RequestSpread,
+    SeenRequests,
     Tool,
+    WeightedValues,
     defined,
     gap_lengths,
     linear,
@@ -26,20 +26,20 @@ from inferometer.record.columns import known
 from inferometer.vocabulary import NANOSECONDS
 
 
-def _latency(seen: Seen) -> Floats:
+def _latency(seen: SeenRequests) -> Floats:
     return to_last(seen.good, posted_at(seen.good))
 
 
-def _itl(seen: Seen) -> Floats:
+def _itl(seen: SeenRequests) -> Floats:
     return per_token_after_first(_latency(seen), posted_to_first(seen), output_lengths(seen.good))
 
 
-def _per_user(seen: Seen) -> Series:
+def _per_user(seen: SeenRequests) -> WeightedValues:
     itl = _itl(seen)
     return defined(1 / np.where(itl > 0, itl, np.nan))
 
 
-def _ttst(seen: Seen) -> Series:
+def _ttst(seen: SeenRequests) -> WeightedValues:
     """The second response of each answer, after its first."""
     gap_s = np.full(len(seen.good), np.nan)
     for reads in seen.good.records.read_batches(None, ("read_at",)):
@@ -49,7 +49,7 @@ def _ttst(seen: Seen) -> Series:
     return defined(gap_s)
 
 
-def _duration_s(seen: Seen) -> float:
+def _duration_s(seen: SeenRequests) -> float:
     """From the first request to the last response of those that are valid."""
     last_at = seen.good.last_at[known(seen.good.last_at)]
     if not len(last_at):
@@ -72,7 +72,7 @@ TOOL = Tool(
             "connecting counts; all requests, not those of a window",
             posted_to_first,
         ),
-        Spread(
+        RequestSpread(
             *("TTST", "time_to_second_token.{}", None),
             "second response - first response",
             "Inferometer has no such measure: it is one of many gaps",
@@ -85,7 +85,7 @@ TOOL = Tool(
             "it is a TPOT; Inferometer's TPOT divides by the tokens after the first read",
             _itl,
         ),
-        Spread(
+        RequestSpread(
             *("ICL", "inter_chunk_latency.{}", "icl"),
             "gaps between responses of all answers",
             "one timestamp per network chunk, like Inferometer; all requests",
@@ -98,14 +98,14 @@ TOOL = Tool(
             "connecting counts",
             _latency,
         ),
-        Spread(
+        RequestSpread(
             *("output tokens/s per user", "output_token_throughput_per_user.{}", "user_speed"),
             "1 / ITL of each request",
             "too high if the first response had several tokens",
             _per_user,
             unit="tokens/s",
         ),
-        Spread(
+        RequestSpread(
             *("output tokens", "output_sequence_length.{}", "output_tokens"),
             "tokens of each answer, reasoning included",
             "the same count; over the whole run",

@@ -1,5 +1,5 @@
-"""What a tool reports and how: a `Tool` is a table of `Definition`s over `Seen`, what that tool would have had in its
-hands, with a way of its own to take quantiles."""
+"""What a tool reports and how: a `Tool` is a table of `Definition`s over `SeenRequests`, what that tool would have had
+in its hands, with a way of its own to take quantiles."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +24,7 @@ _OFTEN_USED = (0.25, 0.5, 0.75, 0.9, 0.95, 0.97, 0.99, 0.999)  # quantiles that 
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Seen:
+class SeenRequests:
     """All requests behind the warm-up and, apart, those that succeeded; what failed or was cut off is no success."""
 
     every: Answers
@@ -56,7 +56,7 @@ class Seen:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Series:
+class WeightedValues:
     """Values with their weights; None: all 1. Undefined ones are not in it."""
 
     values: Floats
@@ -81,13 +81,13 @@ def _length_s(answers: Answers) -> float:
     return (last_at - int(answers.records.scheduled_at.min())) / NANOSECONDS
 
 
-def defined(values: Floats) -> Series:
-    return Series(values[~np.isnan(values)])
+def defined(values: Floats) -> WeightedValues:
+    return WeightedValues(values[~np.isnan(values)])
 
 
-def weighted(values: Floats, weights: Floats) -> Series:
+def weighted(values: Floats, weights: Floats) -> WeightedValues:
     there = ~np.isnan(values) & ~np.isnan(weights) & (weights > 0)
-    return Series(values[there], weights[there])
+    return WeightedValues(values[there], weights[there])
 
 
 def posted_at(answers: Answers) -> Ints:
@@ -111,7 +111,7 @@ def to_first(answers: Answers, start_at: Ints) -> Floats:
     return seconds_between(start_at, answers.first_at)
 
 
-def posted_to_first(seen: Seen) -> Floats:
+def posted_to_first(seen: SeenRequests) -> Floats:
     return to_first(seen.good, posted_at(seen.good))
 
 
@@ -135,26 +135,26 @@ def messages(answers: Answers, reads: Reads) -> Ints:
     return np.where(np.repeat(one_per_token, reads.counts()), np.maximum(reads.tokens, 1), 1)
 
 
-def gaps_between_messages(answers: Answers) -> Series | Tally:
+def gaps_between_messages(answers: Answers) -> WeightedValues | Tally:
     """What a client that stamps each message as it is parsed sees: those that share a read follow at once, and count
     as gaps of nothing."""
     return gaps_with_zeros(answers, lambda reads: messages(answers, reads))
 
 
-def gaps_with_zeros(answers: Answers, stamps: Callable[[Reads], Ints]) -> Series | Tally:
+def gaps_with_zeros(answers: Answers, stamps: Callable[[Reads], Ints]) -> WeightedValues | Tally:
     """The gaps between reads, and one of nothing for every stamp after the first of the same read."""
     batches = answers.records.read_batches(None, ("read_at", "read_tokens"))
     at_once = sum(int(stamps(reads).sum()) for reads in batches) - int(answers.records.read_offsets[-1])
     return _gap_lengths(answers, max(at_once, 0))
 
 
-def gap_lengths(answers: Answers) -> Series | Tally:
+def gap_lengths(answers: Answers) -> WeightedValues | Tally:
     return _gap_lengths(answers, 0)
 
 
-def _gap_lengths(answers: Answers, zeros: int) -> Series | Tally:
+def _gap_lengths(answers: Answers, zeros: int) -> WeightedValues | Tally:
     if answers.records.held:
-        return Series(np.concatenate((answers.gaps.length_s, np.zeros(zeros))))
+        return WeightedValues(np.concatenate((answers.gaps.length_s, np.zeros(zeros))))
 
     def values() -> Iterator[Values]:
         for gaps in answers.gap_batches(np.ones(len(answers), np.bool_)):
@@ -205,12 +205,12 @@ def per_second(amount: float, duration_s: float) -> float | None:
 
 MS = 1000.0
 MEDIANS_AND_TAILS = {"mean": None, "median": 0.5, "std": None, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-Some = Series | Tally  # of reads that are not held in memory, a tally
+Some = WeightedValues | Tally  # of reads that are not held in memory, a tally
 Quantile = Callable[[Some, float], float]  # of a series that is not empty, and a share below 1
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class RequestSpread:
     """A number that every request (or gap) has; its statistics are reported."""
 
     name: str  # as the tool's users call it
@@ -218,7 +218,7 @@ class Spread:
     ours: str | None  # our measure that is nearest to it
     definition: str
     why: str  # why it differs from ours
-    series: Callable[[Seen], Some]
+    series: Callable[[SeenRequests], Some]
     unit: str = "s"
     scale: float = 1.0  # of its field against the unit: 1000 where the tool writes milliseconds
 
@@ -232,7 +232,7 @@ class Figure:
     ours: str | None
     definition: str
     why: str
-    value: Callable[[Seen], float | None]
+    value: Callable[[SeenRequests], float | None]
     unit: str
 
 
@@ -245,17 +245,23 @@ class Tool:
     title: str
     source: str  # where the definitions were read
     remark: str  # what holds for all of its numbers
-    spreads: tuple[Spread, ...]
+    spreads: tuple[RequestSpread, ...]
     figures: tuple[Figure, ...]
     statistics: Mapping[str, float | None]
     quantile: Quantile
 
 
 def per_request(
-    name: str, field: str, ours: str, definition: str, why: str, value: Callable[[Seen], Floats], scale: float = MS
-) -> Spread:
+    name: str,
+    field: str,
+    ours: str,
+    definition: str,
+    why: str,
+    value: Callable[[SeenRequests], Floats],
+    scale: float = MS,
+) -> RequestSpread:
     """A time that every request has, or has not: those that have none are left out."""
-    return Spread(name, field, ours, definition, why, lambda seen: defined(value(seen)), scale=scale)
+    return RequestSpread(name, field, ours, definition, why, lambda seen: defined(value(seen)), scale=scale)
 
 
 REQUEST_THROUGHPUT = Figure(
@@ -269,7 +275,7 @@ REQUEST_THROUGHPUT = Figure(
 
 def linear(series: Some, share: float) -> float:
     """numpy's default: between two order statistics on a straight line."""
-    if isinstance(series, Series):
+    if isinstance(series, WeightedValues):
         return float(np.percentile(series.values, 100 * share))
     place = (series.total - 1) * (100 * share / 100)
     below = math.floor(place)
@@ -280,7 +286,7 @@ def linear(series: Some, share: float) -> float:
 
 def by_weight(series: Some, share: float) -> float:
     """The smallest value at which the running share of the weights reaches the requested one."""
-    assert isinstance(series, Series), "one value per request"
+    assert isinstance(series, WeightedValues), "one value per request"
     order = np.argsort(series.values, kind="stable")
     running = np.cumsum(_weights(series)[order])
     at = int(np.searchsorted(running / running[-1], share, side="left"))
@@ -289,7 +295,7 @@ def by_weight(series: Some, share: float) -> float:
 
 def by_index(series: Some, share: float) -> float:
     """The value at index n * share of the sorted ones, cut to a whole number."""
-    assert isinstance(series, Series), "one value per request"
+    assert isinstance(series, WeightedValues), "one value per request"
     return float(np.sort(series.values)[int(len(series.values) * share)])
 
 
@@ -315,7 +321,7 @@ def population_std(series: Some) -> float:
     return float(np.sqrt(np.average((series.values - mean(series)) ** 2, weights=series.weights)))
 
 
-def _weights(series: Series) -> Floats:
+def _weights(series: WeightedValues) -> Floats:
     return np.ones(len(series.values)) if series.weights is None else series.weights
 
 
@@ -388,7 +394,7 @@ def tool_named(name: str) -> Tool:
     return tool
 
 
-def translated(tool: Tool, seen: Seen, summary: Summary) -> Translation:
+def translated(tool: Tool, seen: SeenRequests, summary: Summary) -> Translation:
     """Every number of the tool and ours next to it."""
     ours = quantities(summary)
     return Translation(
@@ -403,7 +409,7 @@ def translated(tool: Tool, seen: Seen, summary: Summary) -> Translation:
     )
 
 
-def statistics(tool: Tool, spread: Spread, seen: Seen) -> dict[str, float | None]:
+def statistics(tool: Tool, spread: RequestSpread, seen: SeenRequests) -> dict[str, float | None]:
     """By the tool's own words, in seconds."""
     return _statistics(tool, spread.series(seen))
 
@@ -412,7 +418,7 @@ def _statistics(tool: Tool, series: Some) -> dict[str, float | None]:
     return {name: statistic(series, name, share, tool.quantile) for name, share in tool.statistics.items()}
 
 
-def fields(tool: Tool, seen: Seen) -> dict[str, float | None]:
+def fields(tool: Tool, seen: SeenRequests) -> dict[str, float | None]:
     """Under the names and in the units of the tool's own result."""
     values: dict[str, float | None] = {}
     for spread in tool.spreads:
@@ -428,7 +434,7 @@ def our_statistic(name: str) -> str:
     return _OUR_STATISTICS.get(name, name)
 
 
-def _spread(tool: Tool, spread: Spread, seen: Seen, ours: Mapping[str, Quantity]) -> TranslatedMeasure:
+def _spread(tool: Tool, spread: RequestSpread, seen: SeenRequests, ours: Mapping[str, Quantity]) -> TranslatedMeasure:
     series = spread.series(seen)
     theirs = _statistics(tool, series)
     our_values = {name: _value(ours, f"{spread.ours}.{our_statistic(name)}") for name in theirs} if spread.ours else {}
@@ -436,11 +442,11 @@ def _spread(tool: Tool, spread: Spread, seen: Seen, ours: Mapping[str, Quantity]
     return TranslatedMeasure(*_definition(spread), count, theirs, our_values or None)
 
 
-def _figure(figure: Figure, seen: Seen, ours: Mapping[str, Quantity]) -> TranslatedValue:
+def _figure(figure: Figure, seen: SeenRequests, ours: Mapping[str, Quantity]) -> TranslatedValue:
     return TranslatedValue(*_definition(figure), figure.value(seen), _value(ours, figure.ours or ""))
 
 
-def _definition(number: Spread | Figure) -> tuple[str, str, str, str | None, str, str]:
+def _definition(number: RequestSpread | Figure) -> tuple[str, str, str, str | None, str, str]:
     return number.name, number.field, number.unit, number.ours, number.definition, number.why
 
 

@@ -7,10 +7,10 @@ from inferometer.measure.quantiles import Floats
 from inferometer.measure.rosetta.definition import (
     MS,
     Figure,
-    Seen,
-    Series,
-    Spread,
+    RequestSpread,
+    SeenRequests,
     Tool,
+    WeightedValues,
     by_weight,
     defined,
     input_lengths,
@@ -27,20 +27,20 @@ from inferometer.record.columns import Ints, known
 from inferometer.vocabulary import NANOSECONDS
 
 
-def _ttft(seen: Seen) -> Floats:
+def _ttft(seen: SeenRequests) -> Floats:
     return to_first(seen.good, seen.good.records.sent_at)
 
 
-def _latency(seen: Seen) -> Floats:
+def _latency(seen: SeenRequests) -> Floats:
     return to_end(seen.good, seen.good.records.sent_at)
 
 
-def _tpot(seen: Seen) -> Series:
+def _tpot(seen: SeenRequests) -> WeightedValues:
     tokens = output_lengths(seen.good)
     return weighted(to_last(seen.good, seen.good.records.sent_at) / tokens, tokens)
 
 
-def _itl(seen: Seen) -> Series:
+def _itl(seen: SeenRequests) -> WeightedValues:
     tokens = output_lengths(seen.good)
     between = to_last(seen.good, seen.good.first_at)
     after = np.where(tokens > 1, tokens - 1, np.nan)
@@ -53,22 +53,22 @@ def _span_s(*instants: Ints) -> float:
     return float(there.max() - there.min()) / NANOSECONDS if len(there) else 0.0
 
 
-def _requests_per_s(seen: Seen) -> float | None:
+def _requests_per_s(seen: SeenRequests) -> float | None:
     """The window is the run: from the first send to the last end."""
     records = seen.every.records
     return per_second(len(seen.good), _span_s(records.sent_at, records.ended_at))
 
 
-def _output_per_s(seen: Seen) -> float | None:
+def _output_per_s(seen: SeenRequests) -> float | None:
     return per_second(total(output_lengths(seen.good)), _span_s(seen.good.first_at, seen.good.last_at))
 
 
-def _tokens_per_s(seen: Seen) -> float | None:
+def _tokens_per_s(seen: SeenRequests) -> float | None:
     tokens = total(output_lengths(seen.good)) + total(input_lengths(seen.good))
     return per_second(tokens, _span_s(seen.good.first_at, seen.good.last_at))
 
 
-def _concurrency(seen: Seen) -> float | None:
+def _concurrency(seen: SeenRequests) -> float | None:
     records = seen.every.records
     return per_second(total(_latency(seen)), _span_s(records.sent_at, records.ended_at))
 
@@ -88,27 +88,27 @@ TOOL = Tool(
             "the same timestamps, on the wall clock, for the requests of the whole run",
             _ttft,
         ),
-        Spread(
+        RequestSpread(
             *("TPOT", "time_per_output_token_ms.successful.{}", "tpot"),
             "(last token - start) / n, weighted by the n tokens of the request",
             "includes the wait for the first token: Inferometer's NTPOT, weighted by answer length",
             _tpot,
             scale=MS,
         ),
-        Spread(
+        RequestSpread(
             *("ITL", "inter_token_latency_ms.successful.{}", "itl"),
             "(last token - first token) / (n - 1) of each request, weighted by n - 1",
             "a mean per request hides a stall inside an answer; Inferometer uses every gap",
             _itl,
             scale=MS,
         ),
-        Spread(
+        RequestSpread(
             *("request latency", "request_latency.successful.{}", "e2e"),
             "from the first header byte written to the close of the stream",
             "includes the end of the protocol; in seconds, unlike its other latencies",
             lambda seen: defined(_latency(seen)),
         ),
-        Spread(
+        RequestSpread(
             *("output tokens", "output_token_count.successful.{}", "output_tokens"),
             "tokens of each answer: the usage, else its iterations",
             "the same count; over the whole run",

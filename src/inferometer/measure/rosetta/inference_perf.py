@@ -7,10 +7,10 @@ from inferometer.measure.inputs import seconds_between
 from inferometer.measure.quantiles import Floats, Ints
 from inferometer.measure.rosetta.definition import (
     Figure,
-    Seen,
-    Series,
-    Spread,
+    RequestSpread,
+    SeenRequests,
     Tool,
+    WeightedValues,
     defined,
     gaps_with_zeros,
     input_lengths,
@@ -29,33 +29,33 @@ from inferometer.record.columns import known
 from inferometer.vocabulary import NANOSECONDS
 
 
-def _streamed(seen: Seen, values: Floats) -> Series:
+def _streamed(seen: SeenRequests, values: Floats) -> WeightedValues:
     """TTFT and TPOT are undefined with fewer than two tokens."""
     return defined(np.where(seen.good.read_tokens > 1, values, np.nan))
 
 
-def _ttft(seen: Seen) -> Series:
+def _ttft(seen: SeenRequests) -> WeightedValues:
     return _streamed(seen, to_first(seen.good, posted_at(seen.good)))
 
 
-def _tpot(seen: Seen) -> Series:
+def _tpot(seen: SeenRequests) -> WeightedValues:
     start_at = posted_at(seen.good)
     first, last = to_first(seen.good, start_at), to_last(seen.good, start_at)
     return _streamed(seen, per_token_after_first(last, first, output_lengths(seen.good)))
 
 
-def _ntpot(seen: Seen) -> Series:
+def _ntpot(seen: SeenRequests) -> WeightedValues:
     """An answer without tokens has 0, as the tool says it."""
     tokens = np.nan_to_num(output_lengths(seen.good))
     latency = to_end(seen.good, posted_at(seen.good))
     return defined(np.divide(latency, tokens, out=np.zeros(len(tokens)), where=tokens > 0))
 
 
-def _itl(seen: Seen) -> Series | Tally:
+def _itl(seen: SeenRequests) -> WeightedValues | Tally:
     return gaps_with_zeros(seen.good, lambda reads: reads.tokens)
 
 
-def _time_s(seen: Seen) -> float:
+def _time_s(seen: SeenRequests) -> float:
     """From the first start to the last end, of all requests."""
     start_at, end_at = _started(seen), seen.every.records.ended_at
     if not len(start_at) or not known(end_at).any():
@@ -63,18 +63,18 @@ def _time_s(seen: Seen) -> float:
     return float(int(end_at.max()) - int(start_at.min())) / NANOSECONDS
 
 
-def _started(seen: Seen) -> Ints:
+def _started(seen: SeenRequests) -> Ints:
     """When each request that was sent at all was started."""
     return posted_at(seen.every)[known(seen.every.records.sent_at)]
 
 
-def _rate(seen: Seen, amount: float) -> float | None:
+def _rate(seen: SeenRequests, amount: float) -> float | None:
     return per_second(amount, _time_s(seen))
 
 
-def _schedule_delay(seen: Seen) -> Series:
+def _schedule_delay(seen: SeenRequests) -> WeightedValues:
     sent = known(seen.every.records.sent_at)
-    return Series(seconds_between(seen.every.records.scheduled_at, posted_at(seen.every))[sent])
+    return WeightedValues(seconds_between(seen.every.records.scheduled_at, posted_at(seen.every))[sent])
 
 
 TOOL = Tool(
@@ -86,37 +86,37 @@ TOOL = Tool(
     statistics={"mean": None, "min": None, "median": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": None},
     quantile=linear,
     spreads=(
-        Spread(
+        RequestSpread(
             *("TTFT", "successes.latency.time_to_first_token.{}", "ttft"),
             "from the call of the HTTP client to the first token, of answers with at least two",
             "includes connecting; ignores reasoning, so it is the first visible token",
             _ttft,
         ),
-        Spread(
+        RequestSpread(
             *("TPOT", "successes.latency.time_per_output_token.{}", "tpot"),
             "(last token - first token) / (n - 1)",
             "assumes one token in the first chunk",
             _tpot,
         ),
-        Spread(
+        RequestSpread(
             *("ITL", "successes.latency.inter_token_latency.{}", "itl"),
             "gaps between tokens of all answers; tokens of one chunk have the same time",
             "a chunk of k tokens is one gap and k - 1 zeros; Inferometer divides the gap by k",
             _itl,
         ),
-        Spread(
+        RequestSpread(
             *("NTPOT", "successes.latency.normalized_time_per_output_token.{}", "ntpot"),
             "request latency / n; 0 for an answer without tokens",
             "includes the end of the protocol; Inferometer ends with the last token, undefined without tokens",
             _ntpot,
         ),
-        Spread(
+        RequestSpread(
             *("request latency", "successes.latency.request_latency.{}", "e2e"),
             "from the call of the HTTP client until the answer was processed",
             "includes connecting, the end of the protocol and, in its own runs, tokenizing the answer",
             lambda seen: defined(to_end(seen.good, posted_at(seen.good))),
         ),
-        Spread(
+        RequestSpread(
             *("schedule delay", "load_summary.schedule_delay.{}", "send_delay"),
             "start - scheduled time, of all requests",
             "includes waits for a slot or an earlier turn; Inferometer counts only late sending",

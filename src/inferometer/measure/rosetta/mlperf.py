@@ -6,7 +6,7 @@ from inferometer.measure.inputs import numbers
 from inferometer.measure.quantiles import Floats
 from inferometer.measure.rosetta.definition import (
     Figure,
-    Seen,
+    SeenRequests,
     Tool,
     by_index,
     output_lengths,
@@ -23,21 +23,21 @@ from inferometer.vocabulary import NANOSECONDS
 NS = float(NANOSECONDS)
 
 
-def _latency(seen: Seen) -> Floats:
+def _latency(seen: SeenRequests) -> Floats:
     return to_end(seen.good, seen.good.records.scheduled_at)
 
 
-def _first_token(seen: Seen) -> Floats:
+def _first_token(seen: SeenRequests) -> Floats:
     return to_first(seen.good, seen.good.records.scheduled_at)
 
 
-def _per_token(seen: Seen) -> Floats:
+def _per_token(seen: SeenRequests) -> Floats:
     """Cut to whole nanoseconds, as its integers are."""
     exact = per_token_after_first(_latency(seen), _first_token(seen), output_lengths(seen.good))
     return np.floor(exact * NS) / NS
 
 
-def _done_s(seen: Seen) -> float:
+def _done_s(seen: SeenRequests) -> float:
     """When the query that was scheduled last was done, from the start of the test."""
     records = seen.good.records
     if not len(records) or not known(records.ended_at[-1:]).all():
@@ -45,7 +45,7 @@ def _done_s(seen: Seen) -> float:
     return float(numbers(records.ended_at)[-1] - seen.every.records.scheduled_at[0]) / NS
 
 
-def _scheduled_s(seen: Seen) -> float:
+def _scheduled_s(seen: SeenRequests) -> float:
     scheduled_at = seen.every.records.scheduled_at
     return float(scheduled_at[-1] - scheduled_at[0]) / NS if len(scheduled_at) else 0.0
 

@@ -9,10 +9,10 @@ from inferometer.measure.rosetta.definition import (
     MS,
     REQUEST_THROUGHPUT,
     Figure,
-    Seen,
-    Series,
-    Spread,
+    RequestSpread,
+    SeenRequests,
     Tool,
+    WeightedValues,
     busiest_second,
     gaps_between_messages,
     input_lengths,
@@ -31,32 +31,32 @@ from inferometer.measure.rosetta.definition import (
 from inferometer.measure.tally import Tally
 
 
-def e2el(seen: Seen) -> Floats:
+def e2el(seen: SeenRequests) -> Floats:
     """Completions end with the last message that has choices; chat with the last of all, the usage."""
     return (to_end if seen.api == "chat" else to_last)(seen.good, posted_at(seen.good))
 
 
-def tpot(seen: Seen) -> Floats:
+def tpot(seen: SeenRequests) -> Floats:
     return per_token_after_first(e2el(seen), posted_to_first(seen), output_lengths(seen.good))
 
 
-def _itl(seen: Seen) -> Series | Tally:
+def _itl(seen: SeenRequests) -> WeightedValues | Tally:
     return gaps_between_messages(seen.good)
 
 
-def _most_at_once(seen: Seen) -> float | None:
+def _most_at_once(seen: SeenRequests) -> float | None:
     if not seen.on_one_clock:
         return None
     end_at = posted_at(seen.good) + np.nan_to_num(e2el(seen) * 1e9).astype(np.int64)
     return most_in_a_second(seen.good, end_at)
 
 
-def lasted_s(seen: Seen) -> float:
+def lasted_s(seen: SeenRequests) -> float:
     """n requests at a rate r begin within n / r seconds: it waits a gap before the first one too."""
     return seen.duration_s + seen.gap_s
 
 
-def _rate(seen: Seen, *, inputs: bool, outputs: bool) -> float | None:
+def _rate(seen: SeenRequests, *, inputs: bool, outputs: bool) -> float | None:
     tokens = inputs * total(input_lengths(seen.good)) + outputs * total(output_lengths(seen.good))
     return per_second(tokens, lasted_s(seen))
 
@@ -81,7 +81,7 @@ VLLM = Tool(
             "assumes one token in the first message; Inferometer divides by the tokens after the first read",
             tpot,
         ),
-        Spread(
+        RequestSpread(
             *("ITL", "{}_itl_ms", "itl"),
             "gaps between messages of all answers",
             "a message counts as one token, gaps of 0 within a read; Inferometer divides the gap by its tokens",
@@ -135,21 +135,21 @@ VLLM = Tool(
 )
 
 
-def assumed_lengths(seen: Seen) -> Floats:
+def assumed_lengths(seen: SeenRequests) -> Floats:
     """The requested length, where that is known: no usage is requested, so the answer's own count seldom comes."""
     requested = numbers(seen.good.records.requested_output)
     return np.where(np.isnan(requested), output_lengths(seen.good), requested)
 
 
-def latency(seen: Seen) -> Floats:
+def latency(seen: SeenRequests) -> Floats:
     return to_end(seen.good, posted_at(seen.good))
 
 
-def sglang_tpot(seen: Seen) -> Floats:
+def sglang_tpot(seen: SeenRequests) -> Floats:
     return per_token_after_first(latency(seen), posted_to_first(seen), assumed_lengths(seen))
 
 
-def _sglang_rate(seen: Seen, tokens: Floats) -> float | None:
+def _sglang_rate(seen: SeenRequests, tokens: Floats) -> float | None:
     return per_second(total(tokens), seen.duration_s)
 
 
@@ -173,7 +173,7 @@ SGLANG = Tool(
             "an answer that ended early looks too fast; the latency ends with the last line, [DONE]",
             sglang_tpot,
         ),
-        Spread(
+        RequestSpread(
             *("ITL", "{}_itl_ms", "itl"),
             "gaps between lines with text of all answers",
             "a line counts as one token; lines in the same read have gaps of 0",

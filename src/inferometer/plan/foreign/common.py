@@ -17,7 +17,7 @@ _ON = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": Fa
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AccountEntry:
     """One key or flag of the source. `where` lists the settings of the plan that it decides."""
 
     source: str
@@ -71,20 +71,20 @@ class Account:
         ]
         return list(dict.fromkeys([*lines, *self.general]))
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[AccountEntry]:
         return [self._entry(source, value) for source, value in self._values.items()]
 
-    def _entry(self, source: str, value: Any) -> Entry:
+    def _entry(self, source: str, value: Any) -> AccountEntry:
         shown = "" if value is True and source.startswith("--") else as_written(value)
         if value is None or value in ({}, []):
-            return Entry(source, shown, "no effect", "empty")
+            return AccountEntry(source, shown, "no effect", "empty")
         above = list(_above(source))
         noted = next((self._notes[place] for place in above if place in self._notes), None)
         if noted is not None:
-            return Entry(source, shown, *noted)
+            return AccountEntry(source, shown, *noted)
         if any(place in self._read for place in above):
-            return Entry(source, shown, "translated")
-        return Entry(source, shown, "refused", "is not understood")
+            return AccountEntry(source, shown, "translated")
+        return AccountEntry(source, shown, "refused", "is not understood")
 
     def settle(self) -> None:
         """Raise the mistakes; without any, refuse every key that nobody read."""
@@ -234,7 +234,7 @@ def _register(account: Account, source: str, value: Any) -> None:
         account.add(source, value)
 
 
-def with_places(entries: Sequence[Entry], places: Mapping[str, Sequence[str]]) -> list[Entry]:
+def with_places(entries: Sequence[AccountEntry], places: Mapping[str, Sequence[str]]) -> list[AccountEntry]:
     """Entries with the settings of the plan that each decides."""
     return [replace(entry, where=tuple(places.get(entry.source, ()))) for entry in entries]
 
@@ -260,7 +260,7 @@ class Foreign:
     plan: PlanDraft
     notes: list[str] = field(default_factory=list)
     experiment: ExperimentDraft = field(default_factory=ExperimentDraft)
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[AccountEntry] = field(default_factory=list)
 
     @classmethod
     def of(cls, account: Account, plan: PlanDraft, experiment: ExperimentDraft | None = None) -> Self:

@@ -11,7 +11,7 @@ from pathlib import Path
 from inferometer.errors import PlanError
 from inferometer.plan.experiment import Experiment, experiment_from
 from inferometer.plan.foreign import recognise
-from inferometer.plan.foreign.common import Entry, Foreign
+from inferometer.plan.foreign.common import AccountEntry, Foreign
 from inferometer.plan.foreign.nm_vllm import Known
 from inferometer.plan.opening import is_command, is_plan
 from inferometer.plan.reading import nearby, read_mapping
@@ -24,7 +24,7 @@ class OpenedExperiment:
     experiment: Experiment
     tool: str | None = None  # another tool's name, None for one of ours
     notes: list[str] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)  # the account of its source
+    entries: list[AccountEntry] = field(default_factory=list)  # the account of its source
 
 
 def open_experiment(

@@ -15,7 +15,7 @@ from inferometer.errors import InferometerError, PlanError
 from inferometer.plan.cases import cases_of
 from inferometer.plan.experiment import experiment_from
 from inferometer.plan.foreign import recognise, templates
-from inferometer.plan.foreign.common import Entry, Foreign, NeedsFileError, NoPlanError
+from inferometer.plan.foreign.common import AccountEntry, Foreign, NeedsFileError, NoPlanError
 from inferometer.plan.reading import file_text, plan_from
 from inferometer.plan.text import parse_json, parse_yaml
 
@@ -42,7 +42,7 @@ class Explained:
     """A plan of another tool, and the account of its source; `lost` names keys that were read and decide nothing."""
 
     foreign: Foreign
-    entries: list[Entry]
+    entries: list[AccountEntry]
     lost: list[str]
 
 
@@ -347,7 +347,7 @@ _STAND_IN = {"LLMDBENCH_DEPLOY_CURRENT_MODEL": "model", "LLMDBENCH_DEPLOY_CURREN
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AuditResult:
     """One file or command, and what became of it."""
 
     name: str
@@ -356,7 +356,7 @@ class Finding:
     tool: str = ""
 
 
-def audit(folder: Path) -> Iterator[Finding]:
+def audit(folder: Path) -> Iterator[AuditResult]:
     """Every plan and command below a folder, in the order of their names."""
     for path in sorted(place for place in folder.rglob("*") if place.is_file() and ".git" not in place.parts):
         name = str(path.relative_to(folder))
@@ -368,18 +368,18 @@ def audit(folder: Path) -> Iterator[Finding]:
             yield _file(path, name)
 
 
-def _file(path: Path, name: str) -> Finding:
+def _file(path: Path, name: str) -> AuditResult:
     try:
         text = file_text(path)
         around = recognise.Surroundings(_environ(text), run_only=False)
         explained = explain_file(path, (), around)
     except (NoPlanError, NeedsFileError) as error:
-        return Finding(name, "no plan", _line(error))
+        return AuditResult(name, "no plan", _line(error))
     except PlanError as error:
         cause = _line(error).removeprefix(f"{path}: ")
-        return Finding(name, "no plan" if _is_something_else(path) else "refused", cause)
+        return AuditResult(name, "no plan" if _is_something_else(path) else "refused", cause)
     if explained is None:
-        return Finding(name, "no plan", "is no other tool's plan")
+        return AuditResult(name, "no plan", "is no other tool's plan")
     return _judged(explained, name)
 
 
@@ -402,7 +402,7 @@ def _environ(text: str) -> Mapping[str, str]:
     return {**{name: _STAND_IN.get(name, "http://localhost:8000") for name in names}, **os.environ}
 
 
-def _commands(path: Path, name: str) -> Iterator[Finding]:
+def _commands(path: Path, name: str) -> Iterator[AuditResult]:
     try:
         text = file_text(path)
     except PlanError:
@@ -426,23 +426,23 @@ def _joined(text: str) -> Iterator[str]:
         whole = ""
 
 
-def _command_line(line: str, name: str) -> Finding:
+def _command_line(line: str, name: str) -> AuditResult:
     if _PATTERN.search(line):
-        return Finding(name, "no plan", "a pattern, not a command")
+        return AuditResult(name, "no plan", "a pattern, not a command")
     try:
         argv = _words(_PLACEHOLDER.sub(lambda match: match[0].strip("<>").replace(" ", "_"), line))
     except ValueError:
-        return Finding(name, "no plan", "goes on in lines that are not here")
+        return AuditResult(name, "no plan", "goes on in lines that are not here")
     try:
         return _judged(explain_command(argv), name)
     except (NoPlanError, NeedsFileError) as error:
-        return Finding(name, "no plan", _line(error))
+        return AuditResult(name, "no plan", _line(error))
     except PlanError as error:
         if variables := _VARIABLE.findall(" ".join(error.mistakes)):
-            return Finding(
+            return AuditResult(
                 name, "no plan", f"its values are variables of a shell: {', '.join(dict.fromkeys(variables))}"
             )
-        return Finding(name, "refused", _line(error))
+        return AuditResult(name, "refused", _line(error))
 
 
 def _words(line: str) -> list[str]:
@@ -460,15 +460,15 @@ def _words(line: str) -> list[str]:
     return argv
 
 
-def _judged(explained: Explained, name: str) -> Finding:
+def _judged(explained: Explained, name: str) -> AuditResult:
     tool = explained.foreign.tool
     try:
         _check(explained.foreign)
     except InferometerError as error:
-        return Finding(name, "refused", _line(error), tool)
+        return AuditResult(name, "refused", _line(error), tool)
     if explained.lost:
-        return Finding(name, "wrong", f"read, but without effect: {', '.join(explained.lost)}", tool)
-    return Finding(name, "understood", "", tool)
+        return AuditResult(name, "wrong", f"read, but without effect: {', '.join(explained.lost)}", tool)
+    return AuditResult(name, "understood", "", tool)
 
 
 def _check(foreign: Foreign) -> None:

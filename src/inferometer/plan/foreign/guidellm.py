@@ -212,7 +212,7 @@ def _target(backend: Settings, api: str) -> TargetDraft:
     }
 
 
-def _sampling(backend: Settings, data: guidellm_data.Data) -> SamplingDraft:
+def _sampling(backend: Settings, data: guidellm_data.GuidellmData) -> SamplingDraft:
     extra = dict(backend.section("extras").value("body", {}))
     behaviour = backend.text("tool_call_missing_behavior")
     if behaviour is not None or data.calls_tools:
@@ -322,7 +322,7 @@ def _ends(spec: Settings) -> Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class GuidellmProfile:
     """When requests are sent: the load of a plan, or what an experiment varies."""
 
     load: WhenDraft
@@ -331,7 +331,7 @@ class Profile:
     measured: StopDraft | None = None
 
 
-def _profile(profile: Settings, ends: Ends, data: guidellm_data.Data) -> Profile:
+def _profile(profile: Settings, ends: Ends, data: guidellm_data.GuidellmData) -> GuidellmProfile:
     kind = profile.text("kind") or "sweep"
     if profile.number("rampup_duration"):
         profile.wrong("rampup_duration", "has no counterpart: use a load of type ramp, or stages")
@@ -339,10 +339,12 @@ def _profile(profile: Settings, ends: Ends, data: guidellm_data.Data) -> Profile
         profile.no_effect("cooldown", "answers after the last request was sent are not in the window")
     warmup, measured = _warmup(profile, ends)
     load, varied = _loads(profile, kind, ends, data)
-    return Profile(load, varied, warmup, measured)
+    return GuidellmProfile(load, varied, warmup, measured)
 
 
-def _loads(profile: Settings, kind: str, ends: Ends, data: guidellm_data.Data) -> tuple[WhenDraft, ExperimentDraft]:
+def _loads(
+    profile: Settings, kind: str, ends: Ends, data: guidellm_data.GuidellmData
+) -> tuple[WhenDraft, ExperimentDraft]:
     cap = profile.count("max_concurrency")
     match kind:
         case "synchronous":

@@ -38,7 +38,7 @@ _FILES = ("json_file", "jsonl_file", "csv_file", "parquet_file", "text_file", "a
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
+class GuidellmData:
     """A workload, and what the rest of a plan must know of it."""
 
     workload: WorkloadDraft = field(default_factory=WorkloadDraft)
@@ -69,23 +69,23 @@ def source_of(text: str) -> dict[str, Any]:
     return {"kind": "huggingface", "source": text}
 
 
-def workload_of(spec: Settings, api: str) -> Data:
+def workload_of(spec: Settings, api: str) -> GuidellmData:
     """The workload of `data`, with what mapper, loader, preprocessors and finalizer make of it."""
     sources = spec.sections("data")
     media = [source for source in sources if source.values.get("kind") in _MEDIA]
     others = [source for source in sources if source.values.get("kind") not in _MEDIA]
     if len(others) > 1 or not sources:
         spec.wrong("data", "must be one source, with images and videos: several texts are joined there")
-        return Data(api=api)
+        return GuidellmData(api=api)
     workload: WorkloadDraft = _with_media({}, media) if media else {}
     if not others:
         spec.wrong("data", "must have a source of text beside images and videos")
-        return Data(workload, api)
+        return GuidellmData(workload, api)
     (source,) = others
     kind = source.text("kind") or "synthetic_text"
     if kind not in _KINDS:
         source.wrong("kind", f"has no counterpart; there are {', '.join(_KINDS)}")
-        return Data(api=api)
+        return GuidellmData(api=api)
     if media and kind != "synthetic_text":
         source.wrong("kind", "must be synthetic_text with made-up images and videos")
     if "output_tokens" in source and "output_tokens" in workload:
@@ -94,7 +94,7 @@ def workload_of(spec: Settings, api: str) -> Data:
     _columns(spec, workload)
     _rows(spec, workload)
     timed = workload.get("type") in ("trace", "mooncake")
-    return Data(workload, api, timed, "tools" in workload)
+    return GuidellmData(workload, api, timed, "tools" in workload)
 
 
 def _rows(spec: Settings, workload: WorkloadDraft) -> None:

@@ -138,7 +138,7 @@ def _sampling(settings: Settings) -> SamplingDraft:
     return {"ignore_eos": None if ignore else False, "extra": extra}
 
 
-def _tokenizer(settings: Settings, data: inference_perf_data.Data) -> WorkloadDraft:
+def _tokenizer(settings: Settings, data: inference_perf_data.InferencePerfData) -> WorkloadDraft:
     section = settings.section("tokenizer")
     name = section.text("pretrained_model_name_or_path")
     if data.workload.get("type") == "otel":
@@ -172,7 +172,7 @@ class When(TypedDict, total=False):
     turns: WorkloadDraft  # that the load makes
 
 
-def _load_and_stop(settings: Settings, data: inference_perf_data.Data) -> tuple[When, ExperimentDraft]:
+def _load_and_stop(settings: Settings, data: inference_perf_data.InferencePerfData) -> tuple[When, ExperimentDraft]:
     """What a plan says of it, and what an experiment varies; either may be empty."""
     load = settings.section("load")
     kind, stages = load.text("type", "constant") or "constant", load.sections("stages")
@@ -276,7 +276,7 @@ def _rounds(stages: list[Settings], kind: str, users: int) -> tuple[When, Experi
     return {}, {"set": {"load.type": kind}, "zip": dict(zip(names, map(list, columns), strict=True))}
 
 
-def _concurrencies(stages: list[Settings], data: inference_perf_data.Data) -> tuple[When, ExperimentDraft]:
+def _concurrencies(stages: list[Settings], data: inference_perf_data.InferencePerfData) -> tuple[When, ExperimentDraft]:
     pairs = [(stage.count("concurrency_level"), stage.count("num_requests")) for stage in stages]
     for stage in stages:
         for name in ("rate", "duration"):
@@ -322,7 +322,7 @@ def _sessions(stages: list[Settings]) -> tuple[When, ExperimentDraft]:
     return {}, {"set": {"load.type": "concurrency"}, "zip": dict(zip(names, columns, strict=True))}
 
 
-def _replayed(load: Settings, data: inference_perf_data.Data) -> When:
+def _replayed(load: Settings, data: inference_perf_data.InferencePerfData) -> When:
     trace = load.section("trace")
     path, kind = trace.text("file"), trace.text("format", "AzurePublicDataset")
     if path is None:

@@ -35,7 +35,7 @@ KEYS: dict[str, tuple[str, ...]] = {  # of each section, for changes that add a 
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
+class InferencePerfData:
     """A workload, and what the load must know of it."""
 
     kind: str
@@ -45,12 +45,12 @@ class Data:
     seed: int | None = None
 
 
-def workload_of(settings: Settings) -> Data:
+def workload_of(settings: Settings) -> InferencePerfData:
     data = settings.section("data")
     kind = data.text("type", "mock") or "mock"
     if kind not in _DATA:
         data.wrong("type", f"has no counterpart; there are {', '.join(_DATA)}")
-        return Data(kind)
+        return InferencePerfData(kind)
     made = _DATA[kind](data)
     adapters = settings.section("load").sections("lora_traffic_split")
     if adapters:
@@ -120,13 +120,13 @@ def _bounds_unused(one: Settings) -> None:
         one.no_effect(name, "a fixed value has none")
 
 
-def _random(data: Settings) -> Data:
+def _random(data: Settings) -> InferencePerfData:
     trace = data.section("trace")
     if trace.values:
         path, shape = trace.text("file"), trace.text("format", "AzurePublicDataset")
         if shape != "AzurePublicDataset":
             trace.wrong("format", "must be AzurePublicDataset")
-        return Data("trace", {"type": "azure", "path": path})
+        return InferencePerfData("trace", {"type": "azure", "path": path})
     counts = [data.section(f"{name}_distribution").count("total_count") for name in ("input", "output")]
     known = [count for count in counts if count is not None]
     workload: WorkloadDraft = {
@@ -135,15 +135,15 @@ def _random(data: Settings) -> Data:
         "count": max(known) if known else None,
         **_media(data.section("multimodal")),
     }
-    return Data("random", workload)
+    return InferencePerfData("random", workload)
 
 
-def _mock(data: Settings) -> Data:
+def _mock(data: Settings) -> InferencePerfData:
     made = _random(data)
-    return Data("mock", made.workload)
+    return InferencePerfData("mock", made.workload)
 
 
-def _shared_prefix(data: Settings) -> Data:
+def _shared_prefix(data: Settings) -> InferencePerfData:
     own = data.section("shared_prefix")
     prompts = own.count("num_users_per_system_prompt", own.count("num_prompts_per_group", 10)) or 10
     groups = own.count("num_unique_system_prompts", own.count("num_groups", 10)) or 10
@@ -165,10 +165,12 @@ def _shared_prefix(data: Settings) -> Data:
     workload: WorkloadDraft = {"prefix": prefix, "output_tokens": lengths(own, output, 50), **media}
     if several:
         own.note("enable_multi_turn_chat", "a user's later questions are new texts of the same length")
-    return Data("shared_prefix", workload, users=groups * prompts if several else None, seed=own.count("seed"))
+    return InferencePerfData(
+        "shared_prefix", workload, users=groups * prompts if several else None, seed=own.count("seed")
+    )
 
 
-def _sharegpt(data: Settings) -> Data:
+def _sharegpt(data: Settings) -> InferencePerfData:
     bounds, outputs = data.section("input_distribution"), data.section("output_distribution")
     path = data.text("path")
     place: WorkloadDraft = {"path": path} if path else {"url": SHAREGPT}
@@ -183,10 +185,10 @@ def _sharegpt(data: Settings) -> Data:
     }
     for name in ("mean", "std_dev", "total_count", "type"):
         bounds.no_effect(name, "the lengths are those of the file")
-    return Data("shareGPT", workload)
+    return InferencePerfData("shareGPT", workload)
 
 
-def _conversations(data: Settings) -> Data:
+def _conversations(data: Settings) -> InferencePerfData:
     own = data.section("conversation_replay")
     per_turn = lengths(own, "input_tokens_per_turn", 512)
     first = _first_turn(own, per_turn)
@@ -207,7 +209,7 @@ def _conversations(data: Settings) -> Data:
         "count": count,
         "max_context": room,
     }
-    return Data("conversation_replay", workload, conversations=count, seed=own.count("seed"))
+    return InferencePerfData("conversation_replay", workload, conversations=count, seed=own.count("seed"))
 
 
 def _first_turn(own: Settings, per_turn: Any) -> Any:
@@ -250,7 +252,7 @@ def _pause(own: Settings) -> Any:
 # -- recordings ------------------------------------------------------------------------------------------------------
 
 
-def _otel(data: Settings) -> Data:
+def _otel(data: Settings) -> InferencePerfData:
     own = data.section("otel_trace_replay")
     workload: WorkloadDraft = {"type": "otel", **_recording(own), "errors": own.on("include_errors", True)}
     if own.on("disable_output_substitution"):
@@ -261,10 +263,10 @@ def _otel(data: Settings) -> Data:
     handling = own.text("bad_tool_call_handling", "none")
     if handling != "none":
         own.note("bad_tool_call_handling", "recorded tool calls are always sent as recorded")
-    return Data("otel_trace_replay", workload)
+    return InferencePerfData("otel_trace_replay", workload)
 
 
-def _weka(data: Settings) -> Data:
+def _weka(data: Settings) -> InferencePerfData:
     own = data.section("weka_trace_replay")
     recording = _recording(own)
     recording.pop("output_tokens")  # every call has its own
@@ -284,7 +286,7 @@ def _weka(data: Settings) -> Data:
         "data.weka_trace_replay: a prompt is a system message and one of the user with the same blocks; answers are"
         " not told apart in it"
     )
-    return Data("weka_trace_replay", workload)
+    return InferencePerfData("weka_trace_replay", workload)
 
 
 def _recording(own: Settings) -> WorkloadDraft:
@@ -406,7 +408,7 @@ def _audio(own: Settings) -> dict[str, Any]:
     return {**made, "durations": parts}
 
 
-_DATA: dict[str, Callable[[Settings], Data]] = {
+_DATA: dict[str, Callable[[Settings], InferencePerfData]] = {
     "random": _random,
     "synthetic": _random,
     "mock": _mock,

@@ -132,7 +132,7 @@ Pairs = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Treatment:
+class TreatmentRow:
     """One row of a half: its name, and what it sets."""
 
     name: str
@@ -141,7 +141,7 @@ class Treatment:
 
 
 @dataclass(slots=True)
-class Reading:
+class ExperimentReading:
     """What is gathered while a file is read."""
 
     where: str
@@ -175,11 +175,13 @@ def from_mapping(
     changes: Sequence[str] = (),
 ) -> Foreign:
     """Every treatment of the setup half with every one of the run half; `changes` (`-o`) are made in all of them."""
-    reading = Reading(where, {**environ, **_variables(mapping)}, templates.changes_in(changes))
+    reading = ExperimentReading(where, {**environ, **_variables(mapping)}, templates.changes_in(changes))
     about = mapping.get("experiment") or {}
     _of_runtime(mapping, reading)
     setups = _setups(mapping, reading, run_only or bool(environ.get(_URL)))
-    runs = _treatments(mapping.get("run") or mapping, "run" if "run" in mapping else "", reading) or [Treatment("", {})]
+    runs = _treatments(mapping.get("run") or mapping, "run" if "run" in mapping else "", reading) or [
+        TreatmentRow("", {})
+    ]
     reading.settle()
     if not (about.get("profile") or reading.environ.get(_NAMED) or any(row.profile for row in runs)):
         text = f"no profile is named: experiment.profile, or the variable {_NAMED}"
@@ -221,7 +223,7 @@ def _variables(mapping: Mapping[str, Any]) -> dict[str, str]:
     return {key: str(value) for key, value in constants.items() if key.startswith("LLMDBENCH_")}
 
 
-def _of_runtime(mapping: Mapping[str, Any], reading: Reading) -> None:
+def _of_runtime(mapping: Mapping[str, Any], reading: ExperimentReading) -> None:
     for name in mapping:
         if _RUNTIME.get(name):
             reading.notes[f"{name}: {_RUNTIME[name]}"] = None
@@ -232,7 +234,7 @@ def _of_runtime(mapping: Mapping[str, Any], reading: Reading) -> None:
 # -- treatments ----------------------------------------------------------------------------------------------------
 
 
-def _treatments(half: Mapping[str, Any], prefix: str, reading: Reading) -> list[Treatment]:
+def _treatments(half: Mapping[str, Any], prefix: str, reading: ExperimentReading) -> list[TreatmentRow]:
     """The rows of a half, of either form."""
     rows = half.get("treatments") or []
     factors = [str(entry) for entry in half.get("factors") or []]
@@ -241,12 +243,14 @@ def _treatments(half: Mapping[str, Any], prefix: str, reading: Reading) -> list[
     return [entry for entry in treatments if entry is not None]
 
 
-def _treatment(name: Any, row: Any, factors: Sequence[str], prefix: str, reading: Reading) -> Treatment | None:
+def _treatment(
+    name: Any, row: Any, factors: Sequence[str], prefix: str, reading: ExperimentReading
+) -> TreatmentRow | None:
     if isinstance(row, dict) and factors and len(row) == 1:  # `- name: "v1,v2"`
         name, row = next(iter(row.items()))
     if isinstance(row, dict):
         sets = {str(key): value for key, value in row.items() if key not in ("name", "profile", "description")}
-        return Treatment(str(name or row.get("name") or _joined(prefix, sets.values())), sets, row.get("profile"))
+        return TreatmentRow(str(name or row.get("name") or _joined(prefix, sets.values())), sets, row.get("profile"))
     values = [part.strip().replace("REPLACE_COMMA", ",") for part in str(row).split(",")]
     if len(values) != len(factors):
         text = f"treatment {as_written(row)} has {len(values)} values for {len(factors)} factors"
@@ -254,7 +258,7 @@ def _treatment(name: Any, row: Any, factors: Sequence[str], prefix: str, reading
         reading.mistakes[f"{reading.where}: {prefix or 'treatments'}: {text}{listed}"] = None
         return None
     sets = {factor: _typed(value) for factor, value in zip(factors, values, strict=True) if value != NOTHING}
-    return Treatment(str(name) if name else _joined(prefix, values), sets)
+    return TreatmentRow(str(name) if name else _joined(prefix, values), sets)
 
 
 def _joined(prefix: str, values: Any) -> str:
@@ -285,7 +289,7 @@ def _constants(entries: Any) -> Pairs:
 # -- the setup half ------------------------------------------------------------------------------------------------
 
 
-def _setups(mapping: Mapping[str, Any], reading: Reading, run_only: bool) -> list[tuple[str, dict[str, Any]]]:
+def _setups(mapping: Mapping[str, Any], reading: ExperimentReading, run_only: bool) -> list[tuple[str, dict[str, Any]]]:
     """Each with the part of a plan that it makes: a server, or nothing."""
     half = mapping.get("setup") or {}
     constants = _constants(half.get("constants"))
@@ -296,7 +300,7 @@ def _setups(mapping: Mapping[str, Any], reading: Reading, run_only: bool) -> lis
         return [("", {})]
     if not treatments and not constants:
         return [("", {})]
-    rows = treatments or [Treatment("", {})]
+    rows = treatments or [TreatmentRow("", {})]
     return [(row.name, server_of({**constants, **row.sets}, f"{reading.where}: setup", reading)) for row in rows]
 
 
@@ -305,10 +309,10 @@ def _setups(mapping: Mapping[str, Any], reading: Reading, run_only: bool) -> lis
 
 def _cases(
     setups: Sequence[tuple[str, dict[str, Any]]],
-    runs: Sequence[Treatment],
+    runs: Sequence[TreatmentRow],
     constants: Pairs,
     about: Mapping[str, Any],
-    reading: Reading,
+    reading: ExperimentReading,
 ) -> Iterator[CaseDraft]:
     plans: dict[str, list[tuple[str, PlanDraft]]] = {}
     for row in runs:
@@ -333,7 +337,9 @@ def _merged(plan: PlanDraft, server: Mapping[str, Any]) -> PlanDraft:
     return {**plan, "target": target, "server": server["server"]}
 
 
-def _plans(row: Treatment, constants: Pairs, about: Mapping[str, Any], reading: Reading) -> list[tuple[str, PlanDraft]]:
+def _plans(
+    row: TreatmentRow, constants: Pairs, about: Mapping[str, Any], reading: ExperimentReading
+) -> list[tuple[str, PlanDraft]]:
     """The profile, with what the treatment sets in its own words; a run for each of its stages where they are such."""
     changes = [(key, value) for key, value in {**constants, **row.sets}.items()]
     name = row.profile or about.get("profile") or reading.environ.get(_NAMED)
@@ -394,7 +400,7 @@ def _is_theirs(path: Path) -> bool:
         return False
 
 
-def _of_ours(name: str, harness: str, changes: Sequence[tuple[str, Any]], reading: Reading) -> PlanDraft:
+def _of_ours(name: str, harness: str, changes: Sequence[tuple[str, Any]], reading: ExperimentReading) -> PlanDraft:
     """Our own plan of that name, with what we have a word for; what we have none for is a mistake."""
     from inferometer.plan.overrides import Override, override, parse_override
 

@@ -217,7 +217,7 @@ def target_of(given: Given, api: str) -> TargetDraft:
     }
 
 
-def _load(given: Given, data: vllm_datasets.Data) -> LoadDraft:
+def _load(given: Given, data: vllm_datasets.VllmData) -> LoadDraft:
     cap = given.count("max-concurrency")
     burstiness = given.number("burstiness", 1.0) or 1.0
     timed = data.name == "timed_trace" and not given.on("no-self-timed")
@@ -245,11 +245,11 @@ def _load(given: Given, data: vllm_datasets.Data) -> LoadDraft:
     return {"type": "stages", "stages": [stage], "max_concurrency": cap}
 
 
-def _stop(given: Given, data: vllm_datasets.Data) -> StopDraft | None:
+def _stop(given: Given, data: vllm_datasets.VllmData) -> StopDraft | None:
     return None if "ramp-up-strategy" in given or data.requests is None else {"requests": data.requests}
 
 
-def _sampling(given: Given, data: vllm_datasets.Data) -> SamplingDraft:
+def _sampling(given: Given, data: vllm_datasets.VllmData) -> SamplingDraft:
     numbers = {name: given.number(name) for name in _EXTRA}
     extra: dict[str, Any] = {name.replace("-", "_"): tidy(own) for name, own in numbers.items() if own is not None}
     if given.on("use-beam-search"):

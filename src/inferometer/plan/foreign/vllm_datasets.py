@@ -25,7 +25,7 @@ _OF_DATASETS = (  # flags of a dataset, which vLLM ignores with another
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
+class VllmData:
     """What is sent. `requests` is None where every row is sent once."""
 
     name: str
@@ -89,14 +89,14 @@ _BFCL_DEFAULT = "simple,live_simple,multiple"
 _MADE_UP = ("random", "random-mm", "random-rerank", "prefix_repetition")
 
 
-def workload_of(given: Given, api: str) -> Data:
+def workload_of(given: Given, api: str) -> VllmData:
     """The workload that the flags about the dataset mean."""
     name = given.text("dataset-name") or ("random" if "dataset-path" not in given else "sharegpt")
     requests = _requests(given, name)
     if name not in _DATASETS:
         given.wrong("dataset-name", f"has no counterpart; there are {', '.join(_DATASETS)}")
-        return Data(name, {}, requests or REQUESTS, api)
-    data = _DATASETS[name](given, Data(name, {}, requests, api))
+        return VllmData(name, {}, requests or REQUESTS, api)
+    data = _DATASETS[name](given, VllmData(name, {}, requests, api))
     workload = data.workload
     if given.several("lora-modules"):
         workload["models"] = dict.fromkeys(given.several("lora-modules"), 1)
@@ -129,8 +129,8 @@ def _requests(given: Given, name: str) -> int | None:
     return requested
 
 
-def _with(data: Data, workload: WorkloadDraft, *, api: str | None = None, made_up: bool = False) -> Data:
-    return Data(data.name, workload, data.requests, api or data.api, made_up, data.extra)
+def _with(data: VllmData, workload: WorkloadDraft, *, api: str | None = None, made_up: bool = False) -> VllmData:
+    return VllmData(data.name, workload, data.requests, api or data.api, made_up, data.extra)
 
 
 def _output(given: Given, name: str, default: int | None) -> int | None:
@@ -139,7 +139,7 @@ def _output(given: Given, name: str, default: int | None) -> int | None:
     return None if requested is None or requested < 0 else requested
 
 
-def _templated(given: Given, data: Data, flag: str = "dataset-name") -> str:
+def _templated(given: Given, data: VllmData, flag: str = "dataset-name") -> str:
     """The API that such prompts go to: the server's chat template does what vLLM's client does."""
     if given.on("skip-chat-template") or data.api != "completions":
         return data.api
@@ -150,7 +150,7 @@ def _templated(given: Given, data: Data, flag: str = "dataset-name") -> str:
 # -- made up -----------------------------------------------------------------------------------------------------
 
 
-def _random(given: Given, data: Data) -> Data:
+def _random(given: Given, data: VllmData) -> VllmData:
     return _with(data, _lengths(given), made_up=True)
 
 
@@ -172,7 +172,7 @@ def _ratios(given: Given) -> dict[str, float]:
     return dict.fromkeys(("input", "output"), given.number("random-range-ratio", 0.0) or 0.0)
 
 
-def _random_rerank(given: Given, data: Data) -> Data:
+def _random_rerank(given: Given, data: VllmData) -> VllmData:
     """A query and its documents; `--no-reranker` sends them as texts of one embedding request."""
     if given.on("no-reranker"):
         given.wrong("no-reranker", "has no counterpart: use --backend openai-embeddings")
@@ -195,7 +195,7 @@ def _halved(lengths: Any) -> Any:
     return lengths
 
 
-def _random_images(given: Given, data: Data) -> Data:
+def _random_images(given: Given, data: VllmData) -> VllmData:
     buckets = _buckets(given)
     count = given.count("random-mm-base-items-per-request", 1) or 1
     ratio = given.number("random-mm-num-mm-items-range-ratio", 0.0) or 0.0
@@ -236,7 +236,7 @@ def _buckets(given: Given) -> dict[tuple[int, int, int], float]:
     return used or default
 
 
-def _prefix_repetition(given: Given, data: Data) -> Data:
+def _prefix_repetition(given: Given, data: VllmData) -> VllmData:
     groups = given.count("prefix-repetition-num-prefixes", 10) or 10
     prefix = {
         "tokens": given.count("prefix-repetition-prefix-len", 256),
@@ -263,7 +263,7 @@ def _place(given: Given, key: Literal["path", "repo"] = "path") -> WorkloadDraft
     return {"url": path} if is_url else {"path": path} if key == "path" else {"repo": path}
 
 
-def _sharegpt(given: Given, data: Data) -> Data:
+def _sharegpt(given: Given, data: VllmData) -> VllmData:
     given.account.general.append(f"sharegpt: {_CONVERSATIONS}")
     if data.api == "chat":
         given.account.general.append("sharegpt: an `image` or `video` of an entry is not sent, its text is")
@@ -275,7 +275,7 @@ def _sharegpt(given: Given, data: Data) -> Data:
     return _with(data, {"type": "sharegpt", **_path(given), **lengths})
 
 
-def _sonnet(given: Given, data: Data) -> Data:
+def _sonnet(given: Given, data: VllmData) -> VllmData:
     own = given.count("sonnet-input-len")
     lengths: WorkloadDraft = {
         "input_tokens": given.count("input-len", 550 if own is None else own),
@@ -285,7 +285,7 @@ def _sonnet(given: Given, data: Data) -> Data:
     return _with(data, {"type": "sonnet", **_place(given), **lengths})
 
 
-def _custom(given: Given, data: Data) -> Data:
+def _custom(given: Given, data: VllmData) -> VllmData:
     columns = {"prompt": "prompt"}
     if (given.count("custom-output-len") or 0) < 0:
         columns["output_tokens"] = "output_tokens"
@@ -293,7 +293,7 @@ def _custom(given: Given, data: Data) -> Data:
     return _with(data, {"type": "table", **_path(given), **lengths}, api=_templated(given, data))
 
 
-def _custom_audio(given: Given, data: Data) -> Data:
+def _custom_audio(given: Given, data: VllmData) -> VllmData:
     """One file of sound for each row: a chat message with it, or a file to transcribe."""
     if given.on("enable-multimodal-chat") and data.api == "chat":
         given.no_effect("enable-multimodal-chat", "with the chat API the sound is always part of the message")
@@ -307,12 +307,12 @@ def _custom_audio(given: Given, data: Data) -> Data:
     return _spoken(made) if data.api in ("transcriptions", "translations") else made
 
 
-def _spoken(data: Data) -> Data:
+def _spoken(data: VllmData) -> VllmData:
     """vLLM's transcription requests name the language."""
-    return Data(data.name, data.workload, data.requests, data.api, data.made_up, {"language": "en"})
+    return VllmData(data.name, data.workload, data.requests, data.api, data.made_up, {"language": "en"})
 
 
-def _spec_bench(given: Given, data: Data) -> Data:
+def _spec_bench(given: Given, data: VllmData) -> VllmData:
     where = {"category": category} if (category := given.text("spec-bench-category")) else None
     own: WorkloadDraft = {
         "columns": {"prompt": "turns.0"},
@@ -322,7 +322,7 @@ def _spec_bench(given: Given, data: Data) -> Data:
     return _with(data, {"type": "table", **_path(given), **own}, api=_templated(given, data))
 
 
-def _speed_bench(given: Given, data: Data) -> Data:
+def _speed_bench(given: Given, data: VllmData) -> VllmData:
     """One file for each subset below the folder."""
     subset = given.text("speed-bench-dataset-subset", "qualitative")
     where = {"category": category} if (category := given.text("speed-bench-category")) else None
@@ -337,12 +337,12 @@ def _speed_bench(given: Given, data: Data) -> Data:
     return _with(data, {"type": "table", **place, **own}, api=_templated(given, data))
 
 
-def _burstgpt(given: Given, data: Data) -> Data:
+def _burstgpt(given: Given, data: VllmData) -> VllmData:
     given.account.general.append("burstgpt: lengths are those of the trace, arrivals are those of the load")
     return _with(data, {"type": "burstgpt", **_place(given)})
 
 
-def _timed_trace(given: Given, data: Data) -> Data:
+def _timed_trace(given: Given, data: VllmData) -> VllmData:
     labels = {"time": "timestamp", "input_tokens": "input-length", "output_tokens": "output-length"}
     labels["hash_ids"] = "hash-ids"
     workload: WorkloadDraft = {
@@ -368,7 +368,7 @@ def _unit(given: Given) -> str:
 # -- the hub -----------------------------------------------------------------------------------------------------
 
 
-def _hub(given: Given, data: Data) -> Data:
+def _hub(given: Given, data: VllmData) -> VllmData:
     name = given.text("hf-name") or given.text("dataset-path") or ""
     subset, split = given.text("hf-subset"), given.text("hf-split")
     place: WorkloadDraft = {"type": "huggingface", **_path(given, "repo"), "subset": subset, "split": split}
@@ -395,7 +395,7 @@ def _hub(given: Given, data: Data) -> Data:
     return made
 
 
-def _functions(given: Given, data: Data, place: WorkloadDraft) -> Data:
+def _functions(given: Given, data: VllmData, place: WorkloadDraft) -> VllmData:
     """The function calling leaderboard: one file for each category, a question with its tools."""
     categories = (given.text("bfcl-categories") or _BFCL_DEFAULT).split(",")
     files = [f"BFCL_v3_{category.strip()}.json" for category in categories if category.strip()]
@@ -406,10 +406,10 @@ def _functions(given: Given, data: Data, place: WorkloadDraft) -> Data:
         "output_tokens": _output(given, "hf-output-len", 512),
     }
     made = _with(data, {**place, **own})
-    return Data(made.name, made.workload, made.requests, made.api, made.made_up, {"tool_choice": "auto"})
+    return VllmData(made.name, made.workload, made.requests, made.api, made.made_up, {"tool_choice": "auto"})
 
 
-_DATASETS: dict[str, Callable[[Given, Data], Data]] = {
+_DATASETS: dict[str, Callable[[Given, VllmData], VllmData]] = {
     "random": _random,
     "random-mm": _random_images,
     "random-rerank": _random_rerank,

@@ -175,7 +175,7 @@ def throughput_of(given: Given) -> dict[str, Any]:
     return {**whole, "warmup": case["warmup"]}
 
 
-def _throughput_data(given: Given, api: str) -> vllm_datasets.Data:
+def _throughput_data(given: Given, api: str) -> vllm_datasets.VllmData:
     """Without a dataset's name a file is ShareGPT's, and lengths alone are random ones, as there."""
     if "dataset" in given and "dataset-path" not in given:
         given.values["dataset-path"] = given.values["dataset"]

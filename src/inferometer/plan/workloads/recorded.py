@@ -196,7 +196,7 @@ class HuggingFace(Conversations):
             yield Mistake(("url",), "does not belong to type huggingface: give repo, owner/name")
 
 
-class Window(Section):
+class RecordedWindow(Section):
     """A time range of the recording; its start becomes time 0."""
 
     short_forms: ClassVar[list[dict[str, Any]]] = [
@@ -226,7 +226,7 @@ class TraceFile(FileSection):
 
     replayed: ClassVar[bool] = True  # it has arrival times: without a load it is replayed
 
-    window: Window = Field(Window(), description="time range of the recording to use")
+    window: RecordedWindow = Field(RecordedWindow(), description="time range of the recording to use")
     limit: Count | None = Field(None, ge=1, description="number of rows to use")
     sort: bool = Field(False, description="sort rows by time; otherwise rows out of order are an error")
     max_tokens: Count | None = Field(None, ge=1, description="skip longer prompts")

@@ -9,7 +9,7 @@ from inferometer.errors import LostError
 from inferometer.scale.kubernetes.carrying import Cursor, Unpacking
 from inferometer.scale.kubernetes.client import Cluster
 from inferometer.scale.kubernetes.launcher import Launcher
-from inferometer.scale.kubernetes.manifests import JobSettings, Place, PodSettings, object_name
+from inferometer.scale.kubernetes.manifests import JobSettings, ObjectPlace, PodSettings, object_name
 
 TRIES = 3  # collectors in a row that bring nothing new
 WITHIN_S = 600.0  # for one of them
@@ -17,7 +17,7 @@ WITHIN_S = 600.0  # for one of them
 
 def collect(
     cluster: Cluster,
-    place: Place,
+    place: ObjectPlace,
     pod: PodSettings,
     results: str,
     into: Path,
@@ -41,7 +41,7 @@ def collect(
 
 def _piece(
     cluster: Cluster,
-    place: Place,
+    place: ObjectPlace,
     pod: PodSettings,
     results: str,
     cursor: Cursor,

@@ -17,7 +17,7 @@ PICKER_METRICS_PORT = 9090
 _DECODE_ROLE = ("decode", "prefill-decode", "both")
 
 
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """An address in a cluster, and the pods behind it as far as they are known."""
 
     kind: str  # service, gateway, pod or url
@@ -59,27 +59,27 @@ def _facts(pod: Any) -> PodFacts:
 # -- all there is ----------------------------------------------------------------------------------------------------
 
 
-def endpoints_in(cluster: Cluster, namespace: str) -> list[Endpoint]:
+def endpoints_in(cluster: Cluster, namespace: str) -> list[ClusterEndpoint]:
     """Services first, then gateways, then pods with a port."""
     pods = pods_in(cluster, namespace)
     services = _services(cluster, namespace, pods)
     return [*services, *_gateways(cluster, namespace, pods), *_pods(namespace, pods)]
 
 
-def _services(cluster: Cluster, namespace: str, pods: Sequence[PodFacts]) -> list[Endpoint]:
+def _services(cluster: Cluster, namespace: str, pods: Sequence[PodFacts]) -> list[ClusterEndpoint]:
     from lightkube.resources.core_v1 import Service
 
     return [made for service in cluster.all(Service, namespace) if (made := _service(service, namespace, pods))]
 
 
-def _service(service: Any, namespace: str, pods: Sequence[PodFacts]) -> Endpoint | None:
+def _service(service: Any, namespace: str, pods: Sequence[PodFacts]) -> ClusterEndpoint | None:
     """Reached by its name, which is an address in every namespace. One without pods of its own is none."""
     spec = service.spec
     if not spec or not spec.ports or spec.type == "ExternalName" or not spec.selector:
         return None
     behind = _selected(pods, spec.selector)
     port = _port(spec.ports)
-    return Endpoint(
+    return ClusterEndpoint(
         kind="service",
         name=service.metadata.name,
         namespace=namespace,
@@ -119,12 +119,12 @@ def _port_text(port: int) -> str:
     return "" if port == 80 else f":{port}"
 
 
-def _pods(namespace: str, pods: Sequence[PodFacts]) -> Iterator[Endpoint]:
+def _pods(namespace: str, pods: Sequence[PodFacts]) -> Iterator[ClusterEndpoint]:
     for pod in pods:
         if pod.ip and pod.ports:
             named = dict(pod.ports)
             port = named.get("http") or named.get("default") or pod.ports[0][1]
-            yield Endpoint(
+            yield ClusterEndpoint(
                 kind="pod",
                 name=pod.name,
                 namespace=namespace,
@@ -135,7 +135,7 @@ def _pods(namespace: str, pods: Sequence[PodFacts]) -> Iterator[Endpoint]:
             )
 
 
-def _gateways(cluster: Cluster, namespace: str, pods: Sequence[PodFacts]) -> Iterator[Endpoint]:
+def _gateways(cluster: Cluster, namespace: str, pods: Sequence[PodFacts]) -> Iterator[ClusterEndpoint]:
     """By the address in its status, or the service of its own name: implementations make one."""
     gateways = _custom(cluster, namespace, GATEWAYS, "gateways")
     pools = _custom(cluster, namespace, POOLS, "inferencepools") if gateways else []
@@ -149,7 +149,7 @@ def _gateways(cluster: Cluster, namespace: str, pods: Sequence[PodFacts]) -> Ite
         secure = listeners[0].get("protocol") in ("HTTPS", "TLS")
         port = "" if listeners[0]["port"] == (443 if secure else 80) else f":{listeners[0]['port']}"
         host = _host(addresses[0]) if addresses else f"{name}.{namespace}.svc"
-        yield Endpoint(
+        yield ClusterEndpoint(
             kind="gateway",
             name=name,
             namespace=namespace,
@@ -213,7 +213,9 @@ def _picker_metrics(cluster: Cluster, namespace: str, names: Sequence[str], pods
 # -- the one that is meant -------------------------------------------------------------------------------------------
 
 
-def endpoint_of(cluster: Cluster, namespace: str, method: str, model_id: str = "", release: str = "") -> Endpoint:
+def endpoint_of(
+    cluster: Cluster, namespace: str, method: str, model_id: str = "", release: str = ""
+) -> ClusterEndpoint:
     """`standalone`: the service with that in its name. `modelservice`: the inference gateway, that of the release where
     there are several, with the model's id as its path where a route has it. Anything else: a service, else a gateway,
     else a pod whose name has it."""
@@ -241,14 +243,14 @@ def endpoint_of(cluster: Cluster, namespace: str, method: str, model_id: str = "
     return endpoint
 
 
-def _named(entries: Sequence[Endpoint], part: str) -> list[Endpoint]:
+def _named(entries: Sequence[ClusterEndpoint], part: str) -> list[ClusterEndpoint]:
     """Whole names first."""
     return sorted(
         (entry for entry in entries if part in entry.name), key=lambda entry: (entry.name != part, entry.name)
     )
 
 
-def _with_path(cluster: Cluster, gateway: Endpoint, model_id: str) -> Endpoint:
+def _with_path(cluster: Cluster, gateway: ClusterEndpoint, model_id: str) -> ClusterEndpoint:
     """llm-d routes `/<model id>` where several models share a gateway; without such a route the path stays away."""
     routes = _custom(cluster, gateway.namespace, GATEWAYS, "httproutes")
     prefixes = {
@@ -267,7 +269,7 @@ def model_id_of(model: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", model).strip("-").lower()
 
 
-def models_path(endpoint: Endpoint) -> str | None:
+def models_path(endpoint: ClusterEndpoint) -> str | None:
     """Where the API server passes the question for the models on; nowhere for gateways and addresses."""
     kind = {"service": "services", "pod": "pods"}.get(endpoint.kind)
     if kind is None:
@@ -277,7 +279,7 @@ def models_path(endpoint: Endpoint) -> str | None:
     return f"/api/v1/namespaces/{endpoint.namespace}/{kind}/{name}/proxy/v1/models"
 
 
-def models_at(cluster: Cluster, endpoint: Endpoint) -> list[str]:
+def models_at(cluster: Cluster, endpoint: ClusterEndpoint) -> list[str]:
     """What it serves, asked through the API server; nothing where that may not be or does not answer."""
     path = models_path(endpoint)
     if path is None:

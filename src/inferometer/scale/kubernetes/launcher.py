@@ -21,7 +21,7 @@ from lightkube.resources.rbac_authorization_v1 import Role, RoleBinding
 from inferometer.errors import InferometerError, LostError, PlanError, TargetError
 from inferometer.scale.kubernetes import manifests
 from inferometer.scale.kubernetes.client import FORBIDDEN, Cluster, ClusterError
-from inferometer.scale.kubernetes.manifests import INDEX, RUN, JobSettings, Manifest, Place, PodSettings
+from inferometer.scale.kubernetes.manifests import INDEX, RUN, JobSettings, Manifest, ObjectPlace, PodSettings
 from inferometer.vocabulary import duration_text
 
 POLL_S = 0.5
@@ -43,7 +43,7 @@ Line = Callable[[int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Objects:
+class LauncherObjects:
     """What belongs to a launcher besides its Job; `{name: content}`."""
 
     config_maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -81,15 +81,15 @@ class Launcher:
     def __init__(
         self,
         cluster: Cluster | None,
-        place: Place,
+        place: ObjectPlace,
         name: str,
         pod: PodSettings,
         settings: JobSettings,
-        objects: Objects | None = None,
+        objects: LauncherObjects | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> None:
         self._cluster, self.place, self.name = cluster, place, name
-        self._pod, self._settings, self._objects = pod, settings, objects or Objects()
+        self._pod, self._settings, self._objects = pod, settings, objects or LauncherObjects()
         self._labels = dict(labels or {})
         self.pods = [LauncherPod(number) for number in range(settings.pods)]
         self._jobs: list[Job] = []

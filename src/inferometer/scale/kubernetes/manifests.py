@@ -50,7 +50,7 @@ INDEX = "batch.kubernetes.io/job-completion-index"  # annotation of the pods of 
 LONGEST_NAME = 63  # of a label's value; the names of Jobs become one
 
 
-class Place(msgspec.Struct, frozen=True):
+class ObjectPlace(msgspec.Struct, frozen=True):
     """Whose an object is: its namespace, its run, the part that it plays, and who owns it."""
 
     namespace: str
@@ -138,23 +138,23 @@ def owner(thing: Manifest) -> OwnerReference:
 # -- objects ---------------------------------------------------------------------------------------------------------
 
 
-def config_map(place: Place, name: str, files: Mapping[str, str]) -> ConfigMap:
+def config_map(place: ObjectPlace, name: str, files: Mapping[str, str]) -> ConfigMap:
     return ConfigMap(metadata=place.metadata(name), data=dict(files))
 
 
-def secret(place: Place, name: str, values: Mapping[str, str]) -> Secret:
+def secret(place: ObjectPlace, name: str, values: Mapping[str, str]) -> Secret:
     return Secret(metadata=place.metadata(name), stringData=dict(values), type="Opaque")
 
 
-def service_account(place: Place, name: str) -> ServiceAccount:
+def service_account(place: ObjectPlace, name: str) -> ServiceAccount:
     return ServiceAccount(metadata=place.metadata(name), automountServiceAccountToken=False)
 
 
-def role(place: Place, name: str, rules: Sequence[PolicyRule]) -> Role:
+def role(place: ObjectPlace, name: str, rules: Sequence[PolicyRule]) -> Role:
     return Role(metadata=place.metadata(name), rules=list(rules))
 
 
-def role_binding(place: Place, name: str) -> RoleBinding:
+def role_binding(place: ObjectPlace, name: str) -> RoleBinding:
     """A role to the service account of the same name."""
     return RoleBinding(
         metadata=place.metadata(name),
@@ -169,7 +169,11 @@ def rule(groups: str, resources: str, verbs: str) -> PolicyRule:
 
 
 def claim(
-    place: Place, name: str, size: str, storage_class: str | None = None, modes: Sequence[str] = ("ReadWriteMany",)
+    place: ObjectPlace,
+    name: str,
+    size: str,
+    storage_class: str | None = None,
+    modes: Sequence[str] = ("ReadWriteMany",),
 ) -> PersistentVolumeClaim:
     spec = PersistentVolumeClaimSpec(
         accessModes=list(modes),
@@ -179,7 +183,7 @@ def claim(
     return PersistentVolumeClaim(metadata=place.metadata(name), spec=spec)
 
 
-def job(place: Place, name: str, pod: PodSettings, settings: JobSettings, **labels: str) -> Job:
+def job(place: ObjectPlace, name: str, pod: PodSettings, settings: JobSettings, **labels: str) -> Job:
     """A Job that does not repeat a failed pod: a measurement that failed is a result. An indexed one would end its
     other pods with the first that fails, so it may start another in its place; that one finds the place taken."""
     all_at_once = settings.pods if settings.parallelism is None else settings.parallelism
@@ -198,14 +202,14 @@ def job(place: Place, name: str, pod: PodSettings, settings: JobSettings, **labe
 # -- pods ------------------------------------------------------------------------------------------------------------
 
 
-def pod_template(place: Place, pod: PodSettings, **labels: str) -> PodTemplateSpec:
+def pod_template(place: ObjectPlace, pod: PodSettings, **labels: str) -> PodTemplateSpec:
     return PodTemplateSpec(
         metadata=ObjectMeta(labels=place.labels() | labels),
         spec=pod_spec(place, pod),
     )
 
 
-def pod_spec(place: Place, pod: PodSettings, *, restart: str = "Never") -> PodSpec:
+def pod_spec(place: ObjectPlace, pod: PodSettings, *, restart: str = "Never") -> PodSpec:
     volumes, mounts = _volumes(pod)
     return PodSpec(
         containers=[_container(place.component, pod, mounts)],

@@ -115,11 +115,11 @@ class _Crew(RemoteCrew[_Worker]):
         settings: KubernetesSettings,
     ) -> None:
         super().__init__(function, jobs, watch)
-        from inferometer.scale.kubernetes.manifests import Place, object_name
+        from inferometer.scale.kubernetes.manifests import ObjectPlace, object_name
 
         self._cluster, self._settings = cluster, settings
         self.name = object_name("inferometer-shards", f"{self._run}-{secrets.token_hex(3)}")
-        self._place = Place(cluster.namespace, self.name, "shard")
+        self._place = ObjectPlace(cluster.namespace, self.name, "shard")
         self._arrived: queue.Queue[tuple[_Worker, list[Parcel] | str]] = queue.Queue()
         self._over = threading.Event()
         self._silent_since: dict[int, float] = {}

@@ -32,7 +32,15 @@ from inferometer.errors import PlanError, TargetError
 from inferometer.scale.kubernetes import manifests
 from inferometer.scale.kubernetes.client import Cluster
 from inferometer.scale.kubernetes.launcher import HOPELESS, PULL_S, PULLING, waiting_reason
-from inferometer.scale.kubernetes.manifests import COMPONENT, MANAGED_BY, MANAGER, RUN, Manifest, Place, PodSettings
+from inferometer.scale.kubernetes.manifests import (
+    COMPONENT,
+    MANAGED_BY,
+    MANAGER,
+    RUN,
+    Manifest,
+    ObjectPlace,
+    PodSettings,
+)
 from inferometer.vocabulary import duration_text
 
 VLLM_IMAGE = "vllm/vllm-openai:latest"
@@ -99,7 +107,7 @@ def check(settings: StackSettings) -> None:
 
 def stack_manifests(settings: StackSettings) -> list[Manifest]:
     """In the order in which they are applied."""
-    place = Place(settings.namespace, settings.name, SERVER)
+    place = ObjectPlace(settings.namespace, settings.name, SERVER)
     things: list[Manifest] = []
     if settings.token:
         things.append(manifests.secret(place, _token_secret(settings)[0], {"HF_TOKEN": settings.token}))
@@ -114,7 +122,7 @@ def stack_manifests(settings: StackSettings) -> list[Manifest]:
     return [*things, *_routed(settings, names)]
 
 
-def _served(place: Place, settings: StackSettings, name: str, replicas: int) -> Iterator[Deployment | Service]:
+def _served(place: ObjectPlace, settings: StackSettings, name: str, replicas: int) -> Iterator[Deployment | Service]:
     pod = PodSettings(
         image=settings.image or (VLLM_IMAGE if settings.server == "vllm" else settings.router_image),
         command=_command(settings),
@@ -161,7 +169,7 @@ def _number(text: str) -> Any:
 
 
 def _routed(settings: StackSettings, names: list[str]) -> Iterator[Deployment | Service]:
-    place = Place(settings.namespace, settings.name, ROUTER)
+    place = ObjectPlace(settings.namespace, settings.name, ROUTER)
     urls = [f"{name}=http://{name}.{settings.namespace}.svc:{settings.port}" for name in names]
     where = ["--host", f"$({ADDRESS})", "--port", str(settings.port)]
     command = ["inferometer", "route", "--policy", str(settings.router), *where]
@@ -178,7 +186,7 @@ def _routed(settings: StackSettings, names: list[str]) -> Iterator[Deployment | 
     yield _service(place, settings.name, settings)
 
 
-def _deployment(place: Place, name: str, spec: PodSpec, settings: StackSettings, replicas: int) -> Deployment:
+def _deployment(place: ObjectPlace, name: str, spec: PodSpec, settings: StackSettings, replicas: int) -> Deployment:
     container = spec.containers[0]
     container.ports = [ContainerPort(containerPort=settings.port, name="http", protocol="TCP")]
     container.readinessProbe = Probe(httpGet=HTTPGetAction(path="/health", port=settings.port), periodSeconds=2)
@@ -190,14 +198,14 @@ def _deployment(place: Place, name: str, spec: PodSpec, settings: StackSettings,
     return Deployment(metadata=place.metadata(name, app=name), spec=wanted)
 
 
-def _service(place: Place, name: str, settings: StackSettings) -> Service:
+def _service(place: ObjectPlace, name: str, settings: StackSettings) -> Service:
     port = ServicePort(port=settings.port, targetPort=settings.port, name="http", protocol="TCP")
     return Service(
         metadata=place.metadata(name, app=name), spec=ServiceSpec(selector=_selector(place, name), ports=[port])
     )
 
 
-def _selector(place: Place, name: str) -> dict[str, str]:
+def _selector(place: ObjectPlace, name: str) -> dict[str, str]:
     return {"app": name, RUN: place.labels()[RUN]}
 
 

@@ -41,7 +41,7 @@ LABEL_WIDTH = 0.17  # share of the width that "+33.2%" has on a phone
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class HistoryPoint:
     """A run's value; `came_with` tells versions and commit. What is not `sound`, because its run is invalid as a
     measurement, is shown apart, and no change is found in it."""
 
@@ -59,14 +59,14 @@ class History:
 
     title: str
     unit: str
-    lines: dict[str, list[Point]] = field(default_factory=dict)
+    lines: dict[str, list[HistoryPoint]] = field(default_factory=dict)
     names: Sequence[str] = ()
 
 
 def history_of(runs: Sequence[Run], *keys: str) -> History:
     """One or several numbers of runs: a line for each identity (workload, stack, hardware), and for each key where
     there are several (batch sizes, lengths)."""
-    lines: dict[tuple[str, str], list[Point]] = {}
+    lines: dict[tuple[str, str], list[HistoryPoint]] = {}
     titles, units = {}, []
     labels = _identity_labels(runs)
     basis = common_basis(run.summary for run in runs)
@@ -75,7 +75,7 @@ def history_of(runs: Sequence[Run], *keys: str) -> History:
         for key in keys:
             if (quantity := numbers.get(key)) is not None:
                 sound = run.status != "invalid"
-                point = Point(run.id, run.started_at, quantity.value, _came_with(run), sound)
+                point = HistoryPoint(run.id, run.started_at, quantity.value, _came_with(run), sound)
                 lines.setdefault((identity(run).key, key), []).append(point)
                 titles[key] = quantity.title if quantity.statistic is None else f"{quantity.title} {quantity.statistic}"
                 units.append(quantity.unit)
@@ -178,12 +178,12 @@ def _placed(steps: Sequence[dict[str, Any]], times: Sequence[str]) -> Placed:
     return placed
 
 
-def _row(name: str, point: Point, factor: float) -> dict[str, Any]:
+def _row(name: str, point: HistoryPoint, factor: float) -> dict[str, Any]:
     about = {"series": name, "at": point.at, "run": point.run, "came_with": point.came_with}
     return about | {"value": point.value * factor} | ({} if point.sound else {"invalid": True})
 
 
-def _steps(name: str, line: Sequence[Point], since: str) -> list[dict[str, Any]]:
+def _steps(name: str, line: Sequence[HistoryPoint], since: str) -> list[dict[str, Any]]:
     """Found in all that is known, told where they are in sight."""
     sound = [point for point in line if point.sound]
     changes = change_points([point.value for point in sound])

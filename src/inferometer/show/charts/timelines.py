@@ -147,7 +147,7 @@ MOST_POINTS = 2000
 PANEL = 84
 
 
-class Line(NamedTuple):
+class PlottedLine(NamedTuple):
     name: str
     at: Ints
     values: Floats
@@ -156,7 +156,7 @@ class Line(NamedTuple):
 class Panel(NamedTuple):
     title: str
     unit: str
-    lines: list[Line]
+    lines: list[PlottedLine]
 
 
 # Title, unit, and the samples that are shown together under which word.
@@ -192,11 +192,11 @@ def _load(subject: ChartedRun) -> Iterator[Panel]:
     except Cannot:
         return
     middles = (edges[:-1] + edges[1:]) // 2
-    yield Panel("Requests", "requests", [Line(name, middles, values) for name, values in series.items()])
+    yield Panel("Requests", "requests", [PlottedLine(name, middles, values) for name, values in series.items()])
     records = subject.answers.records
     if records.read_offsets[-1]:
         output = output_per_second(records, edges)
-        yield Panel("Output tokens per second", "", [Line("output tokens", middles, output)])
+        yield Panel("Output tokens per second", "", [PlottedLine("output tokens", middles, output)])
 
 
 def _sampled(subject: ChartedRun) -> Iterator[Panel]:
@@ -213,7 +213,7 @@ def _sampled(subject: ChartedRun) -> Iterator[Panel]:
 
 
 def _panel(subject: ChartedRun, title: str, unit: str, series: list[tuple[str, str, str]]) -> Panel:
-    candidates = [Line(label, *_summed(*subject.samples.series(name, source))) for source, name, label in series]
+    candidates = [PlottedLine(label, *_summed(*subject.samples.series(name, source))) for source, name, label in series]
     lines = [line for line in candidates if len(line.at) > 1]
     more = f" (the first {MOST_SERIES} of {len(lines)})" if len(lines) > MOST_SERIES else ""
     return Panel(title + more, unit, lines[:MOST_SERIES])
@@ -265,7 +265,7 @@ def _view(panel: Panel, start_at: int, end_at: int, pixels: int, last: bool) -> 
     }
 
 
-def _rows(line: Line, start_at: int, pixels: int, factor: float) -> list[dict[str, Any]]:
+def _rows(line: PlottedLine, start_at: int, pixels: int, factor: float) -> list[dict[str, Any]]:
     at, values = thinned(line.at, line.values, max(pixels, 20))
     return [
         {"at": (moment - start_at) / NANOSECONDS, "series": line.name, "value": value * factor}

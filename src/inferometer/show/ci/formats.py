@@ -13,14 +13,14 @@ from inferometer.judge.check_result import Checked
 from inferometer.measure.values import Quantity
 from inferometer.record.sanitize import harmless
 from inferometer.record.summary import Summary
-from inferometer.show.ci.outcome import Outcome, Report, headline_keys
+from inferometer.show.ci.outcome import CiReport, Outcome, headline_keys
 from inferometer.show.console import emit, facts_table, plain_table
 from inferometer.vocabulary import change_text, value_text
 
 Case = tuple[str, str, str]  # name, what became of it ("" for passed), text
 
 
-def junit(report: Report) -> str:
+def junit(report: CiReport) -> str:
     root = Element("testsuites", name=harmless(report.title))
     for outcome in report.outcomes:
         cases = list(_cases(outcome))
@@ -81,7 +81,7 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]+")
 _LEFT_OUT = ("std", "min", "max")  # too noisy to be read as a change
 
 
-def metrics(report: Report) -> str:
+def metrics(report: CiReport) -> str:
     """All samples of a name stand together; of runs that nothing tells apart, the last."""
     families: dict[str, dict[str, float]] = {}
     for outcome in report.outcomes:
@@ -128,7 +128,7 @@ MOST_COLUMNS = 3  # numbers of a run beside others: what 80 characters hold
 STYLES = {"fine": "bold green", "unclear": "yellow", "doubtful": "yellow"}
 
 
-def print_report(report: Report, to: Console) -> None:
+def print_report(report: CiReport, to: Console) -> None:
     runs = f"{len(report.outcomes)} run{'' if len(report.outcomes) == 1 else 's'}"
     emit(Text.assemble((report.status.upper(), STYLES.get(report.status, "bold red")), f"  {runs}"), to)
     if report.about:
@@ -151,7 +151,7 @@ def _alike(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
     return list(groups.values())
 
 
-def _findings_table(report: Report) -> Table | None:
+def _findings_table(report: CiReport) -> Table | None:
     """What is wrong, then what else the checks say."""
     table = facts_table(label=1, gap=1)
     for line in report.lines:

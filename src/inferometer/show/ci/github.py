@@ -16,7 +16,7 @@ from inferometer.record.files import translated_errors
 from inferometer.record.sanitize import cut, harmless, one_line
 from inferometer.record.summary import Summary
 from inferometer.show.about import about_of, page_link
-from inferometer.show.ci.outcome import Outcome, Report, ReportLine, headline_keys
+from inferometer.show.ci.outcome import CiReport, Outcome, ReportLine, headline_keys
 from inferometer.show.notify.findings import run_facts
 from inferometer.vocabulary import change_text, value_text
 
@@ -33,7 +33,7 @@ _TABLED = 200  # runs in one table
 _MOST_LINES = 50
 
 
-def summary(report: Report, room: int = MOST_BYTES) -> str:
+def summary(report: CiReport, room: int = MOST_BYTES) -> str:
     """The most important first; sections that have no room any more are left out, and that is said."""
     parts = [_head(report), *_runs(report), *_checks(report), *_details(report)]
     return fitting(parts, room)
@@ -55,7 +55,7 @@ def fitting(parts: Sequence[str], room: int) -> str:
     return "".join(kept)
 
 
-def _head(report: Report) -> str:
+def _head(report: CiReport) -> str:
     lines = [f"## {MARKS[report.status]} {plain(cut(report.title, MOST_CELL))}: {report.status}\n"]
     if len(report.outcomes) == 1:
         lines.append(_about(report.outcomes[0]) + "\n")
@@ -70,12 +70,12 @@ def _head(report: Report) -> str:
     return "\n".join(lines) + "\n\n"
 
 
-def _line(line: ReportLine, report: Report) -> str:
+def _line(line: ReportLine, report: CiReport) -> str:
     mark = "❌" if line.level == "error" else "⚠️"
     return f"- {mark} {_whose(line, report)}{plain(cut(line.text, MOST_TEXT))}"
 
 
-def _whose(line: ReportLine, report: Report) -> str:
+def _whose(line: ReportLine, report: CiReport) -> str:
     """The runs of a line by name, each with a link to its page; nothing where there is only one run."""
     if len(report.outcomes) == 1:
         return ""
@@ -99,7 +99,7 @@ def _about(outcome: Outcome) -> str:
     return f"{text} · [page]({link})" if link else text
 
 
-def _runs(report: Report) -> Iterator[str]:
+def _runs(report: CiReport) -> Iterator[str]:
     serving = [outcome for outcome in report.outcomes if outcome.run.kind == "serving"]
     if len(serving) > 1:
         for at in range(0, len(serving), _TABLED):
@@ -160,7 +160,7 @@ def _cell(outcome: Outcome, key: str) -> str:
     return f"{quantity.text} {quantity.spread}".strip()
 
 
-def _checks(report: Report) -> Iterator[str]:
+def _checks(report: CiReport) -> Iterator[str]:
     for outcome in report.outcomes:
         if outcome.check and outcome.check.measures:
             shown = [measure for measure in outcome.check.measures if _matters(measure)]
@@ -180,7 +180,7 @@ def _change(measure: Checked) -> list[str]:
     return [change.title, before, after, text, f"{STATUS_MARKS.get(measure.status, '')} {measure.status}"]
 
 
-def _details(report: Report) -> Iterator[str]:
+def _details(report: CiReport) -> Iterator[str]:
     """Folded: limits, what was measured, and everything that was measured."""
     many = sum(outcome.run.kind == "serving" for outcome in report.outcomes) > 1
     for outcome in report.outcomes:
@@ -233,7 +233,7 @@ MOST_TITLE = 200
 MOST_OUTPUT = 900_000  # bytes; GitHub takes 1 MB of a job
 
 
-def write_summary(report: Report, file: Path) -> None:
+def write_summary(report: CiReport, file: Path) -> None:
     """After what the step wrote before, in the room that is left."""
     with translated_errors(file):
         there = file.stat().st_size if file.exists() else 0
@@ -241,12 +241,12 @@ def write_summary(report: Report, file: Path) -> None:
             out.write(summary(report, max(0, MOST_BYTES - there)))
 
 
-def write_outputs(report: Report, file: Path) -> None:
+def write_outputs(report: CiReport, file: Path) -> None:
     with translated_errors(file), file.open("a", encoding="utf-8") as out:
         out.write("".join(f"{name}={value}\n" for name, value in outputs(report).items()))
 
 
-def outputs(report: Report) -> dict[str, str]:
+def outputs(report: CiReport) -> dict[str, str]:
     """`run`, `runs`, `verdict`, `status`, `worse`, `ok`, `measures` as JSON; of a single run each measure by itself. A
     case of which no run came has no id."""
     runs = [outcome for outcome in report.outcomes if outcome.is_kept]
@@ -291,7 +291,7 @@ def _yes(fact: bool) -> str:
     return "true" if fact else "false"
 
 
-def annotations(report: Report) -> Iterator[str]:
+def annotations(report: CiReport) -> Iterator[str]:
     """`::error title=...::...`, the errors first, as many as GitHub keeps."""
     for level in ("error", "warning"):
         problems = [(outcome, problem) for outcome, problem in report.problems if problem.level == level]

@@ -68,7 +68,7 @@ class ReportLine:
 
 
 @dataclass(frozen=True)
-class Report:
+class CiReport:
     """All that one `inferometer ci` is about."""
 
     outcomes: tuple[Outcome, ...]

@@ -163,7 +163,7 @@ class ExperimentDocument:
 
 
 @dataclass(frozen=True)
-class Answers:
+class StoreAnswers:
     store: Store
     compare: Compare
     live: LiveRuns

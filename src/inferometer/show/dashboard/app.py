@@ -18,12 +18,12 @@ from inferometer.errors import InferometerError, PlanError, StoreError
 from inferometer.record.sanitize import harmless, json_text
 from inferometer.show.dashboard.access import LIMIT_S, Guard, TimeLimit
 from inferometer.show.dashboard.answers import (
-    Answers,
     ComparisonDocument,
     ExperimentDocument,
     ExperimentsDocument,
     Histories,
     HistoryDocument,
+    StoreAnswers,
 )
 from inferometer.show.dashboard.documents import ChartsDocument, Json, LiveDocument, RunDocument
 from inferometer.show.dashboard.explore import ExploreDocument
@@ -129,7 +129,9 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def made_app(answers: Answers, *, token: str | None = None, write: bool = False, limit_s: float = LIMIT_S) -> Guard:
+def made_app(
+    answers: StoreAnswers, *, token: str | None = None, write: bool = False, limit_s: float = LIMIT_S
+) -> Guard:
     app = FastAPI(title="Inferometer", version=__version__, description=ABOUT, docs_url=None, redoc_url=None)
     app.openapi_url = None
     app.add_exception_handler(InferometerError, _refused_for(str(answers.store.home)))
@@ -191,7 +193,7 @@ def _unfit(_request: Request, error: Exception) -> Response:
     return json_answer(Refusal("; ".join(messages), "/api lists the parameters of each address"), 400)
 
 
-def _add_runs(app: FastAPI, answers: Answers) -> None:
+def _add_runs(app: FastAPI, answers: StoreAnswers) -> None:
     @app.get("/api/runs", response_model=RunsPage, responses=REFUSALS, tags=["runs"])
     def runs(
         where: Annotated[list[str], Query(description="A condition of `list --where`: `ttft p99 < 500ms`.")] = [],  # noqa: B006
@@ -229,7 +231,7 @@ def _add_runs(app: FastAPI, answers: Answers) -> None:
         return Response(text, media_type="text/plain", headers={"cache-control": "no-store"})
 
 
-def _add_judgements(app: FastAPI, answers: Answers) -> None:
+def _add_judgements(app: FastAPI, answers: StoreAnswers) -> None:
     @app.get("/api/overview", response_model=Overview, responses=REFUSALS, tags=["judging"])
     def overview() -> Response:
         """Every line of history with its latest numbers and its state, what runs now, and the last experiments."""
@@ -278,7 +280,7 @@ def _add_judgements(app: FastAPI, answers: Answers) -> None:
         return json_answer(answers.experiment(experiment))
 
 
-def _add_changes(app: FastAPI, answers: Answers) -> None:
+def _add_changes(app: FastAPI, answers: StoreAnswers) -> None:
     store = answers.store
     Tags = Annotated[list[str], Body(embed=True)]  # noqa: N806
 

@@ -63,7 +63,7 @@ class RunAbout:
 
 
 @dataclass(frozen=True)
-class Marks:
+class MarksDocument:
     tags: list[str] = field(default_factory=list)
     baselines: list[str] = field(default_factory=list)
     experiment: str | None = None
@@ -76,7 +76,7 @@ class RunDocument:
     schema: str
     run: RunAbout
     about: About
-    marks: Marks
+    marks: MarksDocument
     verdict: Json | None
     limits: list[Json]
     headline: list[str]
@@ -121,10 +121,10 @@ def run_document(run: Run, entry: Entry | None = None, baselines: list[str] | No
     )
 
 
-def _marks(entry: Entry | None, baselines: list[str]) -> Marks:
+def _marks(entry: Entry | None, baselines: list[str]) -> MarksDocument:
     if entry is None:
-        return Marks(baselines=baselines)
-    return Marks(list(entry.tags), baselines, entry.experiment, entry.case, entry.identity)
+        return MarksDocument(baselines=baselines)
+    return MarksDocument(list(entry.tags), baselines, entry.experiment, entry.case, entry.identity)
 
 
 def late(summary: Summary) -> str:
@@ -190,7 +190,7 @@ IN_WORDS = ("what", "workload", "load")  # columns that the index does not have:
 
 
 @dataclass(frozen=True)
-class MeasureName:
+class MeasureDocument:
     title: str
     unit: str
     direction: str | None
@@ -200,7 +200,7 @@ class MeasureName:
 class Names:
     """What columns, measures, kinds and states are called."""
 
-    measures: dict[str, MeasureName]
+    measures: dict[str, MeasureDocument]
     kinds: dict[str, str]
     states: dict[str, str]
     columns: list[str]  # that a table of runs has where nothing else is chosen
@@ -209,7 +209,7 @@ class Names:
 
 def names() -> Names:
     measures = {
-        measure.name: MeasureName(measure.title, measure.unit, measure.direction) for measure in MEASURES.values()
+        measure.name: MeasureDocument(measure.title, measure.unit, measure.direction) for measure in MEASURES.values()
     }
     known = [name for name in PLAIN if name not in (*OF_THE_MACHINE, "tag")]
     columns = [*USUAL, *NUMBERS]

@@ -11,7 +11,7 @@ from inferometer.record.summary import Summary
 from inferometer.show.about import About, short_model
 from inferometer.show.charts.chart import Cannot, Chart
 from inferometer.show.charts.experiments import Case, Varied, joined_cases, keys_of, limit_keys
-from inferometer.show.charts.history import History, Point
+from inferometer.show.charts.history import History, HistoryPoint
 from inferometer.show.charts.registry import CHARTS, STRATEGIES, draw, gallery
 from inferometer.show.charts.subject import ChartedRun
 from inferometer.show.charts.trade_offs import (
@@ -77,8 +77,8 @@ def history_chart(family: Family, key: str, points: Mapping[str, Sequence[Series
     return made[0] if made else None
 
 
-def _chart_point(point: SeriesPoint) -> Point:
-    return Point(point.run, point.at, point.value, point.came_with, point.sound)
+def _chart_point(point: SeriesPoint) -> HistoryPoint:
+    return HistoryPoint(point.run, point.at, point.value, point.came_with, point.sound)
 
 
 def experiment_charts(kept: KeptExperiment, cases: Sequence[Case]) -> list[ChartDocument]:

@@ -30,7 +30,7 @@ Load = Callable[[Entry], Run]
 
 
 @dataclass(frozen=True)
-class Series:
+class FamilySeries:
     identity: str
     label: str
     entries: list[Entry]  # the oldest first
@@ -66,7 +66,7 @@ class Family:
     model: str
     engine: str
     hardware: str
-    series: list[Series]
+    series: list[FamilySeries]
     keys: dict[str, Quantity]  # what there is to watch: its newest run's numbers that can be better or worse
     left_out: int  # series beyond the most that are shown
 
@@ -131,11 +131,11 @@ def _family(kin: tuple[str, ...], entries: Sequence[Entry], load: Load) -> Famil
     )
 
 
-def _series(identity: str, label: str, run: Run, entries: Sequence[Entry]) -> Series:
-    return Series(identity, label, list(entries[-MOST_POINTS:]), run.subject.workload, run.subject.load)
+def _series(identity: str, label: str, run: Run, entries: Sequence[Entry]) -> FamilySeries:
+    return FamilySeries(identity, label, list(entries[-MOST_POINTS:]), run.subject.workload, run.subject.load)
 
 
-def _by_batch(series: list[Series], runs: Mapping[str, Run]) -> tuple[list[Series], dict[str, Quantity]]:
+def _by_batch(series: list[FamilySeries], runs: Mapping[str, Run]) -> tuple[list[FamilySeries], dict[str, Quantity]]:
     """Latencies of batches are one measure, and each size is a series of it."""
     keys = _keys(runs.values())
     sizes = {item.name: match for item in keys.values() if (match := _OF_BATCH.fullmatch(item.name))}
@@ -279,12 +279,12 @@ class SeriesChange:
     version: str | None
 
 
-def points_of(series: Series, key: str) -> list[SeriesPoint]:
+def points_of(series: FamilySeries, key: str) -> list[SeriesPoint]:
     """One measure of one series over time."""
     return list(_points(series, key))
 
 
-def _points(series: Series, key: str) -> Iterator[SeriesPoint]:
+def _points(series: FamilySeries, key: str) -> Iterator[SeriesPoint]:
     stored = series.stored(key)
     if stored is None:
         return

@@ -15,7 +15,7 @@ from inferometer.show.about import own_plan
 from inferometer.show.dashboard.documents import LiveDocument, run_document
 from inferometer.show.dashboard.families import (
     Family,
-    Series,
+    FamilySeries,
     SeriesChange,
     SeriesPoint,
     changes_in,
@@ -35,7 +35,7 @@ SHOWN = ("ttft_scheduled.p50", "ttft.p50", "ttft_scheduled.p99", "ttft.p99", "tp
 
 
 @dataclass(frozen=True)
-class Number:
+class HeadlineNumber:
     key: str
     title: str
     unit: str
@@ -60,7 +60,7 @@ class HistoryLine:
     updated: str
     run: str  # the newest
     verdict: str | None
-    numbers: list[Number]
+    numbers: list[HeadlineNumber]
     spark: list[float]
     spark_title: str
     state: str  # "steady", "better", "worse", "quiet" (no data for a while), "few" (too few runs to tell)
@@ -86,7 +86,7 @@ def history_lines(families: Sequence[Family], now: datetime | None = None) -> li
     return sorted(newest, key=lambda line: rank.get(line.state, 2))
 
 
-def _line(family: Family, series: Series, now: datetime) -> HistoryLine:
+def _line(family: Family, series: FamilySeries, now: datetime) -> HistoryLine:
     newest = series.entries[-1]
     judged = {key: points for key in JUDGED if key in family.keys and (points := points_of(series, key))}
     if "ttft_scheduled.p50" in judged:
@@ -118,7 +118,7 @@ def _line(family: Family, series: Series, now: datetime) -> HistoryLine:
     )
 
 
-def _numbers(family: Family, series: Series) -> list[Number]:
+def _numbers(family: Family, series: FamilySeries) -> list[HeadlineNumber]:
     """Of the newest run; scheduled TTFT takes the place of TTFT."""
     scheduled = any(key.startswith("ttft_scheduled") for key in family.keys) and bool(
         points_of(series, "ttft_scheduled.p50")
@@ -129,7 +129,7 @@ def _numbers(family: Family, series: Series) -> list[Number]:
     for key in known:
         if points := points_of(series, key):
             quantity = family.keys[key]
-            numbers.append(Number(key, _title(family, key), quantity.unit, points[-1].value))
+            numbers.append(HeadlineNumber(key, _title(family, key), quantity.unit, points[-1].value))
     return numbers
 
 
@@ -140,7 +140,7 @@ def _title(family: Family, key: str) -> str:
 
 
 def _state(
-    family: Family, series: Series, judged: dict[str, list[SeriesPoint]], now: datetime
+    family: Family, series: FamilySeries, judged: dict[str, list[SeriesPoint]], now: datetime
 ) -> tuple[str, str, str | None]:
     """The last change of any headline number decides; a line that nothing was added to for long says so."""
     days = _quiet_days(series, now)
@@ -166,7 +166,7 @@ def _change(change: SeriesChange) -> str:
     return "changed" if change.change is None else change_text(change.change)
 
 
-def _quiet_days(series: Series, now: datetime) -> int | None:
+def _quiet_days(series: FamilySeries, now: datetime) -> int | None:
     """Days since the newest run, where that is long for this line."""
     times = [at for entry in series.entries if (at := _instant(entry.started_at)) is not None]
     if not times:

@@ -16,13 +16,13 @@ from inferometer.record.run import Run, subject_of
 from inferometer.record.sanitize import harmless, one_line
 from inferometer.show.about import about_of, page_link
 from inferometer.show.notify.channels import Event, Kind
-from inferometer.show.notify.news import Finding
+from inferometer.show.notify.news import SubjectState
 from inferometer.store.experiments import CaseRow
 
 Problem = tuple[str, str]  # what is wrong, in a word that stays the same, and in a sentence
 
 
-def of_run(run: Run, problems: Sequence[Problem]) -> Finding:
+def of_run(run: Run, problems: Sequence[Problem]) -> SubjectState:
     """Whether a run of this plan does what it should: the target answers, the limits hold, the numbers are valid."""
     lead = other_failures(run) if problems else ""
     return _failure(_planned(run.plan, run.kind), run_name(run), problems, run_facts(run), run.id, lead)
@@ -35,14 +35,14 @@ def other_failures(run: Run) -> str:
     return failures_text(run.summary)
 
 
-def of_error(plan: Mapping[str, Any], error: str, kind: str = "serving") -> Finding:
+def of_error(plan: Mapping[str, Any], error: str, kind: str = "serving") -> SubjectState:
     """A plan of which no run came."""
     subject = subject_of(plan, Environment())
     name = subject.name or subject.model or "a run"
     return _failure(_planned(plan, kind), name, [("error", error)], {}, None)
 
 
-def of_check(run: Run, check: CheckResult) -> Finding | None:
+def of_check(run: Run, check: CheckResult) -> SubjectState | None:
     """Whether a run is worse than those before it; None where that cannot be told, which is no news."""
     name = run_name(run)
     if check.status not in ("worse", "better", "same"):
@@ -53,10 +53,10 @@ def of_check(run: Run, check: CheckResult) -> Finding | None:
     title = f"{name}: worse in {titles}" if what else f"{name}: no longer worse"
     kind: Kind = "regression" if what else "recovery"
     event = _event(kind, f"regression:{identity(run).key}", title, check.sentences, run_facts(run), run.id)
-    return Finding(what, event)
+    return SubjectState(what, event)
 
 
-def of_experiment(name: str | None, rows: Sequence[CaseRow], id_: str, runs: Sequence[Run] = ()) -> Finding:
+def of_experiment(name: str | None, rows: Sequence[CaseRow], id_: str, runs: Sequence[Run] = ()) -> SubjectState:
     """Whether all cases of an experiment went as they should. What some of its `runs` share is what was measured."""
     called = name or "an experiment"
     wrong = [(row.name, f"{row.name}: {row.error or 'failed'}") for row in rows if row.state == "failed"]
@@ -72,7 +72,7 @@ def of_experiment(name: str | None, rows: Sequence[CaseRow], id_: str, runs: Seq
     return replace(finding, event=replace(finding.event, page=page))
 
 
-def of_job(name: str, fine: bool, text: str | None = None) -> Finding:
+def of_job(name: str, fine: bool, text: str | None = None) -> SubjectState:
     """Whether a job of CI ended well, whatever it did."""
     reason = text or f"The job {name} failed."
     return _failure(f"job:{name}", name, [] if fine else [("failed", reason)], {}, None)
@@ -91,13 +91,13 @@ def _failure(
     facts: dict[str, str],
     run: str | None,
     lead: str = "",
-) -> Finding:
+) -> SubjectState:
     what = tuple(sorted({problem for problem, _ in problems}))
     first = (f"{lead}.",) if lead else ()
     sentences = (*first, *(text for _, text in problems)) if what else ("It is as it should be again.",)
     kind: Kind = "failure" if what else "recovery"
     title = f"{name}: failed" if what else f"{name}: recovered"
-    return Finding(what, _event(kind, f"failure:{subject}", title, sentences, facts, run))
+    return SubjectState(what, _event(kind, f"failure:{subject}", title, sentences, facts, run))
 
 
 def _event(

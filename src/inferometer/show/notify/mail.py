@@ -21,7 +21,7 @@ MOST_PARAGRAPHS, MOST_PARAGRAPH = 100, 4000
 
 
 @dataclass(frozen=True)
-class Server:
+class MailServer:
     host: str
     port: int
     encrypted: bool  # from the first byte
@@ -53,7 +53,7 @@ def send(event: Event, variables: Mapping[str, str], timeout_s: float) -> None:
         raise Undelivered(f"{server.host}: {why}", again=not isinstance(error, smtplib.SMTPNotSupportedError)) from None
 
 
-def _connected(server: Server, timeout_s: float) -> smtplib.SMTP:
+def _connected(server: MailServer, timeout_s: float) -> smtplib.SMTP:
     trust = ssl.create_default_context()
     if server.encrypted:
         return smtplib.SMTP_SSL(server.host, server.port, timeout=timeout_s, context=trust)
@@ -66,7 +66,7 @@ def _connected(server: Server, timeout_s: float) -> smtplib.SMTP:
     return connection
 
 
-def _encrypt(connection: smtplib.SMTP, server: Server, trust: ssl.SSLContext) -> None:
+def _encrypt(connection: smtplib.SMTP, server: MailServer, trust: ssl.SSLContext) -> None:
     connection.ehlo()
     if connection.has_extn("starttls"):
         connection.starttls(context=trust)
@@ -75,7 +75,7 @@ def _encrypt(connection: smtplib.SMTP, server: Server, trust: ssl.SSLContext) ->
         raise Undelivered(f"{server.host}: does not offer STARTTLS; nothing is sent in the clear")
 
 
-def server_of(url: str) -> Server:
+def server_of(url: str) -> MailServer:
     """`smtps://user:password@mail.example.org:465`; a password's special characters as %40."""
     try:
         parts = urlsplit(url.strip())
@@ -86,7 +86,7 @@ def server_of(url: str) -> Server:
         raise Undelivered("INFEROMETER_SMTP_URL must be smtps://user:password@host:465 or smtp://...:587")
     encrypted = parts.scheme == "smtps"
     user, password = (None if part is None else unquote(part) for part in (parts.username, parts.password))
-    return Server(host, port or (465 if encrypted else 587), encrypted, user, password)
+    return MailServer(host, port or (465 if encrypted else 587), encrypted, user, password)
 
 
 def addresses(text: str) -> list[Address]:

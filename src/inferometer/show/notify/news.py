@@ -32,7 +32,7 @@ _TABLE = Table("notifications", MetaData(), Column("subject", String, primary_ke
 
 
 @dataclass(frozen=True)
-class Note:
+class Alert:
     """Something is wrong, and who has heard of it."""
 
     what: tuple[str, ...]  # the limits that failed, the measures that are worse
@@ -41,7 +41,7 @@ class Note:
     since: str
 
 
-Notes = dict[str, Note]  # by subject; what is not in it is fine
+Notes = dict[str, Alert]  # by subject; what is not in it is fine
 
 
 @contextmanager
@@ -119,9 +119,9 @@ def _in_table(db: Connection, until: float) -> Iterator[Notes]:
         db.execute(insert(_TABLE), rows)
 
 
-def _note(fields: Any) -> Note:
+def _note(fields: Any) -> Alert:
     channels = fields["channels"] if "channels" in fields else fields["told"]  # as version 1 calls them
-    return Note(tuple(fields["what"]), tuple(channels), fields.get("run"), str(fields.get("since") or ""))
+    return Alert(tuple(fields["what"]), tuple(channels), fields.get("run"), str(fields.get("since") or ""))
 
 
 # -- news ------------------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ Deliver = Callable[[Event, Sequence[Channel]], list[Delivered]]
 
 
 @dataclass(frozen=True)
-class Finding:
+class SubjectState:
     """How a subject is now. `what` is wrong, empty when nothing is; `event` says either in words."""
 
     what: tuple[str, ...]
@@ -143,7 +143,7 @@ class Finding:
 
 def deliver_finding(
     store: Store,
-    finding: Finding,
+    finding: SubjectState,
     channels: Sequence[Channel],
     deliver: Deliver | None = None,
     *,
@@ -163,7 +163,9 @@ def deliver_finding(
     return sent
 
 
-def _deliver_news(notes: Notes, finding: Finding, channels: Sequence[Channel], deliver: Deliver) -> list[Delivered]:
+def _deliver_news(
+    notes: Notes, finding: SubjectState, channels: Sequence[Channel], deliver: Deliver
+) -> list[Delivered]:
     known = notes.get(finding.subject)
     if not finding.what:
         return _recovered(notes, finding, known, channels, deliver) if known else []
@@ -174,7 +176,7 @@ def _deliver_news(notes: Notes, finding: Finding, channels: Sequence[Channel], d
         due = list(channels)
         since = known.since if known else finding.event.at
         what = tuple(sorted({*finding.what, *(known.what if known else ())}))
-        note = Note(what, (), finding.event.run, since)
+        note = Alert(what, (), finding.event.run, since)
     sent = deliver(finding.event, due) if due else []
     heard = {*note.channels, *(item.channel for item in sent if item.arrived)}
     if heard:  # else nobody knows: it is news still
@@ -183,7 +185,7 @@ def _deliver_news(notes: Notes, finding: Finding, channels: Sequence[Channel], d
 
 
 def _recovered(
-    notes: Notes, finding: Finding, known: Note, channels: Sequence[Channel], deliver: Deliver
+    notes: Notes, finding: SubjectState, known: Alert, channels: Sequence[Channel], deliver: Deliver
 ) -> list[Delivered]:
     """Those who heard that it was wrong hear that it is not any more."""
     due = [item for item in channels if item.name in known.channels]

@@ -39,13 +39,13 @@ from inferometer.show.report.document import (
     Charts,
     Code,
     Report,
-    Section,
-    Table,
-    Text,
+    ReportSection,
+    ReportTable,
+    ReportText,
+    ReportVerdict,
     Tile,
     Tiles,
     Tone,
-    Verdict,
     facts,
     from_rich,
     numbers_table,
@@ -82,10 +82,10 @@ def run_report(run: Run) -> Report:
         subtitle=_subtitle(run, about),
         verdict=verdict_of(run),
         sections=(
-            Section("Setup", tuple(_done(run))),
-            Section("Results", tuple(_measured(run, charts))),
-            Section("Doubts and notes", tuple(_doubts(run, absent))),
-            Section("Reproduce", tuple(again(run))),
+            ReportSection("Setup", tuple(_done(run))),
+            ReportSection("Results", tuple(_measured(run, charts))),
+            ReportSection("Doubts and notes", tuple(_doubts(run, absent))),
+            ReportSection("Reproduce", tuple(again(run))),
         ),
     )
 
@@ -97,7 +97,7 @@ def _subtitle(run: Run, about: About) -> str:
     return " · ".join(filter(None, (first, about.name, about.when, commit, origin, run.id)))
 
 
-def verdict_of(run: Run) -> Verdict:
+def verdict_of(run: Run) -> ReportVerdict:
     status = run.status or "not judged"
     reasons = [reason.sentence for reason in run.doubts]
     more = len(reasons) - FIRST_REASONS
@@ -107,7 +107,9 @@ def verdict_of(run: Run) -> Verdict:
     calm = "no problems were found with these numbers" if not reasons and not state else ""
     limits = f"{len(missed)} limit{'s' if len(missed) > 1 else ''} missed: {'; '.join(missed)}" if missed else ""
     tone = "bad" if missed else TONES.get(status, "doubt" if state else "")
-    return Verdict(status, tone, ". ".join(filter(None, [other_failures(run), state, limits, calm])), tuple(shown))
+    return ReportVerdict(
+        status, tone, ". ".join(filter(None, [other_failures(run), state, limits, calm])), tuple(shown)
+    )
 
 
 def _done(run: Run) -> Iterator[Block]:
@@ -140,7 +142,7 @@ def _measured(run: Run, charts: list[Chart]) -> Iterator[Block]:
     if own_plan(run) is None and numbers:
         yield numbers_table(numbers)
     if not numbers:
-        yield Text("There are no measurements.")
+        yield ReportText("There are no measurements.")
     if charts:
         yield Charts(tuple(charts))
 
@@ -192,30 +194,30 @@ def _tables(run: Run) -> Iterator[RichTable]:
 
 def _doubts(run: Run, absent: list[Absent]) -> Iterator[Block]:
     reasons = [reason.sentence for reason in run.doubts]
-    yield Bullets(tuple(reasons)) if reasons else Text("The checks of this run found no problems.")
+    yield Bullets(tuple(reasons)) if reasons else ReportText("The checks of this run found no problems.")
     measures = run.summary.measures
     if any(measure.intervals for measure in measures.values()) and run.summary.confidence:
         known = {name: measure for name, measure in measures.items() if measure.count and measure.intervals}
         cases = percent_text(run.summary.confidence)
-        yield Text(
+        yield ReportText(
             f"Confidence intervals contain the true value under this run's conditions in {cases} of cases. "
             "They cover noise within this run; only repeats show the run-to-run variation."
         )
         yield from_rich(interval_table(known, run.summary.confidence, WIDE))
     for note in run.summary.notes:
-        yield Text(note)
+        yield ReportText(note)
     if run.summary.definitions:
-        yield Text("Definitions of the tool that measured this:")
+        yield ReportText("Definitions of the tool that measured this:")
         yield facts(run.summary.definitions.items())
     if absent:
-        yield Text("Charts that this run has no data for:")
+        yield ReportText("Charts that this run has no data for:")
         yield facts((chart.title, chart.why) for chart in absent)
 
 
 def again(run: Run) -> Iterator[Block]:
     """The command and the plan; of what was imported, where it came from."""
     if run.source is not None:
-        yield Text("This run was imported: repeat it with the original tool and the settings below.")
+        yield ReportText("This run was imported: repeat it with the original tool and the settings below.")
     elif run.kind in ("serving", "startup", "latency", "throughput"):
         yield Code(f"inferometer rerun {run.id}", "With the same plan and seed, on this machine:")
     if command := run.environment.command:
@@ -252,26 +254,26 @@ def runs_report(runs: Sequence[Run], comparison: Comparison | None = None) -> Re
         subtitle=_common_text(runs),
         verdict=_compared(comparison) if comparison is not None else _counted(runs),
         sections=(
-            Section("Results", tuple(_measured_side_by_side(runs, comparison, [*drawn, *charts]))),
-            Section("Setup", (runs_table(runs),)),
-            Section("Doubts and notes", tuple(_doubts_of_runs(runs, comparison, absent))),
-            Section("Reproduce", tuple(_again(runs))),
+            ReportSection("Results", tuple(_measured_side_by_side(runs, comparison, [*drawn, *charts]))),
+            ReportSection("Setup", (runs_table(runs),)),
+            ReportSection("Doubts and notes", tuple(_doubts_of_runs(runs, comparison, absent))),
+            ReportSection("Reproduce", tuple(_again(runs))),
         ),
     )
 
 
-def _compared(comparison: Comparison) -> Verdict:
+def _compared(comparison: Comparison) -> ReportVerdict:
     compared = comparison_view(comparison)
     reasons = tuple(objection.text for objection in compared.objections)
-    return Verdict(compared.status, _TONE_OF_STATUS.get(compared.status, "doubt"), compared.counts, reasons)
+    return ReportVerdict(compared.status, _TONE_OF_STATUS.get(compared.status, "doubt"), compared.counts, reasons)
 
 
-def _counted(runs: Sequence[Run]) -> Verdict:
+def _counted(runs: Sequence[Run]) -> ReportVerdict:
     """The worst word of all, and how many have which."""
     statuses = Counter(str(run.status or "not judged") for run in runs)
     worst = next((status for status in ("invalid", "doubtful", "valid") if statuses[status]), "not judged")
     text = ", ".join(f"{count} {status}" for status, count in statuses.items())
-    return Verdict(worst, TONES.get(worst, ""), f"{len(runs)} runs: {text}")
+    return ReportVerdict(worst, TONES.get(worst, ""), f"{len(runs)} runs: {text}")
 
 
 _FACETS = ("model", "engine", "hardware", "workload", "load", "commit")  # of a run's header
@@ -286,7 +288,7 @@ def _common_text(runs: Sequence[Run]) -> str:
     return " · ".join(filter(None, [*common, differs]))
 
 
-def runs_table(runs: Sequence[Run]) -> Table:
+def runs_table(runs: Sequence[Run]) -> ReportTable:
     """A row for each run with what differs between them; what they share is in the subtitle."""
     names, abouts = labels_of(runs), {run.id: about_of(run) for run in runs}
     differing = [name for name in _FACETS if len({getattr(about, name) for about in abouts.values()}) > 1]
@@ -296,7 +298,7 @@ def runs_table(runs: Sequence[Run]) -> Table:
         about = abouts[run.id]
         cells = [Cell(names[run.id]), *(Cell(getattr(about, name) or "-") for name in differing), Cell(about.when)]
         rows.append((*cells, Cell(run.source or run.kind), Cell(status, TONES.get(status, "")), Cell(run.id)))
-    return Table(("run", *differing, "started", "from", "verdict", "id"), tuple(rows))
+    return ReportTable(("run", *differing, "started", "from", "verdict", "id"), tuple(rows))
 
 
 def _measured_side_by_side(runs: Sequence[Run], comparison: Comparison | None, charts: list[Chart]) -> Iterator[Block]:
@@ -325,15 +327,15 @@ def table_keys(runs: Sequence[Run]) -> list[str]:
 def _doubts_of_runs(runs: Sequence[Run], comparison: Comparison | None, absent: list[Absent]) -> Iterator[Block]:
     names = labels_of(runs)
     doubts = [f"{names[run.id]}: {reason.sentence}" for run in runs for reason in run.doubts[:3]]
-    yield Bullets(tuple(doubts[:40])) if doubts else Text("The checks of these runs found no problems.")
+    yield Bullets(tuple(doubts[:40])) if doubts else ReportText("The checks of these runs found no problems.")
     if len(doubts) > 40:
-        yield Text(f"and {len(doubts) - 40} more; inferometer show RUN lists everything about one run.")
+        yield ReportText(f"and {len(doubts) - 40} more; inferometer show RUN lists everything about one run.")
     if comparison is None:
-        yield Text(
+        yield ReportText(
             "These numbers are not a statistical comparison: inferometer compare shows which differences exceed noise."
         )
     if absent:
-        yield Text("Charts that these runs have no data for:")
+        yield ReportText("Charts that these runs have no data for:")
         yield facts((chart.title, chart.why) for chart in absent)
 
 
@@ -347,21 +349,21 @@ def experiment_report(kept: KeptExperiment, cases: Cases) -> Report:
     runs = [run for _, run in cases]
     charts, absent = _experiment_charts(kept, cases)
     failed = [case for case in kept.latest if not case.run]
-    doubts: list[Block] = [Text(f"{len(failed)} of {len(kept.latest)} cases have no run.")] if failed else []
+    doubts: list[Block] = [ReportText(f"{len(failed)} of {len(kept.latest)} cases have no run.")] if failed else []
     answer = answer_of(kept, cases)
     about = about_of(runs[0]).stack if runs else ""
     when = kept.started_at[:16].replace("T", " ")
     return Report(
         title=title_of(kept),
         subtitle=" · ".join(filter(None, (about, f"{EXPERIMENT_KINDS[kept.kind]}, {when}", count_text(kept), kept.id))),
-        verdict=Verdict(answer.status or "done", answer.tone, answer.headline, tuple(filter(None, answer.notes)))
+        verdict=ReportVerdict(answer.status or "done", answer.tone, answer.headline, tuple(filter(None, answer.notes)))
         if runs
-        else Verdict("nothing", "bad", "no case has a run"),
+        else ReportVerdict("nothing", "bad", "no case has a run"),
         sections=(
-            Section("Results", tuple(_cases(answer, cases, charts))),
-            Section("Setup", (_definition(kept),)),
-            Section("Doubts and notes", (*doubts, *_doubts_of_runs(runs, None, absent))),
-            Section("Reproduce", (_definition(kept, full=True),)),
+            ReportSection("Results", tuple(_cases(answer, cases, charts))),
+            ReportSection("Setup", (_definition(kept),)),
+            ReportSection("Doubts and notes", (*doubts, *_doubts_of_runs(runs, None, absent))),
+            ReportSection("Reproduce", (_definition(kept, full=True),)),
         ),
     )
 
@@ -409,7 +411,7 @@ def _varied_charts(kept: KeptExperiment, cases: Cases) -> tuple[list[Chart], lis
 
 def _cases(answer: ExperimentAnswer, cases: Cases, charts: list[Chart]) -> Iterator[Block]:
     for table in answer.tables:
-        yield Text(f"{table.title}:")
+        yield ReportText(f"{table.title}:")
         yield _answer_table(table)
     if charts:
         yield Charts(tuple(charts))
@@ -417,15 +419,15 @@ def _cases(answer: ExperimentAnswer, cases: Cases, charts: list[Chart]) -> Itera
         yield _cases_table(cases, keys_of(cases))
 
 
-def _answer_table(table: AnswerTable) -> Table:
+def _answer_table(table: AnswerTable) -> ReportTable:
     rows = []
     for at, cells in enumerate(table.rows):
         tone: Tone = table.tones[at] if table.tones else ""
         rows.append((*map(Cell, cells[:-1]), Cell(cells[-1], tone)))
-    return Table(tuple(table.head), tuple(rows), frozenset(table.right))
+    return ReportTable(tuple(table.head), tuple(rows), frozenset(table.right))
 
 
-def _cases_table(cases: Cases, keys: Sequence[str]) -> Table:
+def _cases_table(cases: Cases, keys: Sequence[str]) -> ReportTable:
     """What was set, and what came of it: numbers with their spread."""
     joined = joined_cases(cases)
     settings = list(dict.fromkeys(name for parameters, _ in joined for name in parameters))
@@ -436,4 +438,4 @@ def _cases_table(cases: Cases, keys: Sequence[str]) -> Table:
         cells = [Cell(str(parameters.get(name, "-"))) for name in settings]
         rows.append((*cells, *row[1:], Cell(status, TONES.get(status, ""))))
     right = frozenset(range(len(settings) + len(body.head) - 1))
-    return Table((*map(readable, settings), *body.head[1:], "verdict"), tuple(rows), right)
+    return ReportTable((*map(readable, settings), *body.head[1:], "verdict"), tuple(rows), right)

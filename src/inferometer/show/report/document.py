@@ -26,7 +26,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ReportTable:
     """`right` are the columns of numbers. Facts have no head: what is told, and the telling."""
 
     head: tuple[str, ...]
@@ -39,7 +39,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class ReportText:
     text: str
 
 
@@ -76,17 +76,17 @@ class Tiles:
     tiles: tuple[Tile, ...]
 
 
-Block = Text | Bullets | Table | Code | Charts | Tiles
+Block = ReportText | Bullets | ReportTable | Code | Charts | Tiles
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ReportSection:
     title: str
     blocks: tuple[Block, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ReportVerdict:
     """The word, what it means here, and the first of what speaks for it."""
 
     status: str
@@ -99,8 +99,8 @@ class Verdict:
 class Report:
     title: str
     subtitle: str
-    verdict: Verdict
-    sections: tuple[Section, ...] = field(default=())
+    verdict: ReportVerdict
+    sections: tuple[ReportSection, ...] = field(default=())
 
     @property
     def charts(self) -> list[Chart]:
@@ -114,11 +114,11 @@ WIDE = 10_000  # a page scrolls: nothing has to be left out
 _TONES: tuple[tuple[str, Tone], ...] = (("red", "bad"), ("yellow", "doubt"), ("green", "good"))
 
 
-def from_rich(shown: rich_table.Table) -> Table:
+def from_rich(shown: rich_table.Table) -> ReportTable:
     columns = [[_cell(cell) for cell in column.cells] for column in shown.columns]
     head = tuple(str(column.header) for column in shown.columns) if shown.show_header else ()
     right = frozenset(at for at, column in enumerate(shown.columns) if column.justify == "right")
-    return Table(head, tuple(zip(*columns, strict=True)), right)
+    return ReportTable(head, tuple(zip(*columns, strict=True)), right)
 
 
 def _cell(cell: object) -> Cell:
@@ -128,11 +128,11 @@ def _cell(cell: object) -> Cell:
     return Cell(cell.plain, next((tone for colour, tone in _TONES if colour in styles), ""))
 
 
-def facts(rows: Iterable[tuple[str, str]]) -> Table:
-    return Table((), tuple((Cell(name), Cell(text)) for name, text in rows))
+def facts(rows: Iterable[tuple[str, str]]) -> ReportTable:
+    return ReportTable((), tuple((Cell(name), Cell(text)) for name, text in rows))
 
 
-def numbers_table(numbers: Mapping[str, Quantity]) -> Table:
+def numbers_table(numbers: Mapping[str, Quantity]) -> ReportTable:
     """Every number with its interval."""
     rows = (
         (
@@ -143,7 +143,7 @@ def numbers_table(numbers: Mapping[str, Quantity]) -> Table:
         )
         for quantity in numbers.values()
     )
-    return Table(("measure", "value", "interval", "unit"), tuple(rows), frozenset({1, 2}))
+    return ReportTable(("measure", "value", "interval", "unit"), tuple(rows), frozenset({1, 2}))
 
 
 def _title(quantity: Quantity) -> str:
@@ -159,7 +159,7 @@ def _unit(quantity: Quantity) -> str:
     return quantity.unit if quantity.unit in COUNTED else ""
 
 
-def runs_as_rows(runs: Sequence[Run], keys: Sequence[str]) -> Table:
+def runs_as_rows(runs: Sequence[Run], keys: Sequence[str]) -> ReportTable:
     """A row for each run, a column for each number that any of them has. Nothing is coloured: which is better, only a
     comparison says."""
     names, every = labels_of(runs), alike([run.summary for run in runs])
@@ -169,7 +169,7 @@ def runs_as_rows(runs: Sequence[Run], keys: Sequence[str]) -> Table:
         (Cell(names[run.id]), *(_value_cell(own.get(key)) for key in shown))
         for run, own in zip(runs, every, strict=True)
     )
-    return Table(("run", *map(_title, shown.values())), rows, frozenset(range(1, len(shown) + 1)))
+    return ReportTable(("run", *map(_title, shown.values())), rows, frozenset(range(1, len(shown) + 1)))
 
 
 def _value_cell(quantity: Quantity | None) -> Cell:

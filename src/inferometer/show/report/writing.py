@@ -20,7 +20,7 @@ from inferometer.record.run import Run
 from inferometer.record.sanitize import cell, harmless
 from inferometer.show.charts.chart import Chart
 from inferometer.show.charts.registry import contact_sheet, has_charts, render_png
-from inferometer.show.report.document import Block, Bullets, Charts, Code, Report, Table, Text, Tiles
+from inferometer.show.report.document import Block, Bullets, Charts, Code, Report, ReportTable, ReportText, Tiles
 from inferometer.show.report.page import chart_scripts, chart_themes, figure, page, templates
 
 # -- markdown --------------------------------------------------------------------------------------------------------
@@ -47,11 +47,11 @@ def _parts(report: Report, picture: Picture) -> Iterator[str]:
 
 def _block(block: Block, picture: Picture) -> str:
     match block:
-        case Text():
+        case ReportText():
             return plain(block.text)
         case Bullets():
             return _bullets(block.items)
-        case Table():
+        case ReportTable():
             return _table(block)
         case Code():
             return "\n\n".join(filter(None, [plain(block.title), _fenced(block.text)]))
@@ -69,7 +69,7 @@ def _chart(chart: Chart, path: str | None) -> str:
     return f"- {plain(chart.title)}" if path is None else f"![{plain(chart.title)}]({path})"
 
 
-def _table(block: Table) -> str:
+def _table(block: ReportTable) -> str:
     """Markdown has no table without a head."""
     width = max((len(row) for row in block.rows), default=len(block.head))
     head = block.head or ("",) * width

@@ -2,7 +2,7 @@
 runs elsewhere, which is only awaited and checked."""
 
 from inferometer.plan.model import Server
-from inferometer.target.launch import OTHER_READY_S, Engine, Launch, Place, flags_of
+from inferometer.target.launch import OTHER_READY_S, Engine, Launch, LaunchPlace, flags_of
 from inferometer.target.probe import base_url
 
 # -- command ---------------------------------------------------------------------------------------------------------
@@ -10,7 +10,7 @@ from inferometer.target.probe import base_url
 ANY_RESET = ("/reset_prefix_cache", "/flush_cache")
 
 
-def launch(server: Server, place: Place) -> Launch:
+def launch(server: Server, place: LaunchPlace) -> Launch:
     args = [*server.command, *flags_of(server.args), *server.flags]
     return Launch(
         server.command[0].rpartition("/")[2],
@@ -28,7 +28,7 @@ def launch(server: Server, place: Place) -> Launch:
 # -- external --------------------------------------------------------------------------------------------------------
 
 
-def launch_nothing(server: Server, place: Place) -> Launch:
+def launch_nothing(server: Server, place: LaunchPlace) -> Launch:
     return Launch(
         "the external server",
         base_url(server.url or place.url),

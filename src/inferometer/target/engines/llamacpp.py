@@ -1,7 +1,16 @@
 """How llama.cpp is launched: `llama-server -m FILE`, or `-hf REPOSITORY`."""
 
 from inferometer.plan.model import Server
-from inferometer.target.launch import OTHER_READY_S, Engine, Image, Launch, Place, Spelling, flags_of, served_names
+from inferometer.target.launch import (
+    OTHER_READY_S,
+    Engine,
+    Image,
+    Launch,
+    LaunchPlace,
+    Spelling,
+    flags_of,
+    served_names,
+)
 
 _SHORT = (
     *("cb", "cd", "ctk", "ctv", "fa", "hf", "hff", "hfr", "lcs", "lv", "mg", "mm", "mu", "ncmoe", "ngl", "nkvo"),
@@ -23,7 +32,7 @@ SPELLING = Spelling(short=frozenset(_SHORT), negated=frozenset(_NEGATED), repeat
 VERSION = ("/props", "build_info")
 
 
-def launch(server: Server, place: Place) -> Launch:
+def launch(server: Server, place: LaunchPlace) -> Launch:
     program = server.command or ["llama-server"]
     where = ["--host", place.host, "--port", str(place.port)]
     flags = [*flags_of(server.args, SPELLING), *server.flags]
@@ -51,9 +60,9 @@ def _is_file(model: str) -> bool:
     return model.endswith(".gguf") or model.startswith(("/", "./", "../", "~"))
 
 
-def _names(argv: list[str], place: Place) -> list[str]:
+def _names(argv: list[str], place: LaunchPlace) -> list[str]:
     """An alias, or the file. What a fetched model is called differs from version to version."""
-    nameless = Place(place.host, place.port)
+    nameless = LaunchPlace(place.host, place.port)
     alias = served_names(argv, nameless, "--alias") or served_names(argv, nameless, "-a")
     return alias or ([place.model] if place.model and _is_file(place.model) else [])
 

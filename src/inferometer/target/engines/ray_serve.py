@@ -3,7 +3,7 @@
 import msgspec
 
 from inferometer.plan.model import Server
-from inferometer.target.launch import Engine, Launch, Place
+from inferometer.target.launch import Engine, Launch, LaunchPlace
 from inferometer.target.ray_serve.settings import settings_of
 from inferometer.target.routers import free_port
 from inferometer.wire.child import SAFE_PATH, python_command
@@ -11,7 +11,7 @@ from inferometer.wire.child import SAFE_PATH, python_command
 MODULE = "inferometer.target.ray_serve"
 
 
-def launch(server: Server, place: Place) -> Launch:
+def launch(server: Server, place: LaunchPlace) -> Launch:
     """Its settings are checked here. A Ray of our own exports its metrics at a port that we choose; of one that runs
     already the plan names it (`observe.metrics`)."""
     settings = settings_of(server, place.model)

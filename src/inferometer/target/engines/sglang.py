@@ -1,7 +1,7 @@
 """How SGLang is launched: `python3 -m sglang.launch_server`."""
 
 from inferometer.plan.model import Server
-from inferometer.target.launch import Engine, Image, Launch, Place, Spelling, flags_of, served_names
+from inferometer.target.launch import Engine, Image, Launch, LaunchPlace, Spelling, flags_of, served_names
 from inferometer.wire.child import SAFE_PATH
 
 SPELLING = Spelling()
@@ -9,7 +9,7 @@ PROGRAM = ("python3", "-m", "sglang.launch_server")
 RESETS = ("/flush_cache",)
 
 
-def launch(server: Server, place: Place) -> Launch:
+def launch(server: Server, place: LaunchPlace) -> Launch:
     program = server.command or list(PROGRAM)
     where = ["--model-path", str(place.model), "--host", place.host, "--port", str(place.port)]
     argv = [*map(place.filled, program), *where, *flags_of(server.args, SPELLING), *server.flags]

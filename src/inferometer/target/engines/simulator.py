@@ -4,13 +4,13 @@ import orjson
 
 from inferometer.plan.model import Server
 from inferometer.simulator.settings import settings_from
-from inferometer.target.launch import Engine, Launch, Place
+from inferometer.target.launch import Engine, Launch, LaunchPlace
 from inferometer.wire.child import python_command
 
 READY_S = 60.0
 
 
-def launch(server: Server, place: Place) -> Launch:
+def launch(server: Server, place: LaunchPlace) -> Launch:
     """Its settings are checked here: a mistake in them is one of the plan, not of the server."""
     args = server.args | ({"model": server.model} if server.model else {})
     settings = settings_from(args)

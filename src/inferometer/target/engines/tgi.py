@@ -1,13 +1,13 @@
 """How Text Generation Inference is launched: `text-generation-launcher`."""
 
 from inferometer.plan.model import Server
-from inferometer.target.launch import Engine, Image, Launch, Place, Spelling, flags_of, served_names
+from inferometer.target.launch import Engine, Image, Launch, LaunchPlace, Spelling, flags_of, served_names
 
 SPELLING = Spelling()
 INFO = "/info"  # has what others list under /v1/models and /version
 
 
-def launch(server: Server, place: Place) -> Launch:
+def launch(server: Server, place: LaunchPlace) -> Launch:
     program = server.command or ["text-generation-launcher"]
     where = ["--model-id", str(place.model), "--hostname", place.host, "--port", str(place.port)]
     argv = [*map(place.filled, program), *where, *flags_of(server.args, SPELLING), *server.flags]

@@ -1,7 +1,7 @@
 """How vLLM is launched: `vllm serve MODEL`."""
 
 from inferometer.plan.model import Server
-from inferometer.target.launch import Engine, Image, Launch, Place, Spelling, flags_of, served_names
+from inferometer.target.launch import Engine, Image, Launch, LaunchPlace, Spelling, flags_of, served_names
 from inferometer.wire.child import SAFE_PATH
 
 SPELLING = Spelling(negated=True)  # its switches are argparse.BooleanOptionalAction
@@ -9,7 +9,7 @@ DEV_MODE = "VLLM_SERVER_DEV_MODE"  # without it there is no /reset_prefix_cache
 RESETS = ("/reset_prefix_cache",)
 
 
-def launch(server: Server, place: Place) -> Launch:
+def launch(server: Server, place: LaunchPlace) -> Launch:
     program = server.command or ["vllm", "serve"]
     where = ["--host", place.host, "--port", str(place.port)]
     argv = [*map(place.filled, program), str(place.model), *where, *flags_of(server.args, SPELLING), *server.flags]

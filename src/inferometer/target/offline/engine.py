@@ -67,7 +67,7 @@ class EngineFacts:
         return MeasuredTarget(names=(*facts, "urls"), **facts)
 
 
-class Answer(NamedTuple):
+class PromptTokens(NamedTuple):
     """Tokens of one prompt and of all answers to it, as the engine counted them."""
 
     input_tokens: int
@@ -79,7 +79,7 @@ class OfflineEngine(Protocol):
 
     facts: EngineFacts
 
-    def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[Answer]:
+    def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[PromptTokens]:
         """As many tokens as asked for each prompt, whatever the model would like: returns when all are made."""
 
     def now(self) -> int:
@@ -122,7 +122,7 @@ Phase = Literal["load", "warmup", "measure", "profile"]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class BatchProgress:
     """Said before each batch; `part` of `parts` are done of this phase, `case` of `cases` before it."""
 
     phase: Phase
@@ -176,11 +176,11 @@ MOST_STARTS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TimedBatch:
     """A batch that was made: from handing it over to having all its tokens."""
 
     elapsed_s: float
-    answers: list[Answer]
+    answers: list[PromptTokens]
 
 
 class EngineHolder:
@@ -194,14 +194,14 @@ class EngineHolder:
         assert self._engine is not None
         self.facts: EngineFacts = self._engine.facts
 
-    def timed(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> Timed:
+    def timed(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> TimedBatch:
         """One batch. Whatever goes wrong is the engine's and is raised as it comes."""
         engine = self._running()
         with output_to(self._log):
             started_at = engine.now()
             answers = engine.generate(prompts, output_tokens)
             ended_at = engine.now()
-        return Timed((ended_at - started_at) / NANOSECONDS, answers)
+        return TimedBatch((ended_at - started_at) / NANOSECONDS, answers)
 
     def profiled(self, folder: Path, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> None:
         """One batch, whose time does not count, with a trace of it in the folder."""

@@ -12,7 +12,7 @@ from inferometer.load.clock import Ticket, VirtualClock
 from inferometer.record.record import Record
 from inferometer.simulator.settings import settings_from
 from inferometer.simulator.virtual import VirtualTransport
-from inferometer.target.offline.engine import Answer, EngineFacts, EngineSettings, Prompt
+from inferometer.target.offline.engine import EngineFacts, EngineSettings, Prompt, PromptTokens
 from inferometer.vocabulary import NANOSECONDS
 from inferometer.workload.session import Request
 
@@ -46,7 +46,7 @@ class SimulatedEngine:
             time="virtual",
         )
 
-    def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[Answer]:
+    def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[PromptTokens]:
         """All are there at once; the engine batches them as far as they fit."""
         done: dict[int, Record] = {}
         for number in range(len(prompts) * self._n):
@@ -78,8 +78,8 @@ def _keep(done: dict[int, Record], number: int, record: Record, _text: str) -> N
     done[number] = record
 
 
-def _answer(records: list[Record]) -> Answer:
+def _answer(records: list[Record]) -> PromptTokens:
     for record in records:
         if record.outcome != "ok":
             raise TargetError(f"the simulator refused a prompt: {record.error or record.outcome}")
-    return Answer(records[0].input_tokens or 0, sum(record.output_tokens or 0 for record in records))
+    return PromptTokens(records[0].input_tokens or 0, sum(record.output_tokens or 0 for record in records))

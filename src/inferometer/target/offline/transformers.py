@@ -10,11 +10,11 @@ from typing import Any
 
 from inferometer.errors import PlanError
 from inferometer.target.offline.engine import (
-    Answer,
     EngineFacts,
     EngineSettings,
     Messages,
     Prompt,
+    PromptTokens,
     TokenIds,
     named_model,
     needed,
@@ -43,7 +43,7 @@ class TransformersEngine:
         self._traces = count(1)
         self.facts = self._facts()
 
-    def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[Answer]:
+    def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[PromptTokens]:
         size = self._batch_size or len(prompts)
         try:
             return [
@@ -55,7 +55,7 @@ class TransformersEngine:
             self._free()  # what a batch that did not fit has taken, so that the next one may
             raise
 
-    def _batch(self, prompts: Sequence[Prompt], lengths: Sequence[int]) -> list[Answer]:
+    def _batch(self, prompts: Sequence[Prompt], lengths: Sequence[int]) -> list[PromptTokens]:
         rows = [self._encoded(prompt) if isinstance(prompt, str) else _ids(prompt) for prompt in prompts]
         longest, output_tokens, n = max(map(len, rows)), max(lengths), self._settings.n
         ids = self._tensor([[0] * (longest - len(row)) + row for row in rows])
@@ -63,7 +63,7 @@ class TransformersEngine:
         with self._torch.inference_mode():
             made = self._model.generate(ids, attention_mask=mask, generation_config=self._config(output_tokens))
         new = int(made.shape[1]) - longest
-        return [Answer(len(row), n * min(new, length)) for row, length in zip(rows, lengths, strict=True)]
+        return [PromptTokens(len(row), n * min(new, length)) for row, length in zip(rows, lengths, strict=True)]
 
     def _config(self, length: int) -> Any:
         """No token ends an answer; drawn at temperature 1 from all tokens, or searched in `n` beams."""

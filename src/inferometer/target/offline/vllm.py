@@ -14,7 +14,7 @@ from threading import Thread
 from typing import Any
 
 from inferometer.errors import InferometerError
-from inferometer.target.offline.engine import Answer, EngineFacts, EngineSettings, Prompt, named_model
+from inferometer.target.offline.engine import EngineFacts, EngineSettings, Prompt, PromptTokens, named_model
 
 DIED = "a process of vLLM has died"
 _AS_VLLM_BENCH = {
@@ -38,7 +38,7 @@ class VllmEngine:
         _wake_when_dead(self._llm, self._children)
         self.facts = self._facts()
 
-    def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[Answer]:
+    def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[PromptTokens]:
         if not all(child.is_alive() for child in self._children):  # else it may be asked, and waits for ever
             raise RuntimeError(DIED)
         sampling = [self._sampling(length) for length in output_tokens]
@@ -70,10 +70,10 @@ class VllmEngine:
             detokenize=self._detokenize,
         )
 
-    def _beams(self, inputs: list[dict[str, Any]], output_tokens: Sequence[int]) -> list[Answer]:
+    def _beams(self, inputs: list[dict[str, Any]], output_tokens: Sequence[int]) -> list[PromptTokens]:
         """vLLM takes one length for a whole search: prompts of one length are searched together."""
         params = import_module("vllm.sampling_params").BeamSearchParams
-        answers: dict[int, Answer] = {}
+        answers: dict[int, PromptTokens] = {}
         for length in dict.fromkeys(output_tokens):
             numbers = [at for at, tokens in enumerate(output_tokens) if tokens == length]
             results = self._llm.beam_search(
@@ -82,7 +82,7 @@ class VllmEngine:
             )
             for at, result in zip(numbers, results, strict=True):
                 given = len(inputs[at].get("prompt_token_ids", ()))
-                answers[at] = Answer(given, sum(len(beam.tokens) - given for beam in result.sequences))
+                answers[at] = PromptTokens(given, sum(len(beam.tokens) - given for beam in result.sequences))
         return [answers[at] for at in range(len(inputs))]
 
     def now(self) -> int:
@@ -166,5 +166,5 @@ def _is_chat(prompt: Prompt) -> bool:
     return not isinstance(prompt, str) and bool(prompt) and isinstance(prompt[0], dict)
 
 
-def _counted(output: Any, made: list[int]) -> Answer:
-    return Answer(len(output.prompt_token_ids or ()), sum(made))
+def _counted(output: Any, made: list[int]) -> PromptTokens:
+    return PromptTokens(len(output.prompt_token_ids or ()), sum(made))

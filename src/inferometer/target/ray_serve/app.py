@@ -29,7 +29,7 @@ START_S = 30.0
 
 
 @dataclass(frozen=True)
-class Call:
+class ReplicaCall:
     """A request for tokens on its way to a replica. Ray's prefix-aware router looks for `prompt` or `messages`."""
 
     path: str
@@ -38,17 +38,17 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Completion(Call):
+class Completion(ReplicaCall):
     prompt: Any = None
 
 
 @dataclass(frozen=True)
-class Conversation(Call):
+class ReplicaConversation(ReplicaCall):
     messages: Any = None
 
 
 @dataclass(frozen=True)
-class Head:
+class ReplicaHead:
     """The first that comes back of a call."""
 
     status: int
@@ -64,14 +64,14 @@ class _Prompts(msgspec.Struct):
 _prompts = msgspec.json.Decoder(_Prompts)
 
 
-def call_of(path: str, body: bytes, headers: dict[str, str]) -> tuple[Call, bool]:
+def call_of(path: str, body: bytes, headers: dict[str, str]) -> tuple[ReplicaCall, bool]:
     """The call, and whether it has a text to route by: Ray's router divides by its length."""
     try:
         read = _prompts.decode(body)
     except (msgspec.DecodeError, RecursionError):  # to refuse it is left to the replica
-        return Call(path, body, headers), False
+        return ReplicaCall(path, body, headers), False
     if isinstance(read.messages, list) and read.messages:
-        return Conversation(path, body, headers, read.messages), any(
+        return ReplicaConversation(path, body, headers, read.messages), any(
             isinstance(message, dict) and message.get("content") for message in read.messages
         )
     return Completion(path, body, headers, read.prompt), isinstance(read.prompt, str) and bool(read.prompt)
@@ -94,7 +94,7 @@ class Ingress:
         call, has_text = call_of(path, await request.body(), kept)
         routed = has_text and request.method == "POST" and path in GENERATIONS
         answers = self._engine.generate.remote(*([call] if routed else []), **({} if routed else {"call": call}))
-        head: Head = await anext(aiter(answers))
+        head: ReplicaHead = await anext(aiter(answers))
         named = {ROUTED_TO: head.replica}
         return StreamingResponse(answers, head.status, named, head.content_type)
 
@@ -132,13 +132,13 @@ class SimulatorReplica:
         started.set()
         reactor.run()
 
-    async def generate(self, call: Call) -> AsyncIterator[Head | bytes]:
+    async def generate(self, call: ReplicaCall) -> AsyncIterator[ReplicaHead | bytes]:
         """Head, and then the body as it comes; what comes within an interval goes together."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         try:
             writer.write(_request(call))
             status, headers = await _head(reader)
-            yield Head(status, headers.get("content-type", "application/json"), self._name)
+            yield ReplicaHead(status, headers.get("content-type", "application/json"), self._name)
             if headers.get("transfer-encoding") != "chunked":
                 yield await reader.readexactly(int(headers.get("content-length", "0")))
                 return
@@ -148,7 +148,7 @@ class SimulatorReplica:
             writer.close()
 
 
-def _request(call: Call) -> bytes:
+def _request(call: ReplicaCall) -> bytes:
     method = "POST" if call.body else "GET"
     fields = {"host": "127.0.0.1", "connection": "close", "content-length": str(len(call.body)), **call.headers}
     lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from inferometer.errors import PlanError
 from inferometer.plan.server import Router
-from inferometer.target.launch import Launch, Place
+from inferometer.target.launch import Launch, LaunchPlace
 
 READY_S = 60.0
 
@@ -16,7 +16,7 @@ READY_S = 60.0
 class RouterEngine:
     """A type of router: how it is launched at a place, over the URLs of replicas. Its files go to the folder."""
 
-    launch: Callable[[Router, Place, Sequence[str], Path], Launch]
+    launch: Callable[[Router, LaunchPlace, Sequence[str], Path], Launch]
     title: str  # as people call it
 
 

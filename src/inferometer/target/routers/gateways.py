@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 
 from inferometer.plan.server import Router
-from inferometer.target.launch import Launch, Place, Spelling, flags_of
+from inferometer.target.launch import Launch, LaunchPlace, Spelling, flags_of
 from inferometer.target.routers import READY_S, RouterEngine, free_port, policy_of
 
 POLICIES = {
@@ -24,7 +24,7 @@ def launch(
     program: Sequence[str],
     names: Mapping[str, str],
     router: Router,
-    place: Place,
+    place: LaunchPlace,
     urls: Sequence[str],
     folder: Path,
 ) -> Launch:
@@ -56,7 +56,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 UNKEYED = {"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}  # it would not start without a key, here too
 
 
-def launch_litellm(router: Router, place: Place, urls: Sequence[str], folder: Path) -> Launch:
+def launch_litellm(router: Router, place: LaunchPlace, urls: Sequence[str], folder: Path) -> Launch:
     """Its configuration is YAML, which JSON is too."""
     policy = policy_of(router, LITELLM_POLICIES, "least-busy")
     model = place.model or "model"

@@ -7,12 +7,12 @@ import orjson
 
 from inferometer.plan.server import Router
 from inferometer.router.settings import router_settings
-from inferometer.target.launch import Launch, Place
+from inferometer.target.launch import Launch, LaunchPlace
 from inferometer.target.routers import READY_S, RouterEngine
 from inferometer.wire.child import python_command
 
 
-def launch(router: Router, place: Place, urls: Sequence[str], folder: Path) -> Launch:
+def launch(router: Router, place: LaunchPlace, urls: Sequence[str], folder: Path) -> Launch:
     """Its settings are checked here: a mistake in them is one of the plan."""
     fields = {
         **router.args,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from inferometer.plan.server import Router
-from inferometer.target.launch import Launch, Place
+from inferometer.target.launch import Launch, LaunchPlace
 from inferometer.target.routers import READY_S, RouterEngine, authorities, policy_of
 
 NGINX_BALANCING = {  # its directive for each of our policies
@@ -41,7 +41,7 @@ http {{
 """
 
 
-def launch_nginx(router: Router, place: Place, urls: Sequence[str], folder: Path) -> Launch:
+def launch_nginx(router: Router, place: LaunchPlace, urls: Sequence[str], folder: Path) -> Launch:
     policy = policy_of(router, {name: name for name in NGINX_BALANCING}, "least_loaded")
     servers = " ".join(f"server {authority};" for authority in authorities(urls))
     text = NGINX_CONFIGURATION.format(
@@ -92,7 +92,7 @@ backend replicas
 """
 
 
-def launch_haproxy(router: Router, place: Place, urls: Sequence[str], folder: Path) -> Launch:
+def launch_haproxy(router: Router, place: LaunchPlace, urls: Sequence[str], folder: Path) -> Launch:
     policy = policy_of(router, {name: name for name in HAPROXY_BALANCING}, "least_loaded")
     servers = [f"  server replica-{at} {where} check inter 1s" for at, where in enumerate(authorities(urls), 1)]
     text = HAPROXY_CONFIGURATION.format(

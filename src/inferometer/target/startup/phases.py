@@ -33,7 +33,7 @@ class Mark:
 
 
 @dataclass(slots=True)
-class Process:
+class LoggedProcess:
     """Whose lines there were, and when the first of them was written."""
 
     name: str
@@ -45,7 +45,7 @@ class Start:
     """One start of an engine, as far as the log goes."""
 
     marks: list[Mark] = field(default_factory=list)
-    processes: dict[str, Process] = field(default_factory=dict)
+    processes: dict[str, LoggedProcess] = field(default_factory=dict)
     first_at: float | None = None
     stamped: int = 0  # messages with vLLM's kind of stamp
 
@@ -133,7 +133,7 @@ class _Gathering:
         start = self.start
         start.stamped += message.stamped
         if process not in start.processes:
-            start.processes[process] = Process(process, message.at)
+            start.processes[process] = LoggedProcess(process, message.at)
         if start.first_at is None:
             start.first_at = message.at
 
@@ -165,7 +165,7 @@ class _Gathering:
             mark.process = MAIN
         if moved:
             self.start.first_at = moved[0].at
-            self.start.processes[MAIN] = Process(MAIN, moved[0].at)
+            self.start.processes[MAIN] = LoggedProcess(MAIN, moved[0].at)
         self._kept.clear()
         self._nameless.clear()
         self._settled(False)
@@ -177,7 +177,7 @@ def _kin(one: str, other: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class PhaseRule:
     """`reported_by`: the marks that state the seconds; of several in a process the `last` counts, or their `sum`.
     `spans`: pairs of marks, the first that is there counts; `across` processes where it begins in one and ends in
     another."""
@@ -194,27 +194,27 @@ class Phase:
 
 
 PHASES = (
-    Phase("platform", "detect platform", spans=(("platform_begins", "platform_ends"),)),
-    Phase(
+    PhaseRule("platform", "detect platform", spans=(("platform_begins", "platform_ends"),)),
+    PhaseRule(
         "imports",
         "imports",
         spans=tuple(("platform_ends", end) for end in ("imports_end", "init_awaited", "server_version", "arguments")),
     ),
-    Phase(
+    PhaseRule(
         "arguments",
         "arguments",
         spans=(("imports_end", "server_version"), ("imports_end", "arguments")),
         expected=False,
     ),
-    Phase("config", "model config", spans=(("arguments", "config_ends"),)),
-    Phase(
+    PhaseRule("config", "model config", spans=(("arguments", "config_ends"),)),
+    PhaseRule(
         "engine_process",
         "engine process",
         spans=(("config_ends", "init_awaited"), ("config_ends", "engine_begins")),
         across=True,
         expected=False,
     ),
-    Phase(
+    PhaseRule(
         "worker_init",
         "worker init",
         spans=(
@@ -224,7 +224,7 @@ PHASES = (
         ),
         across=True,
     ),
-    Phase(
+    PhaseRule(
         "weights",
         "load weights",
         reported_by=("weights_end",),
@@ -233,37 +233,39 @@ PHASES = (
             ("weights_begin", "weights_read"),
         ),  # on a CPU nothing is printed at the end
     ),
-    Phase(
+    PhaseRule(
         "weights_empty", "make the model", reported_by=("model_made",), inside="weights", several="sum", expected=False
     ),
-    Phase("weights_download", "download", reported_by=("downloaded",), inside="weights", several="sum", expected=False),
-    Phase("weights_read", "read", reported_by=("weights_read",), inside="weights", several="sum", expected=False),
-    Phase("weights_stream", "stream", reported_by=("streamed",), inside="weights", several="sum", expected=False),
-    Phase("engine_init", "engine init", reported_by=("engine_ends",), total=True),
-    Phase("profiling", "memory profiling", reported_by=("profiled",), inside="engine_init"),
-    Phase(
+    PhaseRule(
+        "weights_download", "download", reported_by=("downloaded",), inside="weights", several="sum", expected=False
+    ),
+    PhaseRule("weights_read", "read", reported_by=("weights_read",), inside="weights", several="sum", expected=False),
+    PhaseRule("weights_stream", "stream", reported_by=("streamed",), inside="weights", several="sum", expected=False),
+    PhaseRule("engine_init", "engine init", reported_by=("engine_ends",), total=True),
+    PhaseRule("profiling", "memory profiling", reported_by=("profiled",), inside="engine_init"),
+    PhaseRule(
         "compile",
         "compile",
         reported_by=("compile_ends",),
         spans=(("compile_begins", "compile_ends"),),
         inside="profiling",
     ),
-    Phase("dynamo", "Dynamo transform", reported_by=("dynamo",), inside="compile", several="sum"),
-    Phase("inductor", "Inductor", reported_by=("inductor",), inside="compile", several="sum", expected=False),
-    Phase(
+    PhaseRule("dynamo", "Dynamo transform", reported_by=("dynamo",), inside="compile", several="sum"),
+    PhaseRule("inductor", "Inductor", reported_by=("inductor",), inside="compile", several="sum", expected=False),
+    PhaseRule(
         "compile_cache", "from the cache", reported_by=("cache_read",), inside="compile", several="sum", expected=False
     ),
-    Phase("compile_save", "save", spans=(("graph_saved", "compile_ends"),), inside="compile", expected=False),
-    Phase("first_run", "first run", reported_by=("first_run",), inside="profiling", several="sum", expected=False),
-    Phase(
+    PhaseRule("compile_save", "save", spans=(("graph_saved", "compile_ends"),), inside="compile", expected=False),
+    PhaseRule("first_run", "first run", reported_by=("first_run",), inside="profiling", several="sum", expected=False),
+    PhaseRule(
         "graph_capture",
         "graph capture",
         reported_by=("captured",),
         spans=(("capturing", "capturing"),),
         inside="engine_init",
     ),
-    Phase("warmup", "warm-up", spans=(("warmup_begins", "warmup_ends"),), inside="engine_init", expected=False),
-    Phase(
+    PhaseRule("warmup", "warm-up", spans=(("warmup_begins", "warmup_ends"),), inside="engine_init", expected=False),
+    PhaseRule(
         "api_start",
         "API start",
         spans=tuple(
@@ -271,7 +273,7 @@ PHASES = (
         ),
         across=True,
     ),
-    Phase("chat_template", "chat template", reported_by=("template_tried",), inside="api_start", expected=False),
+    PhaseRule("chat_template", "chat template", reported_by=("template_tried",), inside="api_start", expected=False),
 )
 
 
@@ -279,7 +281,7 @@ PHASES = (
 class PhaseTiming:
     """A phase of a process: how long it took, by which lines. `by` stamps it is only as exact as they are."""
 
-    phase: Phase
+    phase: PhaseRule
     process: str
     seconds: float
     by: Literal["stated", "stamps"]
@@ -301,7 +303,7 @@ def phase_timings(start: Start) -> list[PhaseTiming]:
     return [timing for phase in PHASES for timing in _of_phase(phase, start)]
 
 
-def _of_phase(phase: Phase, start: Start) -> Iterator[PhaseTiming]:
+def _of_phase(phase: PhaseRule, start: Start) -> Iterator[PhaseTiming]:
     if phase.across:
         timing = _by_stamps(phase, start.marks)
         if timing is not None:
@@ -314,7 +316,7 @@ def _of_phase(phase: Phase, start: Start) -> Iterator[PhaseTiming]:
             yield timing
 
 
-def _by_report(phase: Phase, marks: list[Mark]) -> PhaseTiming | None:
+def _by_report(phase: PhaseRule, marks: list[Mark]) -> PhaseTiming | None:
     reported = [mark for mark in marks if mark.name in phase.reported_by and "seconds" in mark.values]
     if not reported:
         return None
@@ -327,12 +329,12 @@ def _by_report(phase: Phase, marks: list[Mark]) -> PhaseTiming | None:
     return PhaseTiming(phase, counted[-1].process, seconds, "stated", began, ended, tuple(counted))
 
 
-def _began(phase: Phase, marks: Iterable[Mark], end: Mark) -> float | None:
+def _began(phase: PhaseRule, marks: Iterable[Mark], end: Mark) -> float | None:
     begins = {begin for begin, _end in phase.spans}
     return next((mark.at for mark in marks if mark.name in begins and mark.lines <= end.lines), None)
 
 
-def _by_stamps(phase: Phase, marks: list[Mark]) -> PhaseTiming | None:
+def _by_stamps(phase: PhaseRule, marks: list[Mark]) -> PhaseTiming | None:
     pairs = (_pair(marks, *span) for span in phase.spans)
     pair = next((candidate for candidate in pairs if candidate is not None), None)
     if pair is None:
