@@ -73,7 +73,19 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "own_part.py").write_text("NAME = 'decode'\n")
     (folder / "experiment.yaml").write_text(json.dumps(EXPERIMENT))
     keep_curve(curve_of([]), folder / "store")
+    make_checkout(folder)
     return folder
+
+
+def make_checkout(folder: Path) -> None:
+    """With settings that let `git status` start programs, as a checkout that was unpacked may have."""
+    identity = ("-c", "user.name=t", "-c", "user.email=t@t.test", "-c", "commit.gpgsign=false")
+    for words in (
+        ("init", "--quiet"),
+        (*identity, "commit", "--quiet", "--allow-empty", "-m", "one"),
+        ("config", "core.fsmonitor", f"touch {folder}/ran-git; false"),
+    ):
+        subprocess.run(["git", "-C", str(folder), *words], check=True)
 
 
 def environment(folder: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
@@ -38,6 +38,13 @@ from inferometer.record.environment import (
 )
 
 GIT_S = 2.0
+_GIT_AT_REST = {  # neither writes nor fetches
+    "GIT_OPTIONAL_LOCKS": "0",  # nothing is written into the checkout
+    "GIT_ALLOW_PROTOCOL": "none",  # what a partial clone lacks is not fetched
+    "GIT_NO_LAZY_FETCH": "1",
+}
+_NO_PROGRAMS = {"core.fsmonitor": "false", "core.hooksPath": os.devnull}
+_NO_FILTER = {"clean": "", "smudge": "", "process": "", "required": "false"}
 _PACKAGES = ("numpy", "msgspec", "orjson", "pydantic", "pyarrow")
 _INNER = re.compile(
     r"""(?P<head>(?P<quote>["']?)(?P<name>[\w.-]+)(?P=quote)\s*:\s*)(?P<value>"[^"]*"|'[^']*'|[^\s,}\]{[]+)"""
@@ -184,12 +191,38 @@ def container() -> str | None:
 
 
 def git_state(folder: Path) -> GitState | None:
-    """The commit of the working folder and whether it was changed; None outside of a checkout."""
-    commit = _output(["git", "-C", str(folder), "rev-parse", "HEAD"])
+    """The commit of the working folder and whether it was changed; None outside of a checkout.
+
+    A checkout's own `.git/config` may name programs (fsmonitor, filters, hooks, transports) that `git status` would
+    run: none of them is, as no module of the working folder is imported.
+    """
+    commit = _git(folder, _NO_PROGRAMS, "rev-parse", "HEAD")
     if commit is None:
         return None
-    changes = _output(["git", "-C", str(folder), "status", "--porcelain", "--untracked-files=no"])
-    return GitState(commit=commit, changed=None if changes is None else bool(changes))
+    return GitState(commit=commit, changed=_is_changed(folder))
+
+
+def _is_changed(folder: Path) -> bool | None:
+    """None where git is older than 2.26, which cannot tell whose filters are whose."""
+    named = "^(core[.]fsmonitor|filter[.].*[.](clean|smudge|process))$"  # the first, ours, so that something is found
+    listed = _git(folder, _NO_PROGRAMS, "config", "--show-scope", "--name-only", "-z", "--get-regexp", named)
+    if listed is None:
+        return None
+    fields = listed.split("\0")
+    pairs = zip(fields[::2], fields[1::2], strict=False)  # the last field is empty
+    own = {name.rpartition(".")[0] for scope, name in pairs if scope in ("local", "worktree")}
+    filters = {name for name in own if name.startswith("filter.")}
+    if any("=" in name for name in filters):  # `git -c` cannot name it
+        return None
+    settings = _NO_PROGRAMS | {f"{name}.{setting}": value for name in filters for setting, value in _NO_FILTER.items()}
+    changes = _git(folder, settings, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
+    return None if changes is None else bool(changes)
+
+
+def _git(folder: Path, settings: Mapping[str, str], *words: str) -> str | None:
+    """What git prints with some settings in place of the checkout's."""
+    options = [option for name, value in settings.items() for option in ("-c", f"{name}={value}")]
+    return _output(["git", "-C", str(folder), *options, *words], {**os.environ, **_GIT_AT_REST})
 
 
 def _memory_bytes() -> int | None:
@@ -233,10 +266,10 @@ def _read(path: str) -> str | None:
         return None
 
 
-def _output(command: list[str]) -> str | None:
+def _output(command: list[str], environ: Mapping[str, str] | None = None) -> str | None:
     """What a command prints; None when there is no such command, or it fails or takes too long."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_S, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_S, check=True, env=environ)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

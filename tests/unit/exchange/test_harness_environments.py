@@ -66,3 +66,20 @@ def test_an_installation_that_fails_shows_the_end_of_its_log(tmp_path: Path, mon
     monkeypatch.setenv("INFEROMETER_HARNESSES", str(tmp_path / "own"))
     with pytest.raises(TargetError, match="could not be installed, the end of its log:\n  no module named venv"):
         install(harness_named("guidellm"), python=str(python))
+
+
+@pytest.mark.parametrize("uv", ["", "/bin/uv"])
+def test_an_installation_imports_nothing_from_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uv: str
+) -> None:
+    """`python -m venv` and `-m pip` would, and uv would take its settings from there."""
+    checkout, seen = tmp_path / "checkout", tmp_path / "seen"
+    checkout.mkdir()
+    python = _program(tmp_path / "bin/python")
+    python.write_text(f"#!/bin/sh\npwd >> {seen}\nexit 1\n")
+    monkeypatch.chdir(checkout)
+    monkeypatch.setattr("shutil.which", lambda _name: str(python) if uv else None)
+    monkeypatch.setenv("INFEROMETER_HARNESSES", "../own")
+    with pytest.raises(TargetError, match="could not be installed"):
+        install(harness_named("guidellm"), python="../bin/python")
+    assert seen.read_text().split() == [str(tmp_path / "own")]

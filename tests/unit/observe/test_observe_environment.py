@@ -1,6 +1,7 @@
 """The environment of a run: what is there is told, what is secret is not."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -57,19 +58,46 @@ def test_the_command_is_shown_without_secrets(arguments, shown: str):
     assert command_line(arguments) == shown
 
 
+def git(folder: Path, *arguments: str) -> None:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@t.test", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
+
+
+def committed(folder: Path) -> Path:
+    """A checkout of one file."""
+    git(folder, "init")
+    (folder / "file").write_text("1")
+    git(folder, "add", "file")
+    git(folder, "commit", "-m", "one")
+    return folder
+
+
 def test_git_state(tmp_path: Path) -> None:
     assert git_state(tmp_path) is None
-
-    def git(*arguments):
-        identity = ["-c", "user.name=t", "-c", "user.email=t@t.test", "-c", "commit.gpgsign=false"]
-        subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True, capture_output=True)
-
-    git("init")
-    (tmp_path / "file").write_text("1")
-    git("add", "file")
-    git("commit", "-m", "one")
+    committed(tmp_path)
     state = git_state(tmp_path)
     assert len(state.commit) == 40
     assert state.changed is False
     (tmp_path / "file").write_text("2")
     assert git_state(tmp_path).changed is True
+
+
+def test_programs_that_a_checkout_names_are_not_run(tmp_path: Path) -> None:
+    """`git status` would run each of them: the index is older than the file, so that its content is looked at."""
+    folder = committed(tmp_path)
+    marks = folder / ".git/ran"
+    program = f"sh -c 'touch {marks}; cat'"
+    for name in ("core.fsmonitor", "filter.a b.clean", "filter.lfs.clean", "filter.lfs.process"):
+        git(folder, "config", name, program)
+    (folder / ".git/info/attributes").write_text("file filter=lfs\n")
+    hook = folder / ".git/hooks/post-index-change"
+    hook.write_text(f"#!/bin/sh\ntouch {marks}\n")
+    hook.chmod(0o755)
+    os.utime(folder / "file", (1, 1))
+    assert git_state(folder).changed is False
+    assert not marks.exists()
+    git(folder, "config", "filter.a=b.clean", program)  # which no option of git can switch off
+    assert git_state(folder).changed is None
+    assert not marks.exists()
+    subprocess.run(["git", "-C", str(folder), "status"], check=False, capture_output=True)
+    assert marks.exists()  # as it is run otherwise

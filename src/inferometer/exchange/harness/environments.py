@@ -23,7 +23,8 @@ Notes = Callable[[str], None]
 def environments(environ: Mapping[str, str] = os.environ) -> Path:
     """The folder with an environment for each harness."""
     given = environ.get(FOLDER_ENV)
-    return Path(given).expanduser().absolute() if given else data_folder() / "harnesses"
+    folder = Path(given).expanduser() if given else data_folder() / "harnesses"
+    return folder.absolute()
 
 
 def program_of(harness: Harness) -> Path | None:
@@ -76,14 +77,16 @@ def install(harness: Harness, *, python: str | None = None, notes: Notes = lambd
     folder = environments() / harness.name
     if (folder / _DONE).is_file():
         return installed(harness)
-    base = python or _python(harness)
+    base = _python(harness) if python is None else str(Path(python).absolute()) if os.sep in python else python
     notes(f"{harness.name}: {' '.join((*harness.bare, *harness.requirements))} into {folder}")
     folder.parent.mkdir(parents=True, exist_ok=True)
     log = folder.parent / f"{harness.name}.log"
     log.unlink(missing_ok=True)
     for command in _commands(harness, folder, base):
         with log.open("ab") as output:
-            done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, check=False, timeout=INSTALL_S)
+            done = subprocess.run(
+                command, cwd=folder.parent, stdout=output, stderr=subprocess.STDOUT, check=False, timeout=INSTALL_S
+            )
         if done.returncode:
             end = "".join(f"\n  {line}" for line in tail(log))
             text = f"{harness.name}: could not be installed, the end of its log:{end}"
@@ -93,7 +96,8 @@ def install(harness: Harness, *, python: str | None = None, notes: Notes = lambd
 
 
 def _commands(harness: Harness, folder: Path, base: str) -> list[list[str]]:
-    """uv, where it is on PATH, does in seconds what pip does in minutes."""
+    """uv, where it is on PATH, does in seconds what pip does in minutes. Run in a folder of ours: `python -m` imports
+    from the working folder first, and uv takes settings from it."""
     uv, python = shutil.which("uv"), str(folder / "bin/python")
     create = [uv, "venv", "--quiet", "--clear", "--python", base] if uv else [base, "-m", "venv", "--clear"]
     pip = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
@@ -116,5 +120,5 @@ def _python(harness: Harness) -> str:
 
 def _version(python: str) -> tuple[int, ...]:
     code = "import sys; print(*sys.version_info[:2])"
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=False, timeout=60)
     return tuple(int(part) for part in done.stdout.split() if part.isdigit())
