@@ -21,11 +21,11 @@ from shown_stores import shown_store
 SLOW_PATTERN = "(a+)+$"  # 2^n steps for a text of n letters a, for an engine that goes back
 BUSY = """
 import sys, time
-from inferometer.show.dashboard.answers import Answers
+from inferometer.show.dashboard.answers import StoreAnswers
 def forever(self):
     sys.stderr.write("busy\\n"); sys.stderr.flush()
     while True: time.sleep(0.01)
-Answers.histories = forever
+StoreAnswers.histories = forever
 from inferometer.cli import main
 sys.argv = ["inferometer", "dashboard", "--port", "0", "--store", sys.argv[1]]
 sys.exit(main())
