@@ -5,8 +5,9 @@ import io
 import re
 import zipfile
 from dataclasses import replace
+from html import unescape as html_text
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from msgspec import structs
@@ -22,7 +23,16 @@ from inferometer.show.charts import registry
 from inferometer.show.report import writing as html
 from inferometer.show.report import writing as numbers
 from inferometer.show.report.content import experiment_report, run_report, runs_report
-from inferometer.show.report.document import runs_as_rows
+from inferometer.show.report.document import (
+    Block,
+    Bullets,
+    Charts,
+    Code,
+    ReportTable,
+    ReportText,
+    Tiles,
+    runs_as_rows,
+)
 from inferometer.show.report.writing import ReportWithRuns, as_html, as_markdown, write_report
 from inferometer.store.experiments import KeptExperiment
 from inferometer.store.shapes import ExperimentCase
@@ -49,6 +59,27 @@ def test_verdict_first_then_the_four_parts(run: Run, no_bundle: None) -> None:
     assert page.index('aria-label="verdict"') < page.index(">Setup<")
     assert "inferometer rerun 20261101-120000-calm-otter" in page and "type: poisson" in page
     assert page.count("<figure") == 15 and "±" in page
+
+
+def test_a_page_has_every_block_of_its_report(run: Run, no_bundle: None) -> None:
+    """Each kind of block, and all of each: tables were once left out without a word, because a class had a new name."""
+    report = run_report(run)
+    page = html_text(as_html(report))
+    blocks = [block for section in report.sections for block in section.blocks]
+    assert {type(block) for block in blocks} == set(get_args(Block))
+    for block in blocks:
+        match block:
+            case ReportText() | Code():
+                assert block.text.strip() in page
+            case Bullets():
+                assert all(item in page for item in block.items)
+            case Tiles():
+                assert all(tile.name in page and tile.value in page for tile in block.tiles)
+            case ReportTable():
+                assert all(text in page for text in block.head)
+                assert all(cell.text in page for row in block.rows for cell in row)
+            case Charts():
+                assert all(chart.title in page for chart in block.charts)
 
 
 def test_nothing_comes_from_outside(run: Run, no_bundle: None) -> None:

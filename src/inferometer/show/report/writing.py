@@ -273,6 +273,14 @@ WRITERS: dict[str, Callable[[ReportWithRuns, Path], list[Path]]] = {
 
 # -- html ------------------------------------------------------------------------------------------------------------
 
+_NAMES: dict[type[Block], str] = {  # in the template; a block of no name here is an error, not an empty section
+    ReportText: "text",
+    Bullets: "bullets",
+    Tiles: "tiles",
+    ReportTable: "table",
+    Code: "code",
+    Charts: "charts",
+}
 WITHOUT = "This report has no charts: they need the extra 'charts' (pip install 'inferometer[charts]')."
 
 
@@ -284,7 +292,7 @@ def as_html(report: Report) -> str:
         .render(
             report=report,
             version=__version__,
-            kind=lambda block: type(block).__name__,
+            name_of=lambda block: _NAMES[type(block)],
             figures=lambda block: figures(block) if drawn else Markup("<p>{}</p>").format(WITHOUT),
         )
     )
