@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -132,6 +133,20 @@ def test_a_replica_that_never_gets_ready_is_named(store: Path, tmp_path: Path) -
         running(plan.server, tmp_path),
     ):
         pass
+
+
+def test_a_port_of_a_replica_that_is_taken_is_told_before_anything_starts(store: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        plan = plan_from({"server": fleet(2, {**SIMULATOR, "port": port})})
+        assert plan.server is not None
+        with (
+            pytest.raises(TargetError, match=f"port {port} of 127.0.0.1 is already in use") as error,
+            running(plan.server, tmp_path),
+        ):
+            pass
+    assert "omit server.of.port" in str(error.value.hint)
+    assert not list(tmp_path.glob("replica-*.log"))
 
 
 def test_replicas_of_any_type_get_their_number(store: Path, tmp_path: Path) -> None:

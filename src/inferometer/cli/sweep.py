@@ -252,10 +252,11 @@ def _print_dry_run(prepared: "Prepared", kept: "KeptExperiment | None", as_json:
     lines = expectations(prepared, kept)
     left = [case for case in prepared.cases if case.key not in done]
     each_case = prepared.experiment.server.restart == "each-case"
-    starts = 0 if prepared.experiment.time == "virtual" else server_starts(left, restart_every_case=each_case)
+    is_virtual = prepared.experiment.time == "virtual"
+    starts = 0 if is_virtual else server_starts(left, restart_every_case=each_case)
     expected = [(case.name, lines[case.key], case.key in done) for case in prepared.cases]
     if not as_json:
-        print_dry_run(expected, starts, console())
+        print_dry_run(expected, starts, console(), is_virtual)
         _print_waiting(prepared)
         return
     from inferometer.cli.printing import print_json

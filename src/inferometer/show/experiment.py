@@ -131,14 +131,18 @@ def print_cases(rows: Sequence[CaseRow], to: Console) -> None:
 # -- before it begins ----------------------------------------------------------------------------------------------
 
 
-def print_dry_run(labels: Sequence[tuple[str, float | None, bool]], starts: int, to: Console) -> None:
+def print_dry_run(
+    labels: Sequence[tuple[str, float | None, bool]], starts: int, to: Console, in_virtual_time: bool = False
+) -> None:
     """The cases in the order in which they are done, each with the time that its load takes, as far as it is known."""
     table = plain_table("", "case", "load", "", right=("", "load"))
     for at, (name, expected, done) in enumerate(labels, 1):
         table.add_row(str(at), name, "-" if expected is None else duration_text(expected), "done" if done else "")
     emit(table, to)
     emit("", to)
-    emit(time_text([expected for _, expected, done in labels if not done], starts), to)
+    expected_s = [expected for _, expected, done in labels if not done]
+    virtual = "; in virtual time: a part of that on the clock" if in_virtual_time and expected_s else ""
+    emit(f"{time_text(expected_s, starts)}{virtual}", to)
 
 
 def dry_run_document(
@@ -238,7 +242,8 @@ def print_strategy_changes(changes: Sequence[Mapping[str, Any]], to: Console) ->
         return
     emit("", to)
     first = changes[0]
-    table = plain_table(f"against {first['baseline']}", "", f"change over {first['seeds']} repeats, 95% interval")
+    against = f"against {first['baseline']}"
+    table = plain_table(against, "", f"change over {first['seeds']} repeats, 95% interval", wrap=against)
     before = ""
     for entry in changes:
         if entry["measure"] in _COMPARED:

@@ -88,7 +88,9 @@ def running_fleet(
     of, count = _replica_server(server), server.replicas or 1
     router = server.router or Router()
     with ExitStack() as stack:
-        ports = [stack.enter_context(reserved_port(of.host, _port(of, at), holder)) for at in range(count)]
+        ports = [
+            stack.enter_context(reserved_port(of.host, _port(of, at), holder, "server.of.port")) for at in range(count)
+        ]
         port = stack.enter_context(reserved_port(server.host, server.port, holder))
         places = [LaunchPlace(of.host, port, model_of(of, target), at) for at, port in enumerate(ports)]
         urls = [place.url for place in places]

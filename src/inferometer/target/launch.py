@@ -117,12 +117,12 @@ def served_names(argv: list[str], place: LaunchPlace, flag: str = "--served-mode
     return names or ([place.model] if place.model else [])
 
 
-def check_port(host: str, port: int) -> None:
+def check_port(host: str, port: int, setting: str = "server.port") -> None:
     """A `TargetError` where somebody listens already: what answered there would not be what we started."""
     if not port_is_free(host, port):
         raise TargetError(
             f"port {port} of {host} is already in use",
-            "stop the process that uses it, or omit server.port to use a free port",
+            f"stop the process that uses it, or omit {setting} to use a free port",
         )
 
 

@@ -2,13 +2,17 @@
 charts, which are those of Ray's sweep."""
 
 import csv
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import altair
 import pytest
+from click.testing import CliRunner
+from rich.console import Console
 
+from inferometer.cli.group import group
 from inferometer.conduct.prepare import begin, prepare
 from inferometer.conduct.sweep import Swept, changes_of, doubt_of_tape, sweep
 from inferometer.errors import PlanError
@@ -17,6 +21,7 @@ from inferometer.show.charts.chart import Cannot, Chart
 from inferometer.show.charts.experiments import Varied, cases_of
 from inferometer.show.charts.registry import CHARTS, FLEET, SCHEMA, draw, gallery
 from inferometer.show.charts.subject import ChartedRun
+from inferometer.show.experiment import print_strategy_changes
 from inferometer.show.report.content import experiment_report
 from inferometer.store.store import Store, open_store
 
@@ -74,6 +79,25 @@ def test_strategies_are_compared_with_the_baseline_repeat_by_repeat(swept: Swept
     assert swept.kept.result is not None
     texts = [entry["text"] for entry in swept.kept.result["changes"] if entry["measure"] == "run_time"]
     assert len(texts) == 4
+
+
+def test_where_it_is_narrow_the_name_of_a_case_is_broken_and_no_number_is_cut(swept: Swept) -> None:
+    assert swept.kept.result is not None
+    changes = [{**entry, "settings": {"load.rate": 100}} for entry in swept.kept.result["changes"]]
+    narrow = io.StringIO()
+    print_strategy_changes(changes, Console(width=80, file=narrow))
+    text = narrow.getvalue()
+    assert "…" not in text and max(map(len, text.splitlines())) <= 80
+    assert all(entry["text"] in text for entry in changes if entry["measure"] == "run_time")
+
+
+def test_a_dry_run_of_virtual_time_does_not_promise_hours() -> None:
+    virtual, real = (
+        CliRunner().invoke(group, ["sweep", "routing", "--dry-run", *more]).output
+        for more in ((), ("--set", "time=real"))
+    )
+    assert "50 cases: about 16m 40s; in virtual time: a part of that on the clock\n" in virtual
+    assert "50 cases, 50 starts of a server: about 16m 40s plus server starts\n" in real
 
 
 def test_the_two_csv_files_of_the_sweep_have_its_columns(swept: Swept, folder: Path) -> None:

@@ -238,6 +238,13 @@ def test_an_experiment_as_curves_and_as_a_grid() -> None:
     assert {row["series"] for row in curves.spec["data"]["values"]} == {"batch 8", "batch 16"}
     grid = checked(draw("experiment_grid", Varied("tpot.mean", found)))
     assert {(r["across"], r["up"]): r["value"] for r in grid.spec["data"]["values"]}["2", "16"] == pytest.approx(14.0)
+    zipped = [{"case": name, "policy": name[:1], "rate": rate} for name in ("a1", "b1") for rate in (1, 2)]
+    crossed = draw("experiment_grid", Varied("tpot.mean", list(zip(zipped, line, strict=True))))
+    assert {(row["across"], row["up"]) for row in crossed.spec["data"]["values"]} == {
+        (name, rate) for name in ("a1", "b1") for rate in ("1", "2")
+    }, "case and policy change together, so case and rate are the axes"
+    with pytest.raises(Cannot, match="no two settings were varied against each other"):
+        draw("experiment_grid", Varied("tpot.mean", [(zipped[0], line[0]), (zipped[3], line[1])]))
     with pytest.raises(Cannot, match="no numeric setting"):
         draw("experiment_curves", Varied("tpot.mean", [({"engine": "a"}, line[0]), ({"engine": "b"}, line[1])]))
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from inferometer.measure.values import Quantity, common_basis, quantities, quantity_on
@@ -152,9 +153,7 @@ def experiment_curves(varied: Varied) -> Spec:
 def experiment_grid(varied: Varied) -> Spec:
     """Two settings with two values or more; over more settings and repeats the mean."""
     known = varied.known()
-    axes = list(_varied([settings for settings, _, _ in known]))[:2]
-    if len(axes) < 2:
-        raise Cannot("fewer than two settings were varied")
+    axes = _crossed([settings for settings, _, _ in known])
     scale, name = _scale(known), known[0][2]
     rows = _cells(known, axes, scale)
     title = _title(name) if name.unit == "s" else with_unit(_title(name), scale.unit)
@@ -166,6 +165,15 @@ def experiment_grid(varied: Varied) -> Spec:
         _heat_map(rows, places, title, name.direction),
         height=max(150, 34 * len({row["up"] for row in rows})),
     )
+
+
+def _crossed(settings: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """The first two settings of which each was varied while the other stayed: else a grid is a diagonal."""
+    for pair in combinations(_varied(settings), 2):
+        places = {tuple(_value_text(case.get(name)) for name in pair) for case in settings}
+        if all(len({place[side] for place in places}) < len(places) for side in (0, 1)):
+            return pair
+    raise Cannot("no two settings were varied against each other")
 
 
 def _cells(known: Sequence[Known], axes: Sequence[str], scale: Scale) -> list[dict[str, Any]]:
