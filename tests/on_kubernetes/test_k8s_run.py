@@ -83,6 +83,13 @@ def test_two_launcher_pods_measure_and_their_runs_come_back(stack: Stack) -> Non
     elsewhere.folder.mkdir()
     collected = elsewhere.run(pods=2, id="two", skip="1")
     assert [run.id for run in collected.runs] == [run.id for run in launched.runs]
+
+    without_stack = Stack(stack.cluster, stack.namespace, stack.volume, stack.folder / "without-stack")
+    without_stack.folder.mkdir()
+    empty = f"{stack.cluster.new_namespace()},{stack.namespace}"
+    collected = without_stack.run(pods=2, id="two", skip="1", namespace=empty, notes=notes)
+    assert [run.id for run in collected.runs] == [run.id for run in launched.runs]
+    assert any("the results are looked for by their names" in note for note in notes)
     stack.until_only(CLAIM)
 
 
@@ -466,6 +473,12 @@ class TestTrouble:
         with pytest.raises(InferometerError, match="persistent volume claim workload-pvc") as error:
             space.run(id="unbound", storage_class="no-such-class", **self.aimed(stack))
         assert "kubectl" in str(error.value.hint)
+        space.until_only()
+
+    def test_nothing_to_collect_from(self, stack: Stack, space: Stack) -> None:
+        with pytest.raises(StoreError, match="has no persistent volume claim workload-pvc to collect from") as error:
+            space.run(id="never", skip="1", **self.aimed(stack))
+        assert "get pvc" in str(error.value.hint)
         space.until_only()
 
     def test_a_quota(self, stack: Stack, space: Stack, cluster: TestedCluster) -> None:

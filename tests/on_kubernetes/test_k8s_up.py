@@ -9,7 +9,13 @@ from stacks import calibrated
 from inferometer.cli import execute
 from inferometer.errors import PlanError, TargetError
 from inferometer.scale.kubernetes.client import Cluster, open_cluster
-from inferometer.scale.kubernetes.stack import StackSettings, stack_manifests, stand_up, take_down
+from inferometer.scale.kubernetes.stack import (
+    StackSettings,
+    owner_manifest,
+    stack_manifests,
+    stand_up,
+    take_down,
+)
 from kubernetes_stand_in.clusters import TestedCluster, thorough
 from kubernetes_stand_in.node import has_namespaces
 
@@ -34,12 +40,13 @@ def test_the_manifests_are_valid_for_old_and_new_versions() -> None:
     )  # fmt: skip
     things = [thing.to_dict() for thing in stack_manifests(whole)]
     assert [one["kind"] for one in things] == [
-        *("Secret", "PersistentVolumeClaim"), *("Deployment", "Service") * 3,
+        *("PersistentVolumeClaim", "Service", "Secret"), *("Service", "Deployment") * 2, "Deployment",
     ]  # fmt: skip
+    things.append(owner_manifest(whole, 60.0).to_dict())
     for version in VERSIONS:
         for one in things:
             kubernetes_validate.validate(one, version, strict=True)
-    pod = things[2]["spec"]["template"]["spec"]
+    pod = things[4]["spec"]["template"]["spec"]
     assert pod["containers"][0]["resources"]["limits"] == {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "1"}
     assert pod["nodeSelector"] == {"gpu": "yes"} and pod["tolerations"][0]["key"] == "nvidia.com/gpu"
     assert {one["name"] for one in pod["containers"][0]["env"]} == {"HF_HOME", "HF_TOKEN", "INFEROMETER_POD_ADDRESS"}

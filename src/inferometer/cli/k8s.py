@@ -234,7 +234,7 @@ def run(
     if list_endpoints:
         return _list_endpoints(opened_cluster(kubeconfig, context), settings.namespace, as_json)
     if settings.dry_run:
-        return _print_manifests(request, kubeconfig, context, note)
+        return print_manifests(request, kubeconfig, context, note)
     return measure_request(request, kubeconfig, context, note, as_json=as_json, quiet=quiet, store=store)
 
 
@@ -292,7 +292,7 @@ def _printed(launched: "Launched", as_json: bool) -> int:
     return max((exit_code(run, shown=True) for run in launched.runs), default=0)
 
 
-def _print_manifests(request: Any, kubeconfig: str | None, context: str | None, note: Any) -> int:
+def print_manifests(request: Any, kubeconfig: str | None, context: str | None, note: Any) -> int:
     from inferometer.conduct.treatments import all_manifests
     from inferometer.errors import TargetError
     from inferometer.scale.kubernetes.manifests import as_yaml
@@ -355,7 +355,8 @@ def clean(
 ) -> int:
     """Remove what we made in a namespace and nobody uses any more.
 
-    What still runs stays, unless --running is given; the claim with the results stays without --data.
+    What still runs stays, unless --running is given; the claim with the results stays without --data, and with it where
+    we did not make it or other pods use it.
     """
     from inferometer.scale.kubernetes.cleaning import clean_namespace
 
@@ -365,9 +366,11 @@ def clean(
         )
     for text in done.removed:
         echo(f"{'would remove' if dry_run else 'removed'} {text}")
-    for text in done.kept:
+    for text in done.running:
         print_message("note", f"{text} still runs: --running removes it too")
-    if not done.removed and not done.kept:
+    for text in done.kept:
+        print_message("note", text)
+    if not done.removed and not done.running and not done.kept:
         echo("nothing of ours is there")
     return 0
 

@@ -12,6 +12,7 @@ from inferometer.cli.k8s import (
     k8s,
     measure_request,
     opened_cluster,
+    print_manifests,
     request_of,
     run_options,
 )
@@ -19,6 +20,8 @@ from inferometer.cli.options import change_option, json_option, plan_argument, s
 from inferometer.errors import MissingExtra, PlanError
 
 if TYPE_CHECKING:
+    from inferometer.conduct.treatments import TreatmentRequest
+    from inferometer.scale.kubernetes.settings import RunSettings
     from inferometer.scale.kubernetes.stack import StackSettings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -197,28 +200,79 @@ def e2e(
     store: str | None,
     **given: Any,
 ) -> int:
-    """Stand up a server, measure it as k8s run does, and take it down, whatever happens in between."""
-    import os
+    """Stand up a server, measure it as k8s run does, and take it down, whatever happens in between.
 
-    from inferometer.scale.kubernetes.settings import NOP, settings_from
-
+    Where nobody is there to take it down, because this command was killed, the cluster does it some time later.
+    """
     of_stack = {name: given.pop(name) for name in _STACK_NAMES}
     typed = {**given, "overrides": list(changes) or None}
-    settings = settings_from(os.environ, scenario, typed)
-    model = settings.models[0] if given.get("models") or of_stack["server"] == "vllm" else simulated_model()
-    typed["models"] = model
-    stack = _settings(stack_name, settings.namespace, model, settings.image, of_stack)
-    typed |= {"methods": stack.name} if settings.harness == NOP else {"url": stack.url}
-    request = request_of(scenario, typed, plan_args, sets, given.get("models") is not None)
+    request, stack = _of_e2e(plan_args, scenario, sets, typed, stack_name, of_stack)
     note = (lambda _text: None) if quiet else _note
+    for text in request.settings.notes:
+        note(text)
+    if request.settings.dry_run:
+        return _print_e2e(request, stack, kubeconfig, context, note)
+    from inferometer.conduct.treatments import longest_s, treatments_of
     from inferometer.scale.kubernetes.stack import stand_up, take_down
 
+    count = len(treatments_of(request, None, lambda _text: None))  # mistakes of a plan, before anything is stood up
     with opened_cluster(kubeconfig, context) as cluster:
-        stand_up(cluster, stack, note)
+        stand_up(cluster, stack, note, deadline_s=stack.timeout_s + longest_s(request.settings, count))
         try:
             return measure_request(request, kubeconfig, context, note, as_json=as_json, quiet=quiet, store=store)
         finally:
             take_down(cluster, stack.name, stack.namespace, note)
+
+
+def _of_e2e(
+    plan_args: tuple[str, ...],
+    scenario: str | None,
+    sets: tuple[str, ...],
+    typed: dict[str, Any],
+    stack_name: str,
+    of_stack: dict[str, Any],
+) -> tuple["TreatmentRequest", "StackSettings"]:
+    """What is measured, and what is stood up for it."""
+    import os
+
+    from inferometer.scale.kubernetes.settings import NOP, settings_from
+
+    settings = settings_from(os.environ, scenario, typed)
+    _check_e2e(settings, typed)
+    model = settings.models[0] if typed.get("models") or of_stack["server"] == "vllm" else simulated_model()
+    stack = _settings(stack_name, settings.namespace, model, settings.image, of_stack)
+    aim = {"methods": stack.name} if settings.harness == NOP else {"url": stack.url}
+    whole = {**typed, **aim, "models": model, "id": settings.id}
+    return request_of(scenario, whole, plan_args, sets, typed.get("models") is not None), stack
+
+
+def _check_e2e(settings: "RunSettings", typed: dict[str, Any]) -> None:
+    """What makes no sense where the stack comes before the run and goes with it."""
+    mistakes = []
+    if settings.url or typed.get("methods"):
+        mistakes.append("k8s e2e measures the stack that it stands up: not with --endpoint-url or --methods")
+    if len(settings.models) > 1:
+        mistakes.append(f"k8s e2e stands up one model, got {len(settings.models)}: {', '.join(settings.models)}")
+    for name, is_set in (("--skip", settings.skip), ("--debug", settings.debug), ("--wait 0", not settings.wait_s)):
+        if is_set:
+            mistakes.append(f"{name}: k8s e2e takes the stack down at its end")
+    if mistakes:
+        raise PlanError(mistakes, "one after the other: k8s up, k8s run, k8s down")
+
+
+def _print_e2e(
+    request: "TreatmentRequest",
+    stack: "StackSettings",
+    kubeconfig: str | None,
+    context: str | None,
+    note: Callable[[str], None],
+) -> int:
+    from inferometer.scale.kubernetes.manifests import as_yaml
+    from inferometer.scale.kubernetes.stack import check, stack_manifests
+
+    check(stack)
+    echo(as_yaml(stack_manifests(stack)) + "---\n", nl=False)
+    return print_manifests(request, kubeconfig, context, note)
 
 
 def simulated_model() -> str:

@@ -1,17 +1,16 @@
 """llm-d's run.sh: per method, model and treatment, launcher pods in a cluster measure an endpoint; their runs come back
 into the store as runs like any other, and nothing stays in the cluster but the claim with the results."""
 
-import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from lightkube.resources.core_v1 import PersistentVolumeClaim
+from lightkube.resources.core_v1 import PersistentVolumeClaim, Pod
 
 from inferometer.conduct.startup import startup_from_log
 from inferometer.conduct.treatments import (
@@ -32,8 +31,8 @@ from inferometer.record.run import Run
 from inferometer.scale.kubernetes.client import Cluster
 from inferometer.scale.kubernetes.collecting import collect
 from inferometer.scale.kubernetes.endpoints import models_at, models_path
-from inferometer.scale.kubernetes.launcher import Launcher
-from inferometer.scale.kubernetes.manifests import RUN, label_value
+from inferometer.scale.kubernetes.launcher import Launcher, is_over
+from inferometer.scale.kubernetes.manifests import RUN, label_value, launch_of, uses_claim
 from inferometer.scale.kubernetes.settings import NOP, RunSettings
 from inferometer.scale.kubernetes.stack_watch import StackWatch, observability, processed
 from inferometer.store.experiments import CaseRow, ExperimentFolder, KeptExperiment, case_row, new_experiment, rows_of
@@ -97,8 +96,15 @@ class _Session:
     def run(self) -> Launched:
         treatments = treatments_of(self.request, self.cluster, self._notify)
         _check_output(self.settings.output)
-        if self.settings.harness != NOP:
-            self._make_claim()
+        try:
+            if self.settings.harness != NOP:
+                self._make_claim()
+            return self._measured(treatments)
+        finally:
+            if self._claim_is_new and not self.left and not self.settings.debug:
+                self._unmake_claim()
+
+    def _measured(self, treatments: Sequence[Treatment]) -> Launched:
         folder = new_experiment(self.store.home, "sweep", f"k8s {self.settings.id}", self._definition(treatments))
         for treatment in treatments:
             if self.settings.harness == NOP:
@@ -124,15 +130,22 @@ class _Session:
     def _make_claim(self) -> None:
         namespace = self.settings.harness_namespace
         if self.cluster.read(PersistentVolumeClaim, self.settings.claim, namespace) is None:
-            self.cluster.apply(claim_of(self.settings))
+            if self.settings.skip:
+                text = f"namespace {namespace} has no persistent volume claim {self.settings.claim} to collect from"
+                raise StoreError(text, f"--pvc NAME; {self.cluster.kubectl('get pvc', namespace)}")
             self._claim_is_new = True
+            self.cluster.apply(claim_of(self.settings))
             self._notify(f"made the persistent volume claim {self.settings.claim} of {self.settings.claim_size}")
 
     def _unmake_claim(self) -> None:
-        """A claim of ours that never got a volume holds nothing."""
-        claim = self.cluster.read(PersistentVolumeClaim, self.settings.claim, self.settings.harness_namespace)
-        if self._claim_is_new and claim is not None and claim.status and claim.status.phase == "Pending":
-            self.cluster.delete(PersistentVolumeClaim, self.settings.claim, self.settings.harness_namespace)
+        """A claim of ours that never got a volume holds nothing, unless somebody else waits for it by now."""
+        name, namespace = self.settings.claim, self.settings.harness_namespace
+        with suppress(InferometerError):  # what is wrong already is what a person should hear of
+            claim = self.cluster.read(PersistentVolumeClaim, name, namespace)
+            if claim is None or not claim.status or claim.status.phase != "Pending":
+                return
+            if not any(uses_claim(pod, name) and not is_over(pod) for pod in self.cluster.all(Pod, namespace)):
+                self.cluster.delete(PersistentVolumeClaim, name, namespace)
 
     # -- one treatment -----------------------------------------------------------------------------------------------
 
@@ -146,23 +159,26 @@ class _Session:
         if not self.settings.skip and (refusal := self._not_served(treatment)):
             self._keep(treatment, works, folder, began, refusal)
             return
-        launch = f"{self.settings.id}-{secrets.token_hex(3)}"
-        launcher = launcher_of(self.cluster, self.settings, treatment, launch)
+        launcher = launcher_of(self.cluster, self.settings, treatment, launch_of(self.settings.id))
         trouble, interrupted = "", None
         if not self.settings.skip:
             try:
                 trouble = self._launch(treatment, launcher)
             except KeyboardInterrupt as signal:
                 interrupted = signal
+                if not launcher.has_begun:  # and the volume that a collector needs may never come
+                    self._notify("interrupted before a pod ran: there is nothing to collect")
+                    raise
                 self._notify("interrupted: the pods have ended, what they measured is collected; again to stop now")
             except LostError as error:
                 trouble = error.message
-                self._notify(f"{treatment.title}: {error.message}; what was measured is collected")
-            except InferometerError:
-                self._unmake_claim()
-                raise
+                after = "; what was measured is collected" if launcher.has_begun else ""
+                self._notify(f"{treatment.title}: {error.message}{after}")
             if self.left or self.settings.debug:
                 return
+        if trouble and not launcher.has_begun:
+            self._keep(treatment, works, folder, began, trouble)
+            return
         works = self._collect_in_trouble(treatment, launcher) if trouble else self._collect(treatment, launcher)
         if not works and self.settings.skip:
             raise StoreError(
@@ -298,7 +314,7 @@ class _Session:
         works = []
         for folder in self._folders(treatment):
             work = read_work(folder)
-            if work is not None and work.key != key:
+            if work is not None and work.key != key and treatment.endpoint.kind != "mock":
                 claim = self.cluster.kubectl(f"describe pvc {self.settings.claim}", self.settings.harness_namespace)
                 hint = f"use another id: --id, LLMDBENCH_RUN_EXPERIMENT_ID; who else uses the claim: {claim}"
                 raise StoreError(f"{folder}: has the results of another plan", hint)

@@ -152,3 +152,15 @@ def test_what_llmd_names_after_its_stack() -> None:
     assert list(names.values()) == ["llm-d-1b-instruct", "llm-d-0p6b-base"]
     same = stack_names("standalone", ["a/Llama-3.1-8B-Instruct", "b/granite-8b-instruct"])
     assert list(same.values()) == ["standalone-a-llama-3.1-8b-instruct", "standalone-b-granite-8b-instruct"]
+
+
+@pytest.mark.parametrize("id_", ["x" * 41, "of mine", "a/b", "-a", "a.", "ü"])
+def test_an_id_that_cannot_be_part_of_a_name_is_refused(id_: str) -> None:
+    with pytest.raises(PlanError, match="--id must be up to 40 letters"):
+        settings_from({}, None, {"id": id_})
+
+
+def test_the_longest_id_makes_names_that_a_cluster_takes() -> None:
+    settings = settings_from({}, None, {"id": "x" * 40, "url": "http://llm:8000", "pods": 12, "models": "a-1b"})
+    jobs = [thing for thing in all_manifests(None, TreatmentRequest(settings), lambda _: None) if thing.kind == "Job"]
+    assert jobs and all(len(str(job.metadata.name)) + len("-11") <= 63 for job in jobs if job.metadata)

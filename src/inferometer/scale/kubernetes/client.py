@@ -93,6 +93,12 @@ class Cluster:
             lambda: self._client.apply(thing, force=True, dry_run=dry_run), f"{type(thing).__name__} {name}", namespace
         )
 
+    def create(self, thing: Kind) -> Kind:
+        """An object that must not exist yet: a conflict where it does."""
+        return self._asked(
+            lambda: self._client.create(thing), f"{type(thing).__name__} {_name_of(thing)}", self._namespace_of(thing)
+        )
+
     def read(self, kind: type[Kind], name: str, namespace: str | None = None) -> Kind | None:
         """The object, or none where there is none."""
         namespace = namespace or self.namespace

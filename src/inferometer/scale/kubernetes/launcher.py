@@ -95,6 +95,7 @@ class Launcher:
         self._jobs: list[Job] = []
         self._followers: dict[str, threading.Thread] = {}  # of logs, by the pod's uid
         self._over = threading.Event()  # nothing is followed any more
+        self.has_begun = False  # whether a pod ever ran: then there may be something to collect
         self.denied = ""  # why the pods did not get the rights that they were to have
 
     @property
@@ -155,8 +156,8 @@ class Launcher:
 
     def create(self) -> None:
         indexed = self.indexed()
-        self._jobs = [self.cluster.apply(job) for job in self._job_manifests(indexed, 0)]
-        owners = tuple(manifests.owner(job) for job in self._jobs)
+        self._jobs = self._job_manifests(indexed, 0)  # to be removed, whichever of them was still made
+        owners = tuple([manifests.owner(self.cluster.apply(job)) for job in self._jobs])
         for thing in self._owned(owners):
             self._apply_owned(thing)
         for job in self._job_manifests(indexed, None):
@@ -176,7 +177,7 @@ class Launcher:
         for job in self._jobs:
             self.cluster.delete(Job, _name(job), self.place.namespace)
         give_up_at = time.monotonic() + wait_s
-        while (working := [pod for pod in self._present() if not _is_over(pod)]) and time.monotonic() < give_up_at:
+        while (working := [pod for pod in self._present() if not is_over(pod)]) and time.monotonic() < give_up_at:
             time.sleep(POLL_S)
         for pod in working:  # its node is gone: nobody else will
             self.cluster.delete(Pod, _name(pod), self.place.namespace, grace_s=0)
@@ -214,7 +215,10 @@ class Launcher:
             thread.join(timeout=10.0)
 
     def _present(self) -> list[Pod]:
-        return self.cluster.all(Pod, self.place.namespace, {RUN: manifests.label_value(self.place.run), **self._own()})
+        labels = {RUN: manifests.label_value(self.place.run), **self._own()}
+        pods = self.cluster.all(Pod, self.place.namespace, labels)
+        self.has_begun |= any(pod.status and pod.status.phase not in (None, "Pending") for pod in pods)
+        return pods
 
     def _own(self) -> dict[str, str | None]:
         """Labels that tell this launcher from a collector of the same run."""
@@ -391,7 +395,7 @@ def _update(known: LauncherPod, pod: Pod) -> None:
         known.why = waiting_reason(pod)
 
 
-def _is_over(pod: Pod) -> bool:
+def is_over(pod: Pod) -> bool:
     return bool(pod.status and pod.status.phase in ("Succeeded", "Failed"))
 
 

@@ -5,6 +5,7 @@ Needs lightkube: import this module where it is used.
 """
 
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -36,7 +37,7 @@ from lightkube.models.meta_v1 import ObjectMeta, OwnerReference
 from lightkube.models.rbac_v1 import PolicyRule, RoleRef, Subject
 from lightkube.resources.apps_v1 import Deployment
 from lightkube.resources.batch_v1 import Job
-from lightkube.resources.core_v1 import ConfigMap, PersistentVolumeClaim, Secret, Service, ServiceAccount
+from lightkube.resources.core_v1 import ConfigMap, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount
 from lightkube.resources.rbac_authorization_v1 import Role, RoleBinding
 
 from inferometer.errors import PlanError
@@ -45,9 +46,11 @@ Manifest = Job | ConfigMap | Secret | ServiceAccount | Role | RoleBinding | Pers
 MANAGED_BY, MANAGER = "app.kubernetes.io/managed-by", "inferometer"
 NAME, COMPONENT = "app.kubernetes.io/name", "app.kubernetes.io/component"
 RBAC = "rbac.authorization.k8s.io"
+STACK = "stack"  # component of a Job that owns a stack for a while
 RUN = "inferometer/run"  # label: the run, or the stack, that an object belongs to
 INDEX = "batch.kubernetes.io/job-completion-index"  # annotation of the pods of an Indexed Job
 LONGEST_NAME = 63  # of a label's value; the names of Jobs become one
+LONGEST_OBJECT = 58  # leaves room for the number of a Job or pod
 
 
 class ObjectPlace(msgspec.Struct, frozen=True):
@@ -117,11 +120,21 @@ def label_value(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:LONGEST_NAME].strip("-._")
 
 
+def launch_of(id_: str) -> str:
+    """One try at a treatment of an experiment, apart from every other."""
+    return f"{id_}-{secrets.token_hex(3)}"
+
+
+def is_launch(tail: str) -> bool:
+    """Whether that is what `launch_of` puts behind an id."""
+    return re.fullmatch(r"[0-9a-f]{6}", tail) is not None
+
+
 def object_name(*parts: str) -> str:
     """A name that every kind takes. The last part stays whole: it tells two runs apart."""
     *first, last = [re.sub(r"[^a-z0-9-]+", "-", part.lower()).strip("-") for part in parts if part]
-    head = "-".join(first)[: LONGEST_NAME - len(last) - 1].strip("-")
-    return f"{head}-{last}" if head else last[:LONGEST_NAME]
+    head = "-".join(first)[: max(0, LONGEST_OBJECT - len(last) - 1)].strip("-")
+    return f"{head}-{last}" if head else last[:LONGEST_OBJECT]
 
 
 def owner(thing: Manifest) -> OwnerReference:
@@ -282,6 +295,11 @@ def _volumes(pod: PodSettings) -> tuple[list[Volume], list[VolumeMount]]:
     return volumes, mounts
 
 
+def uses_claim(pod: Pod, claim: str) -> bool:
+    volumes = (pod.spec and pod.spec.volumes) or ()
+    return any(one.persistentVolumeClaim and one.persistentVolumeClaim.claimName == claim for one in volumes)
+
+
 def as_yaml(things: Sequence[Manifest]) -> str:
     """Manifests as kubectl reads them."""
     import yaml
@@ -314,9 +332,10 @@ GIVING = (rule(RBAC, "roles rolebindings", "create patch"),)  # to give WATCHING
 STANDING = (
     rule("apps", "deployments", "get list create patch delete"),
     rule("", "services", "get list create patch delete"),
-    rule("", "secrets", "create patch delete"),
+    rule("", "secrets", "create patch"),  # their Service owns them: it takes them along
     rule("", "persistentvolumeclaims", "get list create patch delete"),
     rule("", "pods", "get list"),
+    rule("batch", "jobs", "list create patch delete"),  # that own the stack of an e2e
 )
 
 

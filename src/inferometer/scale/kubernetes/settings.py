@@ -18,6 +18,7 @@ from inferometer.errors import PlanError
 _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _HERE_DOCUMENT = re.compile(r"<<-?\s*[\"']?([A-Za-z_][A-Za-z0-9_]*)[\"']?")
 _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)(?::?-([^}]*))?\}|([A-Za-z_][A-Za-z0-9_]*))")
+_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,38}[A-Za-z0-9])?")  # part of names and labels in the cluster
 _PROGRAM = re.compile(r"\$\(|`|<\(")
 
 
@@ -280,6 +281,8 @@ def _checked(values: dict[str, Any]) -> RunSettings:
         mistakes.append("--wait must be at least 0 seconds, and the time until pods run more than 0")
     if settings.pods < 1:
         mistakes.append(f"-j must be at least 1, got {settings.pods}")
+    if _ID.fullmatch(settings.id) is None:
+        mistakes.append(f"--id must be up to 40 letters, digits, '.', '_' and '-', got {settings.id}")
     if not settings.models or not settings.methods:
         mistakes.append("-m and -t must name at least one model and one method")
     if mistakes:

@@ -1,11 +1,14 @@
 """A stack to measure: a server as a Deployment with a Service, or a fleet of servers behind our router. Its objects as
-manifests, and standing it up, waiting for it and taking it down in a cluster.
+manifests, and standing it up, waiting for it and taking it down in a cluster. What others have made under the same
+names is neither changed nor removed.
 
 Needs lightkube: import this module where it is used.
 """
 
+import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 import msgspec
@@ -23,34 +26,39 @@ from lightkube.models.core_v1 import (
     Volume,
     VolumeMount,
 )
-from lightkube.models.meta_v1 import LabelSelector, ObjectMeta
+from lightkube.models.meta_v1 import LabelSelector, ObjectMeta, OwnerReference
 from lightkube.resources.apps_v1 import Deployment
-from lightkube.resources.core_v1 import PersistentVolumeClaim, Pod, Secret, Service
+from lightkube.resources.batch_v1 import Job
+from lightkube.resources.core_v1 import PersistentVolumeClaim, Pod, Service
 
 from inferometer import __version__
-from inferometer.errors import PlanError, TargetError
+from inferometer.errors import InferometerError, PlanError, TargetError
 from inferometer.scale.kubernetes import manifests
-from inferometer.scale.kubernetes.client import Cluster
+from inferometer.scale.kubernetes.client import CONFLICT, Cluster, ClusterError
 from inferometer.scale.kubernetes.launcher import HOPELESS, PULL_S, PULLING, waiting_reason
 from inferometer.scale.kubernetes.manifests import (
     COMPONENT,
     MANAGED_BY,
     MANAGER,
     RUN,
+    STACK,
+    JobSettings,
     Manifest,
     ObjectPlace,
     PodSettings,
+    uses_claim,
 )
 from inferometer.vocabulary import duration_text
 
 VLLM_IMAGE = "vllm/vllm-openai:latest"
 SERVER, ROUTER = "server", "router"  # components
+STOOD_UP = "inferometer/stood-up"  # label: which of several attempts to use the same name an object is of
 MODELS = "/models"  # where a claim for the model is mounted
 ADDRESS = "INFEROMETER_POD_ADDRESS"
 LOOK_S = 0.3
 GONE_S = 120.0  # for pods to end
 GRACE_S = 30
-_OWN_SECRET = "{}-hf-token"
+KEPT_S = 300  # the Job that owns a stack, after its end
 Notify = Callable[[str], None]
 
 
@@ -105,31 +113,58 @@ def check(settings: StackSettings) -> None:
 # -- manifests -------------------------------------------------------------------------------------------------------
 
 
-def stack_manifests(settings: StackSettings) -> list[Manifest]:
-    """In the order in which they are applied."""
+def stack_manifests(settings: StackSettings, *, with_claim: bool = True) -> list[Manifest]:
+    """As they are printed: in the order in which they are applied."""
     place = ObjectPlace(settings.namespace, settings.name, SERVER)
-    things: list[Manifest] = []
+    claim = [_claim(settings)] if settings.claim and with_claim else []
+    return [*claim, main_service(settings), *_behind_service(settings, place, place, "")]
+
+
+def main_service(settings: StackSettings, owners: tuple[OwnerReference, ...] = (), **labels: str) -> Service:
+    """What the stack is measured at. It is made first: whoever has it has the name."""
+    component = SERVER if settings.router is None else ROUTER
+    place = ObjectPlace(settings.namespace, settings.name, component, owners)
+    return _service(place, settings.name, settings, **labels)
+
+
+def _claim(settings: StackSettings) -> PersistentVolumeClaim:
+    place = ObjectPlace(settings.namespace, settings.name, SERVER)
+    size, modes = settings.claim_size, (settings.access_mode,)
+    return manifests.claim(place, str(settings.claim), size, settings.storage_class, modes)
+
+
+def _behind_service(
+    settings: StackSettings, place: ObjectPlace, secret_place: ObjectPlace, tail: str
+) -> Iterator[Manifest]:
+    """All else. The Secret's name has a tail of its own, because one of others cannot be told from ours: no secret is
+    ever read."""
+    secret = _token_secret(settings, tail)
     if settings.token:
-        things.append(manifests.secret(place, _token_secret(settings)[0], {"HF_TOKEN": settings.token}))
-    if settings.claim:
-        size, modes = settings.claim_size, (settings.access_mode,)
-        things.append(manifests.claim(place, settings.claim, size, settings.storage_class, modes))
+        yield manifests.secret(secret_place, secret[0], {"HF_TOKEN": settings.token})
     if settings.router is None:
-        return [*things, *_served(place, settings, settings.name, settings.replicas)]
-    names = [f"{settings.name}-{number}" for number in range(settings.replicas)]
+        yield _servers(place, settings, settings.name, settings.replicas, secret)
+        return
+    names = _replica_names(settings)
     for name in names:
-        things += _served(place, settings, name, 1)
-    return [*things, *_routed(settings, names)]
+        yield _service(place, name, settings)
+        yield _servers(place, settings, name, 1, secret)
+    yield _router(msgspec.structs.replace(place, component=ROUTER), settings, names)
 
 
-def _served(place: ObjectPlace, settings: StackSettings, name: str, replicas: int) -> Iterator[Deployment | Service]:
+def _replica_names(settings: StackSettings) -> list[str]:
+    return [f"{settings.name}-{number}" for number in range(settings.replicas)]
+
+
+def _servers(
+    place: ObjectPlace, settings: StackSettings, name: str, replicas: int, secret: tuple[str, str]
+) -> Deployment:
     pod = PodSettings(
         image=settings.image or (VLLM_IMAGE if settings.server == "vllm" else settings.router_image),
         command=_command(settings),
         cpu=settings.cpu,
         memory=settings.memory,
         environment={"HF_HOME": MODELS} if settings.claim and settings.server == "vllm" else {},
-        secret_environment={"HF_TOKEN": _token_secret(settings)} if _has_token(settings) else {},
+        secret_environment={"HF_TOKEN": secret} if settings.token or settings.token_secret else {},
         pod_fields={ADDRESS: "status.podIP"},
         claims={MODELS: settings.claim} if settings.claim else {},
         gpu={settings.gpu_resource: str(settings.gpus)} if settings.gpus else {},
@@ -144,8 +179,7 @@ def _served(place: ObjectPlace, settings: StackSettings, name: str, replicas: in
         spec.volumes = [*(spec.volumes or []), Volume(name="shm", emptyDir=EmptyDirVolumeSource(medium="Memory"))]
         container = spec.containers[0]
         container.volumeMounts = [*(container.volumeMounts or []), VolumeMount(name="shm", mountPath="/dev/shm")]
-    yield _deployment(place, name, spec, settings, replicas)
-    yield _service(place, name, settings)
+    return _deployment(place, name, spec, settings, replicas)
 
 
 def _command(settings: StackSettings) -> list[str]:
@@ -168,8 +202,7 @@ def _number(text: str) -> Any:
         return text
 
 
-def _routed(settings: StackSettings, names: list[str]) -> Iterator[Deployment | Service]:
-    place = ObjectPlace(settings.namespace, settings.name, ROUTER)
+def _router(place: ObjectPlace, settings: StackSettings, names: Sequence[str]) -> Deployment:
     urls = [f"{name}=http://{name}.{settings.namespace}.svc:{settings.port}" for name in names]
     where = ["--host", f"$({ADDRESS})", "--port", str(settings.port)]
     command = ["inferometer", "route", "--policy", str(settings.router), *where]
@@ -182,8 +215,7 @@ def _routed(settings: StackSettings, names: list[str]) -> Iterator[Deployment | 
         grace_s=GRACE_S,
     )
     spec = manifests.pod_spec(place, pod, restart="Always")
-    yield _deployment(place, settings.name, spec, settings, 1)
-    yield _service(place, settings.name, settings)
+    return _deployment(place, settings.name, spec, settings, 1)
 
 
 def _deployment(place: ObjectPlace, name: str, spec: PodSpec, settings: StackSettings, replicas: int) -> Deployment:
@@ -198,44 +230,98 @@ def _deployment(place: ObjectPlace, name: str, spec: PodSpec, settings: StackSet
     return Deployment(metadata=place.metadata(name, app=name), spec=wanted)
 
 
-def _service(place: ObjectPlace, name: str, settings: StackSettings) -> Service:
+def _service(place: ObjectPlace, name: str, settings: StackSettings, **labels: str) -> Service:
     port = ServicePort(port=settings.port, targetPort=settings.port, name="http", protocol="TCP")
-    return Service(
-        metadata=place.metadata(name, app=name), spec=ServiceSpec(selector=_selector(place, name), ports=[port])
-    )
+    spec = ServiceSpec(selector=_selector(place, name), ports=[port])
+    return Service(metadata=place.metadata(name, app=name, **labels), spec=spec)
 
 
 def _selector(place: ObjectPlace, name: str) -> dict[str, str]:
     return {"app": name, RUN: place.labels()[RUN]}
 
 
-def _has_token(settings: StackSettings) -> bool:
-    return bool(settings.token or settings.token_secret)
-
-
-def _token_secret(settings: StackSettings) -> tuple[str, str]:
+def _token_secret(settings: StackSettings, tail: str) -> tuple[str, str]:
     """Name and key."""
-    name, _, key = (settings.token_secret or _OWN_SECRET.format(settings.name)).partition(":")
+    own = manifests.object_name(settings.name, f"hf-token-{tail}".strip("-"))
+    name, _, key = (settings.token_secret or own).partition(":")
     return name, key or "HF_TOKEN"
+
+
+def owner_manifest(settings: StackSettings, deadline_s: float) -> Job:
+    """A Job without pods that owns a stack: where nobody takes the stack down, it goes with the Job some time after the
+    deadline."""
+    place = ObjectPlace(settings.namespace, settings.name, STACK)
+    name = manifests.object_name("inferometer-stack", f"{settings.name}-{secrets.token_hex(3)}")
+    pod = PodSettings(image=settings.router_image, command=["true"])
+    return manifests.job(place, name, pod, JobSettings(parallelism=0, deadline_s=int(deadline_s), keep_s=KEPT_S))
 
 
 # -- in a cluster ----------------------------------------------------------------------------------------------------
 
 
-def stand_up(cluster: Cluster, settings: StackSettings, notify: Notify) -> None:
-    """All of it, until it is ready. What did not come is taken down again."""
+def stand_up(cluster: Cluster, settings: StackSettings, notify: Notify, *, deadline_s: float | None = None) -> None:
+    """All of it, until it is ready. What did not come is taken down again. With a deadline, the stack goes by itself
+    some time after it, whatever becomes of us."""
     check(settings)
-    existing = cluster.read(Service, settings.name, settings.namespace)
-    if existing is not None and (existing.metadata.labels or {}).get(RUN) != settings.name:  # type: ignore[union-attr]
-        text = f"namespace {settings.namespace} has a service {settings.name} that is not ours"
-        raise PlanError(text, "give another NAME")
+    _check_free(cluster, settings)
+    owner = owner_manifest(settings, deadline_s) if deadline_s is not None else None
     try:
-        for thing in stack_manifests(settings):
-            cluster.apply(thing)
+        service = _created(cluster, settings, (manifests.owner(cluster.apply(owner)),) if owner else ())
+    except BaseException:
+        if owner is not None and owner.metadata:  # not by its label: the name may be somebody else's by now
+            with suppress(InferometerError):
+                cluster.delete(Job, str(owner.metadata.name), settings.namespace)
+        raise
+    try:
+        _apply_behind(cluster, settings, service)
         await_ready(cluster, settings, notify)
     except BaseException:
-        take_down(cluster, settings.name, settings.namespace, notify)
+        take_down_in_trouble(cluster, settings, notify)
         raise
+
+
+def _check_free(cluster: Cluster, settings: StackSettings) -> None:
+    """A stack that exists is not changed, and would be taken down at the end of an e2e."""
+    if any(_ours(cluster, kind, settings.name, settings.namespace) for kind in (Service, Deployment)):
+        text = f"namespace {settings.namespace} has a stack {settings.name} already"
+        down = f"inferometer k8s down {settings.name} -p {settings.namespace}"
+        raise PlanError(text, f"give another name, or take it down: {down}")
+    names = {settings.name, *(_replica_names(settings) if settings.router else ())}
+    things: list[Service | Deployment] = [*cluster.all(Service, settings.namespace)]
+    for thing in [*things, *cluster.all(Deployment, settings.namespace)]:
+        if thing.metadata and thing.metadata.name in names:
+            kept = f"{type(thing).__name__.lower()} {thing.metadata.name}"
+            shown = cluster.kubectl(f"describe {kept}", settings.namespace)
+            raise PlanError(
+                f"namespace {settings.namespace} has a {kept} that is not ours", f"give another name; {shown}"
+            )
+
+
+def _created(cluster: Cluster, settings: StackSettings, owners: tuple[OwnerReference, ...]) -> Service:
+    """The stack's Service, created and not applied: of two who want the same name at once, one is refused."""
+    attempt = secrets.token_hex(4)
+    service = main_service(settings, owners, **{STOOD_UP: attempt})
+    try:
+        return cluster.create(service)
+    except ClusterError as error:
+        if error.code != CONFLICT:
+            raise
+        existing = cluster.read(Service, settings.name, settings.namespace)  # ours, if only its answer was lost
+        if existing and existing.metadata and (existing.metadata.labels or {}).get(STOOD_UP) == attempt:
+            return existing
+        text = f"namespace {settings.namespace} has a service {settings.name} by now"
+        raise PlanError(text, "somebody else uses the name: give another one") from error
+
+
+def _apply_behind(cluster: Cluster, settings: StackSettings, service: Service) -> None:
+    about = service.metadata
+    owners = tuple((about and about.ownerReferences) or ())
+    place = ObjectPlace(settings.namespace, settings.name, SERVER, owners)
+    if settings.claim and cluster.read(PersistentVolumeClaim, settings.claim, settings.namespace) is None:
+        cluster.apply(_claim(settings))
+    of_service = msgspec.structs.replace(place, owners=(manifests.owner(service),))
+    for thing in _behind_service(settings, place, of_service, str(about and about.uid)[:8]):
+        cluster.apply(thing)
 
 
 def await_ready(cluster: Cluster, settings: StackSettings, notify: Notify) -> None:
@@ -283,14 +369,13 @@ def _check_hopeless(cluster: Cluster, settings: StackSettings, reasons: Mapping[
 
 def take_down(cluster: Cluster, name: str, namespace: str, notify: Notify, *, data: bool = False) -> list[str]:
     """What belongs to a stack, and with `data` its claim; waits until its pods are gone."""
-    kinds: list[Any] = [Deployment, Service, *([PersistentVolumeClaim] if data else [])]
-    removed = (
-        [f"Secret {_OWN_SECRET.format(name)}"] if cluster.delete(Secret, _OWN_SECRET.format(name), namespace) else []
-    )
-    for kind in kinds:
+    removed = []
+    for kind in (Deployment, Service):
         for thing in _ours(cluster, kind, name, namespace):
             removed += [f"{kind.__name__} {thing.metadata.name}"]
             cluster.delete(kind, thing.metadata.name, namespace)
+    for job in _ours(cluster, Job, name, namespace):
+        cluster.delete(Job, job.metadata.name, namespace)
     give_up_at = time.monotonic() + GONE_S
     while pods := _ours(cluster, Pod, name, namespace):
         if time.monotonic() > give_up_at:
@@ -298,9 +383,35 @@ def take_down(cluster: Cluster, name: str, namespace: str, notify: Notify, *, da
             notify(f"{len(pods)} pods of {name} still end after {duration_text(GONE_S)}: {hint}")
             break
         time.sleep(LOOK_S)
+    return [*removed, *(_remove_claims(cluster, name, namespace, notify) if data else [])]
+
+
+def take_down_in_trouble(cluster: Cluster, settings: StackSettings, notify: Notify) -> None:
+    """What is wrong already is what a person should hear of."""
+    try:
+        take_down(cluster, settings.name, settings.namespace, notify)
+    except InferometerError as error:
+        again = f"inferometer k8s down {settings.name} -p {settings.namespace}"
+        notify(f"{settings.name} could not be taken down: {error.message}; try again: {again}")
+
+
+def _remove_claims(cluster: Cluster, name: str, namespace: str, notify: Notify) -> list[str]:
+    """Those that were made for the stack and that no pod uses any more."""
+    removed = []
+    for claim in _ours(cluster, PersistentVolumeClaim, name, namespace):
+        users = [
+            str(pod.metadata and pod.metadata.name)
+            for pod in cluster.all(Pod, namespace)
+            if uses_claim(pod, claim.metadata.name)
+        ]
+        if users:
+            notify(f"the claim {claim.metadata.name} stays, other pods use it: {', '.join(users)}")
+            continue
+        cluster.delete(PersistentVolumeClaim, claim.metadata.name, namespace)
+        removed += [f"PersistentVolumeClaim {claim.metadata.name}"]
     return removed
 
 
 def _ours(cluster: Cluster, kind: Any, name: str, namespace: str) -> list[Any]:
     things = cluster.all(kind, namespace, {MANAGED_BY: MANAGER, RUN: name})
-    return [thing for thing in things if (thing.metadata.labels or {}).get(COMPONENT) in (SERVER, ROUTER)]
+    return [thing for thing in things if (thing.metadata.labels or {}).get(COMPONENT) in (SERVER, ROUTER, STACK)]
