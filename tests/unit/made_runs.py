@@ -25,13 +25,14 @@ def made_run(
     failed: float = 0.0,
     state: State = "complete",
     error: str = "429 Too Many Requests",
+    lost: str | None = None,
     **plan: Any,
 ) -> Run:
-    """Poisson arrivals, 10 a second; a share of them is refused."""
+    """Poisson arrivals, 10 a second; a share of them is refused. The server is `lost` for the reason given."""
     asked: dict[str, Any] = {"target": {"url": "http://localhost:8000", "model": "m"}, "load": {"rate": 10}}
     effective = plan_from(asked | {"stop": {"requests": requests}} | plan)
     records = Records.of(list(_records(requests, failed, error)))
-    facts = Facts(interrupted=state == "interrupted")
+    facts = Facts(interrupted=state == "interrupted", lost_server=lost)
     summary = summarize(records, effective, facts)
     summary = structs.replace(summary, limits=judge_plan(effective, summary))
     return Run(

@@ -151,7 +151,7 @@ def findings(server: ServerSummary) -> Iterator[Disagreement]:
     """Every disagreement."""
     if server.restarted:
         text = "The target restarted during the run and reset its counters."
-        yield Disagreement("target_restarted", text, "look at its log, then repeat the run")
+        yield Disagreement("target_restarted", text, "look at the server's log, then repeat the run")
     compared = server.conservation
     if compared is None:
         return

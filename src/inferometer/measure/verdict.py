@@ -23,10 +23,10 @@ OURS = (
 LEADING = (
     "server_lost",
     "worker_lost",
-    "nothing_answered",
     "client_failed",
+    "nothing_answered",
     "failed_requests",
-)  # first of all, how bad the rest may be
+)  # first of all and in this order, how bad the rest may be
 
 OF_THE_RUN: tuple[Rule, ...] = (
     target.lost,
@@ -67,7 +67,7 @@ OF_A_CLASS: tuple[Rule, ...] = (
 def verdict(summary: Summary, facts: Facts, plan: Plan) -> Verdict:
     """The status that the doubts make, every doubt with its number and its remedy, and the notes."""
     result = judged(_reasons(summary, facts, plan))
-    doubts = sorted(result.doubts, key=lambda doubt: doubt.code not in LEADING)
+    doubts = sorted(result.doubts, key=lambda doubt: LEADING.index(doubt.code) if doubt.code in LEADING else len(LEADING))
     return Verdict(status=result.status, doubts=doubts, notes=result.notes, traffic=_of_classes(doubts, plan))
 
 

@@ -333,16 +333,16 @@ def verdict_table(run: Run, most: int | None = None, longest: int | None = None)
         about = Text("  nothing was measured; the intervals leave out the error of the model", "not bold default")
         return Text("PREDICTED", "bold cyan") + about
     head = Text(status.upper(), style=VERDICT_STYLES.get(status, "bold"))
-    first = next((reason for reason in reasons if reason.status == status == "invalid"), None)
+    first = next((reason for reason in reasons if reason.status == status == "invalid" and reason.remedy), None)
     if run.state != "complete":
         head.append(f"  {run.state}: {STATES[run.state]}", style="not bold default")
     elif not reasons:
         head.append(f"  {_validity(run)}", style="not bold default")
-    elif first is not None and first.remedy:
+    if first is not None and first.remedy:
         remedy = first.remedy.partition(";")[0] if longest else first.remedy
-        head.append(f"  What to do: {remedy}.", style="not bold default")
+        head.append(f"{'.' if run.state != 'complete' else ' '} What to do: {remedy}.", style="not bold default")
     failures = run.summary.failures
-    if failures.failed and failures.failure_rate and not _names_failures(reasons):
+    if failures.failed and failures.failure_rate and not _names_failures(reasons[:most]):
         text = failures_text(run.summary)
         head.append(f"\n{_cut(text, longest - 10) if longest else text}", style="not bold default")
     if not reasons:

@@ -167,11 +167,11 @@ def used(*shares: float, shard: str = "0") -> tuple[CoreUse, ...]:
         (curve(0.050, 0.0001), "doubtful", {"own_error"}),
         (curve(0.001, 0.005), "doubtful", {"own_error"}),
         (curve(0.001, 0.0001, ceiling=150), "valid", set()),
-        (Facts(start_at=0, core_use=used(0.2, 0.95, 0.97)), "doubtful", {"busy_client"}),
+        (Facts(start_at=0, core_use=used(0.2, 0.95, 0.97)), "valid", set()),
         (Facts(start_at=0, core_use=used(0.95, *[0.3] * 30)), "valid", set()),
         (Facts(start_at=0, core_use=(CoreUse(1.0, 0.345),)), "valid", set()),  # too short to say anything
         (Facts(start_at=0, core_use=(CoreUse(1.0, 0.2), CoreUse(0.3, 5.0))), "valid", set()),  # half of them, 4% of it
-        (Facts(start_at=0, core_use=(*used(1.0), *used(*[0.1] * 30, shard="1"))), "doubtful", {"busy_client"}),
+        (Facts(start_at=0, core_use=(*used(1.0), *used(*[0.1] * 30, shard="1"))), "valid", set()),
         (Facts(start_at=0, gave_up="3 requests failed, stop.errors is 3"), "invalid", {"ended_early"}),
         (Facts(start_at=0, gave_up="x", planned={"default": 2000}), "invalid", {"ended_early"}),
         (Facts(start_at=0, clock_steps_s=(0.5,), stamps="kernel"), "doubtful", {"clock_stepped"}),
@@ -324,11 +324,21 @@ def test_a_handful_that_failed_here_is_a_note() -> None:
     assert judged(rows).status == "valid" and "client_failed" in notes(judged(rows))
 
 
-def test_nothing_but_our_own_failures_is_not_blamed_on_the_address() -> None:
+@pytest.mark.parametrize("rest", ["client", "cancelled"])
+def test_nothing_but_our_own_failures_is_not_blamed_on_the_address(rest: str) -> None:
+    """Also where the load was ended for it, and what was under way cancelled."""
     rows = [failure(t, outcome="client", error="Too many open files") for t in arrivals(50)]
+    rows[25:] = [failure(row.scheduled_at / MS, outcome=rest, error=None) for row in rows[25:]]
     doubts = judged(rows).doubts
-    assert {"nothing_answered", "client_failed"} <= {doubt.code for doubt in doubts}
+    assert [doubt.code for doubt in doubts][:2] == ["client_failed", "nothing_answered"]
     assert not any("model's name" in (doubt.remedy or "") for doubt in doubts)
+
+
+@pytest.mark.parametrize("stamps", ["kernel", "read"])
+def test_a_busy_client_is_a_note_with_any_kind_of_stamps(stamps: str) -> None:
+    """What it moves is in the uncertainty of its reads and in its late sends, which say how much."""
+    facts = Facts(start_at=0, core_use=used(0.2, 0.95, 0.97), stamps=stamps)
+    assert "busy_client" in {note.code for note in judged(sound(), facts=facts).notes}
 
 
 def pieces(events: int, tokens: list[int]) -> list[Record]:

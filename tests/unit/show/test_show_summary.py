@@ -34,6 +34,7 @@ MANY_STAGES = {"stages": [{"rate": 10, "duration": 3} for _ in range(12)]}
         {"limits": ["ttft p99 < 1s", "failure_rate < 1%"]},
         {"failed": 0.5, "limits": [*MANY_LIMITS, "ttft p90 < 1ms"], "error": 20 * "a long message of the server "},
         {"load": MANY_STAGES, "limits": MANY_LIMITS, "stop": {}, "failed": 0.04},
+        {"failed": 0.5, "state": "failed", "lost": "http://localhost:8000 refused the connection after the load"},
     ],
 )
 def test_the_first_glance_fits_a_screen(options: dict[str, Any]) -> None:
@@ -55,6 +56,21 @@ def test_what_does_not_fit_a_screen_is_behind_more() -> None:
 def test_an_invalid_run_says_in_its_first_line_what_to_do() -> None:
     first = shown(made_run(failed=0.5), 100).splitlines()[0]
     assert first.startswith("INVALID  What to do: look at the server")
+
+
+def test_a_lost_server_says_what_to_do_and_what_failed() -> None:
+    """Also where the reason that names the failures has no room: their share, outcome and first message lead."""
+    run = made_run(failed=0.5, state="failed", lost="http://localhost:8000 refused the connection after the load")
+    lines = shown(run).splitlines()
+    head = " ".join(lines[:4])
+    assert head.startswith("INVALID  failed: ended by an error, and stored. What to do: look at the server's log")
+    assert "50% of requests failed (250 of 500): 250 × HTTP 429; first error: 429 Too Many Requests" in head
+    assert lines.index(next(line for line in lines if "was lost" in line)) <= 4
+
+
+def test_a_message_of_the_server_that_ends_in_a_full_stop_gets_no_second_one() -> None:
+    assert ". Latencies" in shown(made_run(failed=0.5, error="the engine is dead.")).replace("\n  ", " ")
+    assert ".. " not in shown(made_run(failed=0.5, error="the engine is dead."))
 
 
 def test_says_verdict_plan_numbers_and_place() -> None:

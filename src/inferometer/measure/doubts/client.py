@@ -118,20 +118,17 @@ def own_error(case: JudgedRun) -> Iterator[Reason]:
 
 
 def busy_client(case: JudgedRun) -> Iterator[Reason]:
-    """With stamps of the kernel a busy client reads late and still knows when the bytes came; what it sends late shows
-    in `late_sends`. Without them its own waits are in the numbers."""
+    """What a busy client sends late is in `late_sends`; what it reads late has a kernel timestamp or, with our own, is
+    stated as the uncertainty of the read (`uncertain_reads`). That it was busy moves nothing besides."""
     facts = case.facts
     busy = max((_busy_time(facts, shard) for shard in {use.shard for use in facts.core_use}), default=0.0)
-    if busy <= BUSY_TIME:
-        if (cause := scarcity(case.summary.host)) is not None:
-            text = f"{cause[1][0].upper()}{cause[1][1:]}; it had no visible effect on the numbers."
-            yield case.note(cause[0], text)
-        return
-    text = f"The client's core was over {percent_text(BUSY_SHARE)} busy for {percent_text(busy)} of the time"
-    if facts.stamps == "kernel":
-        yield case.note("busy_client", f"{text}; reads have kernel timestamps.", "use more workers")
-    else:
-        yield case.doubt("busy_client", f"{text}: part of the latency may be the client's own.", "use more workers")
+    if busy > BUSY_TIME:
+        covered = "reads have kernel timestamps" if facts.stamps == "kernel" else "reads state how uncertain that made them"
+        text = f"The client's core was over {percent_text(BUSY_SHARE)} busy for {percent_text(busy)} of the time"
+        yield case.note("busy_client", f"{text}; {covered}.", "use more workers")
+    elif (cause := scarcity(case.summary.host)) is not None:
+        text = f"{cause[1][0].upper()}{cause[1][1:]}; it had no visible effect on the numbers."
+        yield case.note(cause[0], text)
 
 
 def _busy_time(facts: Facts, shard: str) -> float:

@@ -8,7 +8,7 @@ from msgspec import structs
 from inferometer.measure.doubts.rule import EITHER, TOLERATED, TOO_LOW, JudgedRun, lacking, shares_of
 from inferometer.measure.observed import findings
 from inferometer.plan.model import Traffic
-from inferometer.record.record import outcome_text
+from inferometer.record.record import CENSORED, outcome_text
 from inferometer.record.summary import CachedTokens, Summary, SummarySection
 from inferometer.record.verdict import Reason
 from inferometer.vocabulary import change_text, duration_text, percent_text
@@ -29,7 +29,7 @@ FINE_FINISHES = ("length", "stop", "tool_calls", "function_call")
 def lost(case: JudgedRun) -> Iterator[Reason]:
     if case.facts.lost_server is not None:
         text = f"The server was lost during the run: {case.facts.lost_server}."
-        yield case.doubt("server_lost", text, "look at its log, then repeat the run", invalid=True)
+        yield case.doubt("server_lost", text, "look at the server's log, then repeat the run", invalid=True)
     sent = _sent_by_lost(case.summary)
     for at, worker in enumerate(case.facts.lost_workers):
         lost = [known.worker for known in case.facts.workers if known.lost is not None]
@@ -57,7 +57,7 @@ def failed_requests(case: JudgedRun) -> Iterator[Reason]:
     share = case.part.failures.failure_rate
     if share is None or not share or not case.part.outcomes["ok"]:
         return
-    text = f"{failures_text(case.part)}."
+    text = as_sentence(failures_text(case.part))
     if share > FAILED_DOUBTFUL and not judges_failures(case.traffic):
         yield case.doubt(
             "failed_requests",
@@ -69,6 +69,11 @@ def failed_requests(case: JudgedRun) -> Iterator[Reason]:
         )
     else:
         yield case.note("failed_requests", text)
+
+
+def as_sentence(text: str) -> str:
+    """A server's own message may end in a full stop already."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def judges_failures(traffic: Traffic) -> bool:
@@ -98,8 +103,8 @@ def nothing_answered(case: JudgedRun) -> Iterator[Reason]:
             or "nothing was sent"
         )
         first = f"; most often: {summary.errors[0].message}" if summary.errors else ""
-        text = f"None of {total} requests was answered ({rest}){first}."
-        ours = total > 0 and counts.get("client", 0) == total  # then `client_failed` says what to do
+        text = as_sentence(f"None of {total} requests was answered ({rest}){first}")
+        ours = bool(counts.get("client")) and {name for name, n in counts.items() if n} <= CENSORED  # then `client_failed` says what to do
         remedy = None if ours else "check the server, its address and the model's name"
         yield case.doubt("nothing_answered", text, remedy, invalid=True)
     elif not any(summary.measures[name].count for name in ("ttft", "e2e")):
