@@ -67,7 +67,9 @@ OF_A_CLASS: tuple[Rule, ...] = (
 def verdict(summary: Summary, facts: Facts, plan: Plan) -> Verdict:
     """The status that the doubts make, every doubt with its number and its remedy, and the notes."""
     result = judged(_reasons(summary, facts, plan))
-    doubts = sorted(result.doubts, key=lambda doubt: LEADING.index(doubt.code) if doubt.code in LEADING else len(LEADING))
+    doubts = sorted(
+        result.doubts, key=lambda doubt: LEADING.index(doubt.code) if doubt.code in LEADING else len(LEADING)
+    )
     return Verdict(status=result.status, doubts=doubts, notes=result.notes, traffic=_of_classes(doubts, plan))
 
 

@@ -123,7 +123,9 @@ def busy_client(case: JudgedRun) -> Iterator[Reason]:
     facts = case.facts
     busy = max((_busy_time(facts, shard) for shard in {use.shard for use in facts.core_use}), default=0.0)
     if busy > BUSY_TIME:
-        covered = "reads have kernel timestamps" if facts.stamps == "kernel" else "reads state how uncertain that made them"
+        covered = (
+            "reads have kernel timestamps" if facts.stamps == "kernel" else "reads state how uncertain that made them"
+        )
         text = f"The client's core was over {percent_text(BUSY_SHARE)} busy for {percent_text(busy)} of the time"
         yield case.note("busy_client", f"{text}; {covered}.", "use more workers")
     elif (cause := scarcity(case.summary.host)) is not None:

@@ -104,7 +104,9 @@ def nothing_answered(case: JudgedRun) -> Iterator[Reason]:
         )
         first = f"; most often: {summary.errors[0].message}" if summary.errors else ""
         text = as_sentence(f"None of {total} requests was answered ({rest}){first}")
-        ours = bool(counts.get("client")) and {name for name, n in counts.items() if n} <= CENSORED  # then `client_failed` says what to do
+        ours = (
+            bool(counts.get("client")) and {name for name, n in counts.items() if n} <= CENSORED
+        )  # then `client_failed` says what to do
         remedy = None if ours else "check the server, its address and the model's name"
         yield case.doubt("nothing_answered", text, remedy, invalid=True)
     elif not any(summary.measures[name].count for name in ("ttft", "e2e")):
