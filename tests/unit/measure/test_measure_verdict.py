@@ -1,7 +1,7 @@
 """The verdict: a sound run is valid, and each thing that can be wrong is found and said."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -335,7 +335,7 @@ def test_nothing_but_our_own_failures_is_not_blamed_on_the_address(rest: str) ->
 
 
 @pytest.mark.parametrize("stamps", ["kernel", "read"])
-def test_a_busy_client_is_a_note_with_any_kind_of_stamps(stamps: str) -> None:
+def test_a_busy_client_is_a_note_with_any_kind_of_stamps(stamps: Literal["kernel", "read"]) -> None:
     """What it moves is in the uncertainty of its reads and in its late sends, which say how much."""
     facts = Facts(start_at=0, core_use=used(0.2, 0.95, 0.97), stamps=stamps)
     assert "busy_client" in {note.code for note in judged(sound(), facts=facts).notes}
