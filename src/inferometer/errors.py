@@ -1,4 +1,4 @@
-"""What goes wrong, in words that tell a person what to do; each kind carries its exit code."""
+"""Errors whose messages name the remedy; each kind has its exit code."""
 
 import signal
 
@@ -39,7 +39,7 @@ class TargetError(InferometerError):
 
 
 class LostError(InferometerError):
-    """The server or a worker was lost on the way: what was measured until then is kept, and is not what was asked."""
+    """The server or a worker was lost on the way: what was measured until then is kept, but is not the whole plan."""
 
     exit_code = INVALID
 

@@ -10,12 +10,21 @@ from small_engines import eventually, running_with
 ENGINE = '''"""How the toy engine is launched: `toy-engine --model NAME --port N`."""
 
 from inferometer.plan.model import Server
-from inferometer.target.launch import OTHER_READY_S, Engine, Image, Launch, Place, Spelling, flags_of, served_names
+from inferometer.target.launch import (
+    OTHER_READY_S,
+    Engine,
+    Image,
+    Launch,
+    LaunchPlace,
+    Spelling,
+    flags_of,
+    served_names,
+)
 
 SPELLING = Spelling()
 
 
-def launch(server: Server, place: Place) -> Launch:
+def launch(server: Server, place: LaunchPlace) -> Launch:
     program = server.command or ["toy-engine"]
     argv = [*program, "--model", str(place.model), "--port", str(place.port), *flags_of(server.args, SPELLING)]
     return Launch(

@@ -12,11 +12,11 @@ from added_parts import AddedParts, RegistryLine
 
 HARNESS = '''"""A small load generator that writes vLLM's format."""
 
-from inferometer.exchange.harness.harness import Endpoint, Harness, Places, Rendered, counted, read_command
+from inferometer.exchange.harness.harness import HarnessEndpoint, Harness, Places, Rendered, counted, read_command
 from inferometer.plan.model import Plan
 
 
-def render(plan: Plan, endpoint: Endpoint, places: Places) -> Rendered:
+def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
     requests, notes = counted(plan, "toy")
     argv = ["toy", endpoint.url, endpoint.model, str(requests), f"{places.results}/toy.json"]
     return Rendered(argv, {"toy.txt": "a profile"}, {"TOY": "1"}, {"load": "the toy sends one by one"})

@@ -38,7 +38,7 @@ IMPORTER = '''"""A toy's table: one request a line, with times in milliseconds."
 from inferometer.exchange.importing import fields
 from inferometer.exchange.importing.fields import requests_in, started_at
 from inferometer.exchange.importing.requests import ImportedRequest, records_of
-from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Row, Source
+from inferometer.exchange.importing.source import ImportFormat, ImportedRun, ParsedFile, ResultRow, Source
 from inferometer.exchange.importing.units import number, whole
 
 
@@ -56,12 +56,12 @@ def _read(source: Source) -> ParsedFile:
     return ParsedFile([run], broken)
 
 
-def _request(row: Row) -> ImportedRequest:
+def _request(row: ResultRow) -> ImportedRequest:
     sent, first, end = ((number(row.fields[f"toy_{name}_ms"]) or 0.0) / 1000 for name in ("sent", "first", "end"))
     return ImportedRequest(sent, [first, end], end, output_tokens=whole(row.fields["toy_tokens"]), status=200)
 
 
-TABLE = Format("toy", _fits, _read)
+TABLE = ImportFormat("toy", _fits, _read)
 '''
 IMPORTER_LINE = RegistryLine(
     "exchange/importing/recognise.py", "FORMATS: dict[str, str] = {", '    "toy": f"{_HERE}.toy:TABLE",'

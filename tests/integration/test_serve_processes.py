@@ -270,6 +270,7 @@ def test_a_number_that_is_somebody_elses_by_now_is_left_alone(tmp_path: Path, st
     parent.kill()
     gone(parent)
     os.kill(pid, signal.SIGKILL)
+    assert eventually(lambda: not alive(pid))  # else it is found by its mark
     kept = json.loads(entry.read_text())
     entry.write_text(json.dumps(kept | {"pid": bystander.pid}))  # as if the number had been given away again
     said: list[Any] = []

@@ -20,7 +20,7 @@ GARBAGE_AT = 500_000
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The `inferometer` command; ends the process with the exit code."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's idle threads would spin beside the load
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's idle threads would spin during the load
     gc.set_threshold(GARBAGE_AT)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # where there is no µ, a ? is better than no result

@@ -134,7 +134,7 @@ def _print(result: "Compared", names: dict[str, str], blocks: int, as_json: bool
 
 
 def _exit_code(result: "Compared", fail_on_worse: bool, as_json: bool) -> int:
-    """What it means for a script, said on stderr."""
+    """The result for a script, printed on stderr."""
     from inferometer.judge.limits import exit_code, losses
 
     last = result.blocks[-1].run
@@ -161,7 +161,7 @@ def _named(side: str, only: tuple[str, ...]) -> str:
 
 
 def _side(plan_args: tuple[str, ...], side: str, only: tuple[str, ...], quiet: bool, flags: dict[str, Any]) -> "Plan":
-    """The plan of a side: what both are asked, its own target and server, its own settings last."""
+    """The plan of a side: what both share, its own target and server, its own settings last."""
     from inferometer.cli.options import plan_of
     from inferometer.plan.reading import plan_from
     from inferometer.plan.text import to_mapping
@@ -176,7 +176,7 @@ def _side(plan_args: tuple[str, ...], side: str, only: tuple[str, ...], quiet: b
 
 
 def _target_of(side: str) -> tuple[dict[str, Any], bool]:
-    """What `--a` says of the target, and whether it names a plan."""
+    """The target that `--a` names, and whether it names a plan."""
     from inferometer.plan.opening import open_plan
     from inferometer.plan.text import parse_yaml, to_mapping
 

@@ -152,7 +152,7 @@ def _write(
 
 
 def _print(report: "CiReport", as_json: bool) -> None:
-    """Annotations are commands to GitHub; the text beside them is kept from being one."""
+    """Annotations are commands to GitHub; other text must not look like one."""
     import io
 
     from inferometer.cli.printing import print_json
@@ -177,7 +177,7 @@ def _print(report: "CiReport", as_json: bool) -> None:
 
 @dataclass(frozen=True)
 class ReportedRun:
-    """A run, and what is known of it beside. A case that failed before there was a run has no id."""
+    """A run, and what else is known of it. A case that failed before there was a run has no id."""
 
     run: Run
     check: CheckResult | None = None  # None: it was not made yet
@@ -188,7 +188,7 @@ class ReportedRun:
 def subjects_of(
     what: Sequence[str], since: str | None, store: Store, *, here: bool
 ) -> tuple[list[ReportedRun], list[KeptExperiment]]:
-    """Each run once, and the experiments that are told of as a whole."""
+    """Each run once, and the experiments that are reported as a whole."""
     subjects: list[ReportedRun] = []
     experiments: list[KeptExperiment] = []
     if since is not None:

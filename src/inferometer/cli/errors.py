@@ -30,7 +30,7 @@ def echo(text: object = "", *, nl: bool = True, err: bool = False) -> None:
 # -- mistakes --------------------------------------------------------------------------------------------------------
 
 UNEXPECTED = 70  # sysexits.h EX_SOFTWARE: a mistake of ours
-INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143  # 128 + the signal, as shells say it
+INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143  # 128 + the signal, as in shells
 EXIT_CODES = {
     0: "success: all limits are met, or none were set; a doubtful run prints a warning on stderr",
     LIMIT_FAILED: "a limit failed, or a comparison or check found a regression; failed requests count against limits",
@@ -95,7 +95,7 @@ def print_message(kind: str, text: str) -> None:
 
 
 def notes_once(above: Callable[[Callable[[], None]], None] = lambda speak: speak()) -> Callable[[str], None]:
-    """Says notes, each once: what every step or case would say again. `above` speaks where a live table stands."""
+    """Prints notes, each once, because every step or case would repeat them. `above` prints above a live table."""
     seen: set[str] = set()
 
     def note(text: str) -> None:

@@ -40,7 +40,7 @@ MOST_NOTES = 3
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag the runs. Repeatable.")
 @click.option("--again", is_flag=True, help="Import files again that were already imported.")
 @click.option("--dry-run", is_flag=True, help="Show what would be imported; store nothing.")
-@click.option("--explain", is_flag=True, help="List every field of the files: read, kept beside, or ignored.")
+@click.option("--explain", is_flag=True, help="List every field of the files: read, kept, or ignored.")
 @click.option("--formats", "list_formats", is_flag=True, help="List the supported formats.")
 @json_option
 @quiet_option
@@ -72,7 +72,7 @@ def import_(
     if explain:
         return _explain(files, name)
     if name is not None:
-        format_named(name)  # a mistake in it is told before anything is kept
+        format_named(name)  # a mistake in it is reported before anything is kept
     attempts = Attempts()
     place, options = store_of(store), Options(name, tags, again, dry_run)
     with place.batch():

@@ -1,4 +1,4 @@
-"""`inferometer harnesses` and `inferometer benchmark`: other load generators, or somebody's own benchmark, run in
+"""`inferometer harnesses` and `inferometer benchmark`: other load generators, or a user's own benchmark, run in
 our place and kept like any other run."""
 
 import math

@@ -80,8 +80,8 @@ def calibrate(quick: bool, as_json: bool, quiet: bool, store: Path | None) -> No
     """Measure what this instrument adds to what it measures, and keep the curve for this machine.
 
     Our client reads from a server that logs when it sent each token. Every run looks its own load up afterwards and
-    says the error beside the result. Let nothing else be busy meanwhile. With --store the curve is kept there instead.
-    """
+    shows the error with the result. Leave the machine otherwise idle meanwhile. With --store the curve is kept there
+    instead."""
     from inferometer.cli.printing import print_json
     from inferometer.conduct.curves import keep_curve, keep_for_machine
     from inferometer.conduct.instrument import calibrate as measure_curve

@@ -192,7 +192,7 @@ def request_of(
     if plan_args and typed.get("generator") is None and typed.get("harness") not in (None, "inferometer"):
         typed = {**typed, "generator": "harness"}
     settings = settings_from(os.environ, scenario, typed)
-    checked_name(settings.harness)  # before a cluster is asked
+    checked_name(settings.harness)  # before a cluster is contacted
     return TreatmentRequest(settings, plan_args, sets, model_given=model_given)
 
 
@@ -353,7 +353,7 @@ def clean(
     kubeconfig: str | None,
     context: str | None,
 ) -> int:
-    """Remove what we made in a namespace and nobody uses any more.
+    """Remove what we made in a namespace and no longer use.
 
     What still runs stays, unless --running is given; the claim with the results stays without --data, and with it where
     we did not make it or other pods use it.

@@ -105,7 +105,7 @@ if TYPE_CHECKING:
 
 
 def channels_of(names: Sequence[str]) -> "list[Channel]":
-    """Checked before anything is measured; nothing is imported where nobody is to be told."""
+    """Checked before anything is measured; nothing is imported without a channel."""
     if not names:
         return []
     from inferometer.show.notify.channels import channels
@@ -121,7 +121,7 @@ def watched(
     *,
     quiet: bool = False,
 ) -> "tuple[Run, int]":
-    """Make a run, and tell how it went: also where none came of it."""
+    """Make a run, and send how it went, also if it failed."""
     from inferometer.errors import InferometerError
 
     try:
@@ -140,7 +140,7 @@ def notify_run(run: "Run", store: "Place", channels: "Sequence[Channel]", *, qui
 
 
 def _of_run(run: "Run") -> "Iterator[SubjectState]":
-    """An interrupted run says nothing of how things are; a case without a run is told of with its experiment."""
+    """An interrupted run shows nothing about the server; a case without a run is reported with its experiment."""
     from inferometer.show.ci.outcome import problems_of
     from inferometer.show.notify.findings import of_run
 
@@ -198,7 +198,7 @@ def _of_outcomes(
         if finding.what:
             worth = any(row.run is None for row in rows)  # a limit that was missed is reported with its run
         else:
-            worth = experiment.result is not None  # of one that was interrupted nobody knows whether all is well
+            worth = experiment.result is not None  # an interrupted one does not show whether all is well
         if worth:
             yield finding
 
@@ -221,7 +221,7 @@ def notify_experiment(
 
 
 def _first_and_last(rows: "Sequence[CaseRow]", store: "Store") -> "list[Run]":
-    """Two runs tell what an experiment measured, and what of it did not stay the same."""
+    """Two runs represent what an experiment measured and what changed."""
     runs = [row.run for row in rows if row.run is not None]
     return [store.load(run) for run in dict.fromkeys([*runs[:1], *runs[-1:]])]
 
@@ -229,8 +229,8 @@ def _first_and_last(rows: "Sequence[CaseRow]", store: "Store") -> "list[Run]":
 def notify_findings(
     findings: "Iterable[SubjectState]", store: "Place", channels: "Sequence[Channel]", *, quiet: bool = False
 ) -> None:
-    """What could not be told is warned of; the exit code stays that of the command. However many findings there are,
-    a receiver that hangs is waited for once."""
+    """What could not be delivered is a warning; the exit code stays that of the command. However many findings there
+    are, a receiver that hangs is waited for once."""
     from inferometer.cli.errors import print_message
     from inferometer.show.notify.delivery import PATIENCE
     from inferometer.show.notify.news import deliver_finding
@@ -242,4 +242,4 @@ def notify_findings(
             if not delivery.arrived:
                 print_message("warning", f"{delivery.channel}: notification failed: {delivery.why_not}")
             elif not quiet:
-                print_message("note", f"told {delivery.channel}: {finding.event.title}")
+                print_message("note", f"notified {delivery.channel}: {finding.event.title}")

@@ -204,7 +204,7 @@ def _workload(
 
 
 def _check_dataset(dataset: str | None, workload: Any) -> None:
-    """Whether it is there, and known what it holds: its name tells that of most."""
+    """Whether it exists and its type is known, for most by name."""
     from inferometer.errors import PlanError
     from inferometer.plan.short import workload_type
 

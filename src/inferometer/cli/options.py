@@ -34,7 +34,7 @@ def _runs_of(context: click.Context, parameter: click.Parameter, incomplete: str
 
 
 def store_option(command: Command) -> Command:
-    """`--store`, and `--records` beside it: `store_of` knows both."""
+    """`--store` and `--records`, for `store_of`."""
     records = click.option(
         "--records",
         metavar="FOLDER|URL",
@@ -133,7 +133,7 @@ def run_argument(name: str = "run", *, required: bool) -> Callable[[Command], Co
 
 
 def store_of(chosen: "str | Path | None") -> "Store":
-    """The store that was chosen, or the usual one; what there is to warn of is said once."""
+    """The store that was chosen, or the usual one; its warnings are printed once."""
     from inferometer.cli.errors import print_message
     from inferometer.store.store import open_store
 
@@ -251,12 +251,12 @@ def _with(command: Command, options: Iterable[Callable[[Command], Command]]) -> 
 
 
 def plan_of(plan_args: tuple[str, ...], quiet: bool = False, **flags: Any) -> "Plan":
-    """The plan that a command line means; what there is to know about it is said, unless `quiet`."""
+    """The plan that a command line means; its notes are printed, unless `quiet`."""
     return opened_plan(plan_args, quiet=quiet, **flags).plan
 
 
 def opened_plan(plan_args: tuple[str, ...], quiet: bool = False, **flags: Any) -> "Opened":
-    """The same, with the settings that somebody made: in the plan, by a flag, or in the environment."""
+    """The same, with the settings that were made: in the plan, by a flag, or in the environment."""
     opened = changed_plan(plan_args, **flags)
     for note in opened.notes if not quiet else ():
         print_message("note", note)
@@ -295,13 +295,13 @@ def changed_plan(
     is_usual = usual.url and not typed.url and not typed.server and not server
     if is_usual and not (isinstance(target, Mapping) and target.get("url")) and not isinstance(target, str | list):
         addresses = ", ".join(redacted_url(url) for url in opened.plan.target.url)
-        opened.notes.append(f"measuring {addresses}, as INFEROMETER_URL says")
+        opened.notes.append(f"measuring {addresses}, from INFEROMETER_URL")
     mapping = override(with_flags(opened.mapping, typed), settings)
     return Opened(opened.plan, opened.tool, opened.notes, mapping)
 
 
 def _aims(overrides: tuple[str, ...]) -> bool:
-    """Whether `--set` says what is measured, so that the environment does not."""
+    """Whether `--set` sets the target, so that the environment does not."""
     return any(re.match(r"\s*(target\s*=|target\.url\b|server\b)", text) for text in overrides)
 
 

@@ -161,7 +161,7 @@ def audit_plans(folder: str, as_json: bool) -> int:
 def _opened(
     args: tuple[str, ...], overrides: tuple[str, ...] = (), changes: tuple[str, ...] = ()
 ) -> "Opened | OpenedExperiment":
-    """What the words mean: a plan, or an experiment where no single plan says it."""
+    """What the arguments mean: a plan, or an experiment if no single plan can express it."""
     from inferometer.plan.foreign.common import IsExperiment
     from inferometer.plan.foreign.experiments import open_experiment
     from inferometer.plan.opening import open_plan
@@ -294,7 +294,7 @@ def _write(file: Path, text: str, force: bool) -> None:
         raise PlanError(f"{file}: already exists", "overwrite it with --force, or name another file") from None
 
 
-# -- what the file says ----------------------------------------------------------------------------------------------
+# -- what the file contains --------------------------------------------------------------------------------------------
 
 START: dict[str, Any] = {  # 600 requests: enough for a p90 with an interval, done in a minute
     "workload": {"input_tokens": 256, "output_tokens": 64},

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def print_json(content: dict[str, Any], kind: str | None = None) -> None:
-    """One JSON document, which says of which `kind` it is; a missing number is null."""
+    """One JSON document with its `kind`; a missing number is null."""
     import orjson
 
     if kind is not None:
@@ -70,7 +70,7 @@ def print_experiment(kept: "KeptExperiment", cases: "Sequence[Case]", *, as_json
 
 
 def print_rosetta(run: Run, tool: str, *, as_json: bool) -> None:
-    """The run by another tool's definitions, ours beside them."""
+    """The run by another tool's definitions, next to ours."""
     from inferometer.show.imported import print_rosetta, rosetta, rosetta_document
 
     translation = rosetta(run, tool)

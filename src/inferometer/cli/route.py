@@ -93,7 +93,7 @@ def route(
 
 
 def _announce(router: "RouterProxy", host: str, as_json: bool, note: Any) -> None:
-    """The URL comes last: whoever waits for it may go on."""
+    """The URL comes last: a script that waits for it may go on."""
     url = f"http://[{host}]:{router.port}" if ":" in host else f"http://{host}:{router.port}"
     for upstream in router.upstreams:
         if not upstream.healthy:

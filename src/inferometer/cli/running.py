@@ -38,7 +38,7 @@ def conduct(
     tags: Sequence[str] = (),
 ) -> int:
     """The run is kept before anything is printed; progress and notes go to stderr, in a pipe one line every 10 s, and
-    beside a JSON document only the first of them."""
+    with a JSON document only the first of them."""
     checked_tags = [checked_label(tag, "tag") for tag in tags]  # before the run, which may take an hour
 
     def measured() -> tuple[Run, int]:
@@ -87,7 +87,7 @@ def print_dry_run(plan: Plan, settings: dict[str, Any] | None) -> None:
 
 
 def _workload_notes(plan: Plan) -> list[str]:
-    """What the workloads have to say, such as the statistics of a dataset."""
+    """Notes of the workloads, such as the statistics of a dataset."""
     notes: list[str] = []
     context = context_of(plan.target, note=notes.append)
     for traffic in plan.classes:
@@ -104,7 +104,7 @@ def _model_origin(plan: Plan) -> str:
 
 
 def _model(plan: Plan) -> str:
-    """A stand-in for what the server will say."""
+    """A stand-in for the server's answer."""
     from inferometer.simulator.settings import SimulatorSettings
 
     return "MODEL" if plan.target.url else SimulatorSettings().model

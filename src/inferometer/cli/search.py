@@ -84,7 +84,7 @@ def search(
     """Find the highest load within the limits of PLAN.
 
     Loads are doubled until a limit is missed, then the range is halved until it is narrow. Each load is a run of its
-    own, kept like any other. The search starts where a probe of two seconds says, or at --rate (--concurrency).
+    own, kept like any other. The search starts at a load found by a probe of two seconds, or at --rate (--concurrency).
     """
     bounded = {name: flags.pop(name) for name in ("within", "steps", "budget", "least", "most")}
     plan = plan_of(plan_args, quiet=quiet, **flags)

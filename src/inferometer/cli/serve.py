@@ -158,7 +158,7 @@ def _variable(text: str) -> tuple[str, str]:
 
 
 def _announce(server: "StartedServer", as_json: bool) -> None:
-    """The URL comes last: whoever waits for it may go on."""
+    """The URL comes last: a script that waits for it may go on."""
     print_message("hint", f"inferometer run --url {server.url}")
     if as_json:
         import orjson
@@ -237,7 +237,7 @@ def startup(
 
 
 def _from_logs(files: tuple[str, ...], store: Path | None, quiet: bool) -> tuple[list["Run"], int]:
-    """A log that cannot be read is said, and the others are shown."""
+    """A log that cannot be read is reported, and the others are shown."""
     from inferometer.conduct.startup import startup_from_log
     from inferometer.errors import InferometerError
 
@@ -253,7 +253,7 @@ def _from_logs(files: tuple[str, ...], store: Path | None, quiet: bool) -> tuple
 def _from_servers(
     plans: list["Plan"], store: Path | None, quiet: bool, options: dict[str, Any]
 ) -> tuple[list["Run"], int]:
-    """One that does not start is said, and the others are tried."""
+    """One that does not start is reported, and the others are tried."""
     from inferometer.conduct.startup import startup_of_server
     from inferometer.errors import TargetError
 

@@ -211,7 +211,7 @@ def _text(value: object) -> str:
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-MANY = 200  # lines that nobody reads one by one
+MANY = 200  # more lines than a person reads one by one
 
 
 ENDLESS = 10_000

@@ -179,7 +179,7 @@ class _Request:
 
 
 def _prepared(request: _Request, wanted: str | None, store: "Store") -> "tuple[Prepared, KeptExperiment | None]":
-    """The experiment, and the one that is resumed where that was asked."""
+    """The experiment, and the one to resume if requested."""
     from inferometer.conduct.prepare import kept_experiment, prepare_kept, unfinished
     from inferometer.errors import StoreError
 

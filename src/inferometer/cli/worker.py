@@ -65,7 +65,7 @@ def worker(
         line.clear()
     if made is not None:
         print_run(made, as_json=False, slowest=0)
-        exit_code(made, shown=True)  # says what is wrong; the pod has done its work whatever the numbers are
+        exit_code(made, shown=True)  # prints what is wrong; the pod has done its work whatever the numbers are
     return 0
 
 

@@ -27,7 +27,7 @@ from inferometer.workload.registry import new_nonce
 
 Side = Literal["a", "b"]
 BLOCKS, BLOCK_S = 10, 20.0
-FEWEST_PAIRS = 3  # with 2 the interval is 12.7 standard errors to each side: nothing is ever told
+FEWEST_PAIRS = 3  # with 2 the interval is 12.7 standard errors to each side: nothing is ever decided
 
 Numbers = Sequence[Mapping[str, Quantity]]  # of each run of a side
 Measure = Callable[[Plan, Side, str], Run]  # a block: its plan, its side, and the nonce of its tape
@@ -122,7 +122,7 @@ def _finished(blocks: list[Block], design: Design, kept: ExperimentFolder) -> Co
 
 
 def check(a: Plan, b: Plan, design: Design) -> None:
-    """What cannot be compared, said before anything is started."""
+    """What cannot be compared, reported before anything is started."""
     mistakes = []
     if design.blocks < FEWEST_PAIRS:
         mistakes.append(f"--blocks must be at least {FEWEST_PAIRS}: fewer pairs show nothing, got {design.blocks}")
@@ -207,7 +207,7 @@ def _pairs(blocks: Sequence[Block]) -> list[tuple[Block, Block]]:
 
 
 def _left_out(blocks: Sequence[Block], planned: int) -> dict[int, str]:
-    """Pairs in which a block was cut short, has no numbers, or tells of our own lateness; what the targets did, be it
+    """Pairs in which a block was cut short, has no numbers, or shows our own lateness; what the targets did, be it
     failures, is what is compared. Where lateness would leave too few, all are compared and called invalid."""
     cut: dict[int, str] = {}
     late: dict[int, str] = {}
@@ -274,7 +274,7 @@ def _servers(
         except TargetError as error:
             if side == "a" or servers["a"] is None:
                 raise
-            raise TargetError(f"b beside a: {error.message}", _both_servers_hint(error)) from None
+            raise TargetError(f"starting b while a runs: {error.message}", _both_servers_hint(error)) from None
     return servers
 
 

@@ -1,4 +1,4 @@
-"""The conductor of somebody's own benchmark: a command or function is run, what it says it measured becomes a run like
+"""Runs a user's own benchmark: a command or function is run, the measurements that it reports become a run like
 any other, with its environment, its output and its exit code."""
 
 import json
@@ -62,8 +62,8 @@ class Ended:
 def run_benchmark(
     benchmark: Benchmark, store: Place = None, *, echo: bool = False, tags: Mapping[str, str] | None = None
 ) -> Run:
-    """Run it to its end and keep what it said. One that fails, prints nothing usable or takes too long is a run too:
-    `failed`, with the reason in its verdict and its output beside it. `tags` are facts for the environment."""
+    """Run it to its end and keep what it reported. One that fails, prints nothing usable or takes too long is a run
+    too: `failed`, with the reason in its verdict, and its output. `tags` are facts for the environment."""
     kept_in = open_store(store)
     kept_in.check_writable()
     started = datetime.now(UTC)
@@ -228,7 +228,7 @@ def _judged(benchmark: Benchmark, ended: Ended) -> tuple[Summary, list[Reason]]:
         summary = summary_of(measures_in(_document(benchmark, ended), benchmark.direction))
     except DataError as error:
         summary = Summary()
-        if not reasons:  # one that broke down has nothing to say
+        if not reasons:  # one that failed has no result
             hint = f"; {error.hint}" if error.hint else ""
             reasons.append(_reason("bad_output", f"{_where(benchmark)}: {error.message}{hint}"))
     return summary, reasons

@@ -99,7 +99,7 @@ def compare_runs(
     margin: float = MARGIN,
     assume_spread: float | None = None,
 ) -> Comparison:
-    """What `inferometer compare` does: the sides by name, with what earlier runs tell of how much runs differ."""
+    """What `inferometer compare` does: the sides by name, with how much earlier runs differ."""
     place = open_store(store)
     sides = [runs_named(side, place) for side in (before, after)]
     if repeats:
@@ -128,7 +128,7 @@ def compare_sides(
     assume_spread: float | None = None,
 ) -> Comparison:
     """What every comparison of kept runs is made by, in terminal, pages and reports. Where the sides are too few to
-    tell how much runs differ, earlier runs tell it, or it is assumed."""
+    show how much runs differ, earlier runs show it, or it is assumed."""
     few = len(before) + len(after) - 2 < ENOUGH_DOF
     past = history_of(_newest(before), store) if few else []
     return compare(
@@ -144,7 +144,7 @@ def compare_sides(
 
 
 def assumed_spread(run: Run, store: Store, wanted: float | None = None) -> RunSpread:
-    """How much runs are assumed to differ where these do not tell: as wanted, else as the other lines of history in
+    """How much runs are assumed to differ if these do not show it: as wanted, else as the other lines of history in
     this store do, else by a rule of thumb. Tails differ twice as much."""
     if wanted is not None:
         return RunSpread(wanted, 2 * wanted)
@@ -195,7 +195,7 @@ def _checked(
     but: Run | None = None,
 ) -> CheckResult:
     """`but` is a run that is not among those before this one: the one that it confirms. Where two runs have to agree
-    (`twice`), a history is asked at a level at which both together keep to the one that is wanted."""
+    (`twice`), a history is tested at a level at which both together keep to the one that is wanted."""
     past = [old for old in history_of(run, store) if but is None or old.id != but.id]
     if against == "history":
         level = MAX_P if p_value is None else p_value
@@ -209,7 +209,7 @@ def _checked(
 
 
 def accepted_runs(store: Place = None) -> set[str]:
-    """Runs that were accepted, and those that somebody made a baseline."""
+    """Runs that were accepted, and those marked as a baseline."""
     place = open_store(store)
     return {entry.id for entry in place.runs(tag=ACCEPTED)} | set(place.baselines().values())
 

@@ -50,11 +50,11 @@ def fit(
     settings = _with_shape(limited_settings(limits), physics)
     prior = physical_terms(*physics) if physics else None
 
-    def tell(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         if progress is not None:
             progress(f"fitting: {done} of {total} simulations")
 
-    fitted = calibrate(observed, settings, prior, tell)
+    fitted = calibrate(observed, settings, prior, report)
     terms = {term: one.value for term, one in fitted.terms.items()}
     errors = fitted.errors
     if leave_one_out:
@@ -145,7 +145,7 @@ def _refuse_mixed(runs: Sequence[Run]) -> None:
 
 
 def _unusable(run: Run, records: Records | None, imported: bool) -> str | None:
-    """Why a run tells nothing of an engine's steps."""
+    """Why a run shows nothing of an engine's steps."""
     if run.kind != "serving" or records is None or (run.source is not None and not imported):
         return "it has no records of ours, so no instants of tokens"
     if not len(records) or not records.read_counts().any():
@@ -154,7 +154,7 @@ def _unusable(run: Run, records: Records | None, imported: bool) -> str | None:
     if failed > FAILED:
         return f"{failed:.0%} of its requests failed"
     if len(set(records.replica.counts()) - {None}) > 1:
-        return "several servers answered, and their steps cannot be told apart"
+        return "several servers answered, and their steps cannot be separated"
     return None
 
 
@@ -166,8 +166,8 @@ def _with_shape(settings: SimulatorSettings, physics: tuple[Accelerator, ModelSh
 
 
 def preset(accelerator: Accelerator, shape: ModelShape, count: int = 1) -> ServerModel:
-    """A model from arithmetic alone, for a server that nobody has measured; `count` accelerators share the work without
-    loss, which real links do not."""
+    """A model from arithmetic alone, for a server that has not been measured; `count` accelerators share the work
+    without loss, which real links do not."""
     together = accelerator.times(count)
     limits = physical_limits(together, shape)
     if limits["cache_tokens"] < FEWEST_TOKENS:

@@ -107,7 +107,7 @@ def search(
     **flags: Any,
 ) -> Searched:
     """The most load that keeps the plan's limits; every load that is tried is a run of its own. It starts where a probe
-    of two seconds says, or at the `rate` (or `concurrency`) that is given here."""
+    of two seconds finds, or at the `rate` (or `concurrency`) that is given here."""
     made = make_plan(plan, settings=settings, **flags)
     bounds = SearchBounds(
         start=None if flags.get(over) is None else own_start(made, over),

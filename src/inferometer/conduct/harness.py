@@ -1,5 +1,5 @@
 """The conductor of other people's harnesses: a plan is rendered for another load generator, which is run in our place
-while we watch the server; what it says is kept as a run with its own definitions."""
+while we watch the server; its result is kept as a run with its own definitions."""
 
 import os
 import shutil
@@ -84,7 +84,7 @@ def run_harnesses(
         checked_name(name)
         if name not in ("inferometer", "nop"):
             installed(harness_named(name))
-            _rendered(harness_named(name), plan, _stand_in(plan), Places())  # a plan that one cannot do is told first
+            _rendered(harness_named(name), plan, _stand_in(plan), Places())  # a plan that it cannot do fails first
     if plan.server is None or plan.server.type == "external" or len(names) == 1 or "nop" in names:
         return [run_harness(plan, name, store=store, watch=watch, notes=notes, options=options) for name in names]
     folder = open_store(store).home / "servers" / token_hex(4)
@@ -321,7 +321,7 @@ def _result(harness: Harness, results: Path, ended: _Ended) -> tuple[Result | No
 
 
 def _origin_of(result: Result | None, ended: _Ended) -> int:
-    """The instant of the monotonic clock that is 0 in the records, as far as the result tells when it began: at least
+    """The instant of the monotonic clock that is 0 in the records, as far as the result shows when it began: at least
     not before its process, nor after it. Samples are moved to that clock."""
     started = result.imported.started if result is not None else None
     if started is None:
@@ -352,7 +352,7 @@ def _verdict(
 
 
 def _counts(harness: Harness, result: Result, summary: Summary) -> list[Reason]:
-    """A note where the server counted other than the tool: what it sends beside its measurement, or does not count."""
+    """A note where the server counted other than the tool: what it sends outside its measurement, or does not count."""
     counter = summary.server.counters.get("requests_ok") if summary.server else None
     answered = result.imported.answered
     if counter is None or answered is None or abs(counter.grown - answered) <= DIFFERS * max(answered, 1):

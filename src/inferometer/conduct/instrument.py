@@ -41,7 +41,7 @@ LOOK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class DoctorOptions:
-    """What a person wants to do, as far as it was said."""
+    """What the user wants to do, as far as the command line shows."""
 
     url: tuple[str, ...] = ()
     model: str | None = None
@@ -173,7 +173,7 @@ class CalibrationLoad:
 
     @classmethod
     def lasting(cls, streams: int, interval_s: float, seconds: float, rounds: int = 2) -> "CalibrationLoad":
-        """With answers long enough to fill the time, also where more is asked than the metronome can send."""
+        """With answers long enough to fill the time, also if more is requested than the metronome can send."""
         pace_s = max(interval_s, streams / METRONOME_PER_S)
         tokens = round((seconds / rounds - FIRST_S) / pace_s)
         return cls(streams, interval_s, max(tokens, 10), rounds)

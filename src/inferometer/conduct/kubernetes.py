@@ -201,7 +201,7 @@ class _Session:
         return f"{endpoint.url} does not serve the model {model!r}; it serves {', '.join(served)}: {shown}"
 
     def _read_starts(self, treatment: Treatment, folder: ExperimentFolder) -> None:
-        """llm-d's harness nop: what the logs of the stack's pods tell of their start, a run for each."""
+        """llm-d's harness nop: the start of each of the stack's pods, from its log, as a run."""
         endpoint = treatment.endpoint
         if not endpoint.pods:
             text = "-l nop reads the logs of the stack's pods, and of an address none are known"
@@ -250,7 +250,7 @@ class _Session:
         return "; ".join(dict.fromkeys(tail.error_of(pod.number) or pod.why for pod in lost))
 
     def _remove_in_trouble(self, launcher: Launcher) -> None:
-        """What is wrong already is what a person should hear of."""
+        """What is already wrong is what the user should see."""
         try:
             launcher.remove()
         except InferometerError as error:
@@ -364,7 +364,7 @@ class _Session:
         self._on_case(case_row(case, made))
 
     def _imported(self, results: Path, base: Path) -> Run | None:
-        """The newest run that a pod has kept, in the store; reports of it beside its results. `base` is the folder of
+        """The newest run that a pod has kept, in the store; its reports next to its results. `base` is the folder of
         all pods, which has what was seen of the stack."""
         folders = sorted((results / STORE / "runs").glob("*-*")) if (results / STORE).is_dir() else []
         made = None

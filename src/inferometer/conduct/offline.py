@@ -47,7 +47,7 @@ from inferometer.workload.session import Request, Workload, WorkloadContext
 
 MOST_LOG = 4 * 2**20  # bytes of the engine's log that are kept, the last ones
 NONCE = "offline"  # always the same: an engine that starts with the run has no cache of an older one
-BATCH_AT_ONCE = 16  # prompts that transformers gets at once in a throughput run, unless `batch_size` says otherwise
+BATCH_AT_ONCE = 16  # prompts that transformers gets at once in a throughput run, unless `batch_size` is set
 
 Open = Callable[[str, EngineSettings], OfflineEngine]
 Notes = Callable[[str], None]
@@ -57,7 +57,7 @@ Measure = Callable[[EngineHolder], Measured]
 
 
 def _silent(_value: object) -> None:
-    """Where nobody listens."""
+    """Ignores all events."""
 
 
 def offline(
@@ -129,7 +129,7 @@ def _measured_cases(
 
 
 def _without_empty(cases: list[MeasuredCase]) -> list[MeasuredCase]:
-    """A case that was interrupted before its first iteration has nothing to say; if no case has, nothing is kept."""
+    """A case that was interrupted before its first iteration has no result; if no case has one, nothing is kept."""
     kept = [case for case in cases if case.latencies or case.state == "failed"]
     if not any(case.measured for case in kept):
         raise KeyboardInterrupt
@@ -173,7 +173,7 @@ def _case_progress(
 
 
 def known_context(on: EngineChoice) -> int | None:
-    """The longest context, where it is known before the engine starts: asked of it, or in the model's folder."""
+    """The longest context, if it is known before the engine starts: set for it, or in the model's folder."""
     if isinstance(requested := on.args.get("max_model_len"), int):
         return requested
     config = Path(on.model or "") / "config.json"
@@ -182,7 +182,7 @@ def known_context(on: EngineChoice) -> int | None:
     try:
         settings = json_value(config.read_text(encoding="utf-8"))[0]
     except (ValueError, OSError):
-        return None  # the engine will say what is wrong with it
+        return None  # the engine will report what is wrong with it
     room = settings.get("max_position_embeddings") if isinstance(settings, dict) else None
     return room if isinstance(room, int) else None
 
@@ -193,7 +193,7 @@ def known_context(on: EngineChoice) -> int | None:
 def _throughput(plan: ThroughputPlan, watch: Watch, notes: Notes) -> Measure:
     """A whole workload through one engine: requests and tokens over the time that all of it took."""
     workload_plan = _workload_plan(plan)
-    requests_of(_workload(workload_plan, WorkloadContext(plan.on.model)), 0, 1)  # a mistake is said before a long start
+    requests_of(_workload(workload_plan, WorkloadContext(plan.on.model)), 0, 1)  # a mistake fails before a long start
 
     def measure(harness: EngineHolder) -> Measured:
         warm, requests = _prompts(plan, workload_plan, harness.facts, notes)
@@ -281,7 +281,7 @@ def _pass(harness: EngineHolder, requests: list[Request], chat: bool) -> Pass:
 
 
 def _held(on: EngineChoice, wait_s: float, notes: Notes) -> AbstractContextManager[None]:
-    """The GPUs that the engine will take, for nobody else meanwhile; virtual time can be shared."""
+    """The GPUs that the engine will take, locked meanwhile; virtual time can be shared."""
     claims: list[Claim] = [] if on.engine == "simulator" else gpu_claims(Server(type="vllm"), os.environ)
     return held(claims, f"offline {on.engine} {on.model}", wait_s, notes)
 

@@ -49,7 +49,7 @@ KEYS = {  # of the measures in a validation
     "output_rate": "output_rate",
 }
 MOST_HALVINGS = 12
-CLOSE = 0.03  # how near the capacity is told
+CLOSE = 0.03  # how close the reported capacity is
 FIRST_RATE = 1.0
 MOST_RATE = 1e5
 
@@ -169,7 +169,7 @@ def validate(
     known_as: str | None = None,
 ) -> tuple[list[Validated], list[str]]:
     """Predictions of measured runs, and what is to know of them. `aiconfigurator` is the command of that program, whose
-    estimates are put beside ours; `known_as` is the model's name there."""
+    estimates are compared with ours; `known_as` is the model's name there."""
     observed, notes = usable(runs, imported=True)
     notes = [note for note in notes if " is left out: " in note or " was measured by " in note]
     if (text := _another_server(model, runs[0])) is not None:
@@ -210,7 +210,7 @@ def _validated(model: ServerModel, run: Observed, settings: SimulatorSettings) -
 
 
 def _another_server(model: ServerModel, run: Run) -> str | None:
-    """A model says nothing of other servers; where both are known, a difference is named."""
+    """A model is valid for its server only; where both are known, a difference is named."""
     about = [(model.model, run.subject.model), (model.engine, run.subject.engine_text)]
     if model.origin == "physics":
         return None
@@ -349,7 +349,7 @@ def _holds(plan: Plan, run: Run) -> bool:
 
 
 def prediction_document(prediction: Prediction) -> dict[str, Any]:
-    """What `predict --json` prints beside the run."""
+    """What `predict --json` prints in addition to the run."""
     return {
         "model": prediction.model.name,
         "origin": prediction.model.origin,

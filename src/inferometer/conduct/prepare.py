@@ -42,7 +42,7 @@ class Prepared:
     cases_written: list[Case]  # as the file has them
     file: str | None = None  # None: it was made in Python
     overrides: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()  # what another tool's file says that has no counterpart
+    notes: tuple[str, ...] = ()  # what another tool's file has that has no counterpart
     changes: tuple[str, ...] = ()  # made in that file before it was read
 
     @property
@@ -177,7 +177,7 @@ def done_cases(kept: KeptExperiment, prepared: Prepared, *, retry_failed: bool =
 
 
 def expectations(prepared: Prepared, kept: KeptExperiment | None) -> dict[str, float | None]:
-    """Seconds that each case takes, by key: as it took, as its plan tells, or as repeats of it took."""
+    """Seconds that each case takes, by key: as it took, as its plan sets, or as repeats of it took."""
     lines = [case for case in (kept.cases if kept else []) if case.state == "complete"]
     took = {case.key: case.wall_s for case in lines}
     alike = {case.label: case.wall_s for case in lines}

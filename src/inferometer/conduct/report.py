@@ -56,7 +56,7 @@ def name_of(what: ReportWithRuns, names: Sequence[str]) -> str:
 
 
 def _comparison(sides: list[list[Run]], store: Store) -> Comparison | None:
-    """Of two sides; more than two are shown beside each other."""
+    """Of two sides; more than two are shown next to each other."""
     return compare_sides(sides[0], sides[1], store) if len(sides) == 2 else None
 
 

@@ -68,7 +68,7 @@ def run(
     wait_for_target_s: float = 0.0,
     derive: Derive | None = None,
 ) -> Run:
-    """Do what the plan says and keep the run. A run that fails half way is kept as far as it came.
+    """Carry out the plan and keep the run. A run that fails half way is kept as far as it came.
 
     `server` is one that runs already, for many runs; a target that another run uses is waited for so long. `derive`
     makes values of the summary that the plan alone cannot, such as what tokens cost.
@@ -233,15 +233,15 @@ def _calibrate_once(store: Path, notify: Notes) -> None:
 
 
 def _check_workloads(plan: Plan, facts: TargetFacts, nonce: str, notify: Notes) -> None:
-    """Make every class's first session here, where a mistake is told to a person and not to a worker's log."""
+    """Make every class's first session here, where a mistake is shown to the user and not in a worker's log."""
     context = context_of(plan.target, facts.model, facts.models, facts.max_model_len, notify)
     for traffic in plan.classes:
         workload_of(traffic.workload, plan.seed, traffic.draw, nonce, context)(0)
 
 
 class InterruptNote:
-    """Hands progress on and says once, after the first Ctrl-C, how many requests are still waited for. All workers are
-    heard first; one that is gone is not waited for: whoever was first tells again a moment later."""
+    """Hands progress on and prints once, after the first Ctrl-C, how many requests are still in flight. All workers are
+    included first; one that is gone is not waited for: the first one reports again a moment later."""
 
     def __init__(self, watch: Watch | None, notify: Notes) -> None:
         self._watch, self._say = watch, notify
@@ -311,7 +311,7 @@ def simulate_kept(
     note: Notes = lambda _text: None,
     derive: Callable[[Summary], Mapping[str, Value]] | None = None,
 ) -> Run:
-    """The same, kept in the store like a run that was sent; its environment says that time was virtual."""
+    """The same, kept in the store like a run that was sent; its environment records that time was virtual."""
     started = datetime.now(UTC)
     made = simulate(plan, note)
     assert made.verdict is not None

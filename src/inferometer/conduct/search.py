@@ -30,7 +30,7 @@ from inferometer.target.server import StartedServer, running
 
 Axis = Literal["rate", "concurrency"]
 
-START: dict[Axis, float] = {"rate": 1.0, "concurrency": 8.0}  # where neither the probe nor the plan says more
+START: dict[Axis, float] = {"rate": 1.0, "concurrency": 8.0}  # if neither the probe nor the plan has a better one
 PROBE_DRAIN = 0.1  # of the budget: so long the probe waits at most for its last answers
 LEAST_DRAIN_S = 1.0
 UNFINISHED = 0.10  # share of the requests that were not over at the end: more came than was served
@@ -183,7 +183,7 @@ class _Series:
         made = run(plan, store=self.store, notes=self.notes, server=self.server)
         self.store.set_case(made.id, self.kept.id, name)
         self.kept.add(ExperimentCase(name=name, parameters=parameters, run=made.id))
-        if made.state == "interrupted":  # a piece of a step tells nothing of its load
+        if made.state == "interrupted":  # a piece of a step shows nothing about its load
             raise Terminated if ended_by(made) == signal.SIGTERM else KeyboardInterrupt
         if lost := losses(made):
             raise LostError(" ".join(lost), f"the run is kept: inferometer show {made.id}")
@@ -217,7 +217,7 @@ def _load_at(load: Load, axis: Axis, value: float) -> Load:
 
 
 def step_of(made: Run, wanted: Try, took_s: float = 0.0) -> SearchStep:
-    """What a run says of its load. One that ended because a limit was lost has missed it."""
+    """The result of a run for its load. One that ended because a limit was lost has missed it."""
     known = quantities(made.summary)
     invalid = invalid_codes(made)
     return SearchStep(

@@ -144,7 +144,7 @@ STEP_S = 0.5  # how often inference-perf looks at what is in flight
 
 
 class NotMeasured(NotStarted):
-    """A level that cannot be told, because an end was not measured or is not above the other."""
+    """A level that is unknown, because an end was not measured or is not above the other."""
 
 
 @dataclass(frozen=True, slots=True)

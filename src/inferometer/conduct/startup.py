@@ -32,7 +32,7 @@ Notes = Callable[[str], None]
 
 
 def startup_from_log(log: Path, *, store: Place = None, notes: Notes = lambda _text: None) -> Run:
-    """Keep the start that a log tells of. What is missing in it is said to be missing."""
+    """Keep the start that a log describes. Missing parts are reported as missing."""
     read = read_startup(log)
     if read.starts > 1:
         notes(f"{log}: contains {read.starts} starts; this is the last")
@@ -106,7 +106,7 @@ def _probed(plan: Plan, server: StartedServer) -> TargetFacts:
 
 
 def _sleep_values(slept: MeasuredSleep | None) -> dict[str, Value]:
-    """What the asker saw, beside what the server said of itself."""
+    """Times seen by the client, in addition to the server's own."""
     if slept is None:
         return {}
     return {
@@ -161,7 +161,7 @@ def _started(read: StartupLog) -> datetime | None:
 
 
 def _plan_of(log: Path, startup: Startup) -> dict[str, Any]:
-    """As far as a plan would say it: what was started, and how."""
+    """As a plan would have it: what was started, and how."""
     server = {"type": "vllm", "model": startup.model, "args": startup.arguments}
     return {"name": log.stem, "server": {name: value for name, value in server.items() if value}}
 

@@ -76,7 +76,7 @@ def _of_case(prepared: Prepared, block: Sequence[CaseRow], case: str, baseline: 
 
 
 def doubt_of_tape(prepared: Prepared) -> str | None:
-    """Why routing strategies cannot be told apart by this experiment, where its tape is too short for it."""
+    """Why this experiment cannot distinguish routing strategies, if its tape is too short for it."""
     plans = [case.plan for case in prepared.cases if isinstance(case.plan, Plan)]
     routed = [plan for plan in plans if plan.server is not None and plan.server.type in ROUTED]
     if not routed or any((plan.stop.requests or 2) > 1 for plan in routed):
@@ -131,7 +131,7 @@ def classes_of(runs: Sequence[Run]) -> list[str]:
 
 def of_class(run: Run, name: str) -> Run:
     """The run as one of its classes saw it. Its requests are not compared one by one: with a class gone, the others
-    draw other lengths, so that the spread between repeats has to tell."""
+    draw other lengths, so only the spread between repeats shows it."""
     classes = [traffic for traffic in run.plan["traffic"] if traffic["name"] == name]
     summary = structs.replace(run.summary, traffic={})
     if (part := run.summary.traffic.get(name)) is not None:
@@ -200,7 +200,7 @@ class Sweep:
         return None
 
     def _expected_s(self, case: Case) -> float:
-        """As its plan tells; where the target decides, as long as the longest so far that was done to its end."""
+        """As its plan sets; where the target decides, as long as the longest so far that was done to its end."""
         expected = expected_s(case)
         lasted = (row.wall_s or 0.0 for row in self.rows if row.state == "complete")
         return max(lasted, default=0.0) if expected is None else expected
@@ -295,7 +295,7 @@ def sweep(
     on_case: OnCase = lambda _row: None,
     retry_failed: bool = False,
 ) -> Swept:
-    """Do what is left to do in the folder, and say what came of all of it."""
+    """Do what is left to do in the folder, and return all results."""
     kept_in, notify = open_store(store), notes or (lambda _text: None)
     with folder.held():
         before = folder.load()

@@ -104,7 +104,7 @@ def treatments_of(request: TreatmentRequest, cluster: Cluster | None, notes: Not
                 many = {"model": model} if len(settings.models) > 1 else {}
                 many |= {"method": method} if len(settings.methods) > 1 else {}
                 if request.sender not in OURS:
-                    rendered_for(plan, request.sender)  # a plan that the tool cannot do is told first
+                    rendered_for(plan, request.sender)  # a plan that the tool cannot do is reported first
                 treatments.append(
                     Treatment(
                         name=name if len(cases) > 1 else "",
@@ -293,7 +293,7 @@ def pod_settings(settings: RunSettings, treatment: Treatment, launch: str, profi
 
 
 def _watched_by_pods(settings: RunSettings, treatment: Treatment) -> bool:
-    """Where nobody waits here, the pods look at the stack themselves, with a role that goes with their Job. In another
+    """If no client waits here, the pods watch the stack themselves, with a role that goes with their Job. In another
     namespace it could not: there only a service account that was given has the rights."""
     reachable = settings.namespace == settings.harness_namespace or settings.service_account is not None
     return settings.is_unattended and treatment.endpoint.kind not in ("url", "mock") and reachable
@@ -328,7 +328,7 @@ def claim_of(settings: RunSettings) -> PersistentVolumeClaim:
 
 
 def all_manifests(cluster: Cluster | None, request: TreatmentRequest, notes: Notes) -> list[Manifest]:
-    """What would be created, in order; asked of the server, as it would make it, where there is one."""
+    """What would be created, in order; as the server's own dry run returns it, if there is a server."""
     settings = request.settings
     if settings.harness == NOP:  # only reads
         treatments_of(request, cluster, notes)

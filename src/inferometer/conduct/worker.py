@@ -1,4 +1,4 @@
-"""What a launcher pod does: a plan from a file, measured into a folder of the volume that it shares with nobody else,
+"""What a launcher pod does: a plan from a file, measured into a folder of the volume, its own,
 and the same folder printed later by a collector pod."""
 
 import hashlib

@@ -11,7 +11,7 @@ from pathlib import Path
 from inferometer.documents.json_text import RefusedError
 
 MOST_PLAN_BYTES = 32 << 20  # of a plan, an experiment, a scenario: 20,000 traffic classes have 4 MB
-SILENCE_S = 30.0  # a pipe into which nobody writes for so long is given up
+SILENCE_S = 30.0  # a pipe without a writer for so long is given up
 _PIECE = 1 << 20
 GZIP = b"\x1f\x8b"
 _BINARY = {
@@ -46,7 +46,7 @@ def _all_of(descriptor: int, read: Callable[[int], bytes | None], most: int, is_
     total = 0
     while True:
         piece = read(_PIECE)
-        if piece is None or (not piece and is_pipe and not pieces):  # nothing yet, or nobody has begun to write
+        if piece is None or (not piece and is_pipe and not pieces):  # nothing yet, or the writer has not begun
             _await(descriptor)
             piece = read(_PIECE)
         if piece is None:

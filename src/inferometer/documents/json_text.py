@@ -1,5 +1,5 @@
 """JSON within bounds (depth, numbers of 64 bits, keys given twice), and why a document cannot be read and where in it;
-whoever reads it adds the name of the file."""
+the caller adds the name of the file."""
 
 import json
 import re
@@ -82,7 +82,7 @@ def json_value(text: str) -> tuple[Any, list[str]]:
     _check_depth(text)
     try:
         return json.loads(text, object_pairs_hook=mapping, parse_int=bounded_int), list(twice)
-    except NumberError as error:  # the parser does not say where it was
+    except NumberError as error:  # the parser does not report the place
         raise error.at(text, text.find(error.written)) from None
     except json.JSONDecodeError as error:
         raise RefusedError(_complaint(error, text), error.lineno, error.colno) from None
@@ -147,7 +147,7 @@ class LargeObject(dict[str, Any]):
 
 
 def large_value(content: Any) -> Any:
-    """What a large document says. `RefusedError` where it is not JSON, with what is wrong."""
+    """The content of a large document. `RefusedError` where it is not JSON, with what is wrong."""
     view = memoryview(content)
     view = view[len(_MARK) :] if bytes(view[: len(_MARK)]) == _MARK else view
     try:
@@ -242,7 +242,7 @@ def _small(view: memoryview) -> Any:
         try:
             return msgspec.json.decode(content)
         except msgspec.DecodeError:
-            pass  # said better below
+            pass  # with a better message below
     try:
         value, twice = json_value(content.decode())
     except UnicodeDecodeError:

@@ -180,7 +180,7 @@ def _scalar(event: Any) -> Any:
     except RefusedError as error:
         raise _refused(event, error.text) from None
     except (ValueError, LookupError):
-        raise _refused(event, f"{text[:40]} is not what its tag says, {_written(tag)}") from None
+        raise _refused(event, f"{text[:40]} does not fit its tag, {_written(tag)}") from None
     raise _unknown_tag(event)
 
 

@@ -122,7 +122,7 @@ def _best_split(sums: Floats, start: int, end: int) -> tuple[float, int]:
 
 
 def _p_at(series: Floats, points: list[int], index: int) -> float:
-    """Of the split at a point, between the points beside it."""
+    """Of the split at a point, between the points next to it."""
     left, right = _sides(series, points, index)
     return student_p(left, right)
 

@@ -33,7 +33,7 @@ from inferometer.vocabulary import Direction
 # -- baseline --------------------------------------------------------------------------------------------------------
 
 SETTLED = 4  # runs on a side without which a step is not reported: two or three may be a bad day
-OUTLIER = 5.0  # robust standard deviations: a spike says nothing of how much runs differ
+OUTLIER = 5.0  # robust standard deviations: a spike is no measure of how much runs differ
 FEWEST_TO_TRIM = 8
 MAD_TO_SD = 1.4826
 
@@ -176,7 +176,7 @@ class MeasureHistory:
 
     @property
     def known(self) -> int:
-        """Earlier runs that tell how much runs differ; 0 where none is in the baseline."""
+        """Earlier runs that show how much runs differ; 0 where none is in the baseline."""
         return len(self.kept) + sum(len(part) for part in self._others()) if self.kept else 0
 
     def sides(self) -> Sides:
@@ -199,7 +199,7 @@ class MeasureHistory:
         return self.now.title if self.now.statistic is None else f"{self.now.title} {self.now.statistic}"
 
     def _others(self) -> tuple[tuple[float, ...], ...]:
-        """Regimes that are not the baseline: they tell nothing of its level, but how much runs differ."""
+        """Regimes that are not the baseline: they do not show its level, but how much runs differ."""
         last, kept = len(self.values) - 1, set(self.kept)
         edges = sorted({0, last, *(point.index for point in self.whole.steps), *self.accepted})
         parts = [[at for at in range(start, end) if at not in kept] for start, end in pairwise(edges) if end <= last]
@@ -207,7 +207,7 @@ class MeasureHistory:
 
     def _least(self, before: tuple[float, ...]) -> float:
         """Variance below which the spread of runs is not believed, in the scale of `Sides`: that of the requests, as
-        the runs' intervals tell it, where the baseline is so new that other regimes have to tell its spread."""
+        the runs' intervals show it, if the baseline is so new that its spread comes from other regimes."""
         ratio = self.now.unit != "share" and all(value > 0 for value in (*before, self.now.value))
         middle = 1.0 if ratio else sum(before) / max(len(before), 1)
         least = 2 * (LEAST_SPREAD * middle) ** 2
@@ -268,7 +268,7 @@ def check(
 ) -> CheckResult:
     """A run against the earlier runs of its identity, oldest first. `accepted` are ids of runs from which on things
     are as they should be. `first_look` is the level for this run alone where a second one will have to agree. `spread`
-    is assumed between runs where there are too few to tell it."""
+    is assumed between runs if there are too few to show it."""
     if run.status == "invalid":
         return _invalid(run)
     past = usable(history, run)
@@ -325,7 +325,7 @@ def check_against(comparison: Comparison, run: Run, against: str, magnitude: flo
 
 
 def confirm(first: CheckResult, second: CheckResult) -> CheckResult:
-    """Of a run that looked worse and one more of the same plan: worse only where both say so. Two runs that agree by
+    """Of a run that looked worse and one more of the same plan: worse only if both show it. Two runs that agree by
     chance at a level p each do so with p²."""
     if first.status != "worse":
         return first
@@ -358,7 +358,7 @@ def usable(history: Sequence[Run], run: Run) -> list[Run]:
 
 
 def _checked(lines: Sequence[MeasureHistory], level: float, magnitude: float) -> list[Checked]:
-    """Those that alert are corrected for each other; what is only observed does not make them harder to tell."""
+    """Those that alert are corrected for each other; what is only observed does not make them harder to detect."""
     checked: list[Checked] = []
     for alert in (True, False):
         part = [line for line in lines if alerts(line.now) == alert and line.known]

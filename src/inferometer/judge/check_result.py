@@ -89,7 +89,7 @@ class CheckResult:
 
     @property
     def is_alone(self) -> bool:
-        """Worse by this run alone, which nothing has confirmed: it may be a spike, the next run tells."""
+        """Worse by this run alone, which nothing has confirmed: it may be a spike, the next run will show."""
         return self.confirmed is None and any(measure.since is None for measure in self.with_status("worse"))
 
     def with_status(self, status: str, *, alert: bool = True) -> list[Checked]:

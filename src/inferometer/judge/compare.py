@@ -23,7 +23,7 @@ from inferometer.vocabulary.formats import change_text
 
 Quantities = Mapping[str, Quantity]
 
-# Few, because every measure more makes all of them harder to tell. TPOT by its mean: that is known best.
+# Few, because every additional measure makes all of them harder to detect. TPOT by its mean: that is known best.
 _CLOSED = ("ttft.p50", "ttft.p99", "tpot.mean", "e2e.p50", "output_rate")
 _INSTEAD = {"p99": ("p99", "p95", "p90")}  # the highest percentile that is based on enough samples on both sides
 _OPEN = ("ttft_scheduled.p50", "ttft_scheduled.p99", "tpot.mean", "e2e_scheduled.p50", "output_rate")
@@ -50,7 +50,7 @@ def _known(scheduled: str, sent: str, before: Quantities, after: Quantities) -> 
 
 
 def _firm(key: str, before: Quantities, after: Quantities) -> str:
-    """A tail of too few samples tells nothing: the highest percentile that does stands for it."""
+    """A tail of too few samples shows nothing: the highest percentile with enough replaces it."""
     name, _, stat = key.partition(".")
     keys = [f"{name}.{instead}" for instead in _INSTEAD.get(stat, ())]
     known = [instead for instead in keys if instead in before and instead in after]
@@ -73,7 +73,7 @@ def observed(before: Quantities, after: Quantities) -> list[str]:
 
 
 def alerts(quantity: Quantity) -> bool:
-    """Whether a change for the worse fails a check. One of somebody's own does, if it says which way is better."""
+    """Whether a change for the worse fails a check. A user's own measure does, if its direction is known."""
     known = REGISTRY.get(quantity.name)
     return quantity.direction is not None if known is None else known.alerts
 
@@ -158,7 +158,7 @@ def compare(
     spread: RunSpread | None = None,
 ) -> Comparison:
     """Two groups of repeats, one run or more each. `history` are other runs of the same identity, oldest first;
-    `spread` is assumed between runs where neither they nor repeats tell it."""
+    `spread` is assumed between runs if neither they nor repeats show it."""
     if not before or not after:
         raise PlanError("compare: needs at least one run on each side")
     against = objections(before, after)

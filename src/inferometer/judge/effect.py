@@ -50,7 +50,7 @@ class Sides:
 @dataclass(frozen=True, slots=True)
 class Effect:
     """`difference` of the sides' means as scaled, its standard `error` and degrees of freedom. Without a `basis` the
-    error is that within the runs only, and says too little; None: nothing at all is known."""
+    error is that within the runs only, and too small; None: nothing at all is known."""
 
     difference: float
     error: float | None

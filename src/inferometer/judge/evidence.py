@@ -289,7 +289,7 @@ FEWEST_LEARNED = 8  # degrees of freedom with which other lines of history are b
 
 @dataclass(frozen=True, slots=True)
 class RunSpread:
-    """The standard deviation between runs to assume: `learned` by key where the store's other lines of history tell
+    """The standard deviation between runs to assume: `learned` by key if the store's other lines of history show
     it, else by what kind of number it is."""
 
     middle: float = MIDDLE

@@ -15,7 +15,7 @@ from inferometer.record.run import KINDS, Run, Subject, subject_of
 
 HASH_DIGITS = 12  # 48 bits: in a million different workloads two clash with a chance of 1 in 500
 
-# Parts of a plan that do not change what is asked of the target; what is not named here does, also what is new.
+# Parts of a plan that do not change what is requested of the target; what is not named here does, also what is new.
 _NOT_MEASURED = {
     *("name", "about", "limits", "outputs", "save", "observe", "seed", "confidence", "workers", "traffic", "target"),
     *("place", "ray", "kubernetes"),
@@ -66,13 +66,13 @@ def identity_of(plan: Mapping[str, Any], environment: Environment, kind: str = "
 
 
 def differences(a: Identity, b: Identity) -> dict[str, list[str]]:
-    """Where two identities differ, said per hash: `{"workload": ["load.rate: 10 and 20"]}`."""
+    """Where two identities differ, per hash: `{"workload": ["load.rate: 10 and 20"]}`."""
     by_part = {name: _difference_texts(a.parts[name], b.parts[name]) for name in ("workload", "stack", "hardware")}
     return {name: texts for name, texts in by_part.items() if texts}
 
 
 def _workload(plan: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """What is sent and when. Own benchmarks have nothing but their name to be told apart by."""
+    """What is sent and when. Users' own benchmarks are distinguished by name only."""
     settings = {name: value for name, value in plan.items() if name not in _NOT_MEASURED | _STACK and value is not None}
     traffic = [_class(entry) for entry in plan.get("traffic") or []]
     requested = {name: value for name, value in _section(plan, "target").items() if name in _TARGET_FIELDS}
@@ -82,7 +82,7 @@ def _workload(plan: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _class(traffic: Mapping[str, Any]) -> dict[str, Any]:
-    """A traffic class keeps its name: its requests are told apart by it."""
+    """A traffic class keeps its name: its requests are distinguished by it."""
     return {name: value for name, value in traffic.items() if name not in ("limits", "headers")}
 
 

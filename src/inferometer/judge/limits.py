@@ -141,7 +141,7 @@ def _decided(
     limit: Limit, value: float | None, interval: Ends, weak: int | None, attainment: Attainment | None
 ) -> bool | None:
     """What a quantile shows: a limit is broken where its near bound is, or where too few requests kept it; it is met
-    where enough requests kept it, or its whole interval does. Of a quantile that somebody else computed there is only
+    where enough requests kept it, or its whole interval does. A quantile computed by another tool has only
     the value."""
     near, far = interval if limit.op[0] == "<" else interval[::-1]
     if near is not None and not limit.met_by(near):
@@ -232,7 +232,7 @@ def losses(run: Run) -> list[str]:
 
 
 def never_reached(outcomes: Mapping[str, int]) -> bool:
-    """Whether no server ever answered anything, not even an error. Requests that we ended ourselves say nothing of
+    """Whether no server ever answered anything, not even an error. Requests that we ended ourselves show nothing about
     that; a run without requests (offline, a benchmark) has no outcomes."""
     if not outcomes or outcomes.get("ok"):
         return False

@@ -15,7 +15,7 @@ from inferometer.record.summary import ClassSummary, StageSummary
 
 PROBE = ((1, 0.5), (4, 0.5), (16, 1.0))  # requests in flight, and for how long: two seconds in all
 
-LONGEST_S = 60.0  # of a step, where nobody says how long
+LONGEST_S = 60.0  # of a step, by default
 SHORTEST_S = 5.0  # of one that only has to show on which side of the answer it lies
 LEAST_S = 2.0  # with less than that left, no further step is begun
 STAYS = 5.0  # a load begins with an empty server, and takes some stays to fill it
@@ -56,7 +56,7 @@ class Probe:
 
     @property
     def stay_s(self) -> float:
-        """The longest mean stay that was seen; of requests that nobody answered, at least the probe's own length."""
+        """The longest mean stay that was seen; of unanswered requests, at least the probe's own length."""
         stays = [level.stay_s for level in self.levels if level.stay_s is not None]
         return max(stays, default=self.length_s if self.levels else 0.0)
 
@@ -124,7 +124,7 @@ def length_s(wanted: Try, steps: Sequence[SearchStep], bounds: SearchBounds, pac
     room_s = left_s - overhead_s
     usual_s = pace.step_s if pace.step_s is not None else _usual_s(wanted, steps, bounds, pace)
     before_s = max((step.length_s for step in steps if step.load == wanted.load), default=0.0)
-    least_s = max(min(usual_s, LEAST_S), before_s)  # a second try that is shorter than the first one tells nothing new
+    least_s = max(min(usual_s, LEAST_S), before_s)  # a second try that is shorter than the first one shows nothing new
     chosen_s = min(usual_s * wanted.longer, room_s)
     if chosen_s >= least_s:
         return chosen_s

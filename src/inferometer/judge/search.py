@@ -60,7 +60,7 @@ class SearchStep:
     run: str | None = None
     ended: str | None = None  # why it ended early
     broken: bool = False  # so many requests failed that the load is not served, whatever became of the others
-    valid: bool = True  # False: our own sending was at fault, so that a missed limit says nothing
+    valid: bool = True  # False: our own sending was at fault, so a missed limit shows nothing
     growing: bool = False  # more came than was served: limits that it kept it would not have kept for long
     took_s: float = 0.0  # of the budget: with the drain, the summary and all that is around its load
     values: Mapping[str, float] = field(default_factory=dict)  # what the curve shows
@@ -78,7 +78,7 @@ class SearchStep:
 
     @property
     def guess(self) -> bool:
-        """Whether it keeps the limits, as far as one can tell."""
+        """Whether it keeps the limits, as far as the measurement shows."""
         if self.status != "unclear":
             return self.status == "meets"
         return not self.growing and all(limit.met is True for limit in self.attained)
@@ -177,7 +177,7 @@ class Crossing:
 
 
 def crossing(steps: Sequence[SearchStep]) -> Crossing | None:
-    """Where the first limit stops being kept, by all steps near it; None where they do not tell."""
+    """Where the first limit stops being kept, by all steps near it; None if they do not show it."""
     whole = [step for step in steps if step.valid and step.ended is None and not step.broken and not step.growing]
     crossings = [
         _limit_crossing([step.attained[at] for step in whole], [step.load for step in whole]) for at in _limits(whole)
@@ -211,7 +211,7 @@ def _limit_crossing(attained: Sequence[Attained], loads: Sequence[float]) -> Cro
 
 
 def _is_known(attained: Attained) -> bool:
-    """Whether a share says how far from the asked one it is: none of 0 or 1 does."""
+    """Whether a share shows how far from the required one it is: 0 and 1 do not."""
     known = (
         attained.share is not None
         and attained.low is not None
@@ -222,7 +222,7 @@ def _is_known(attained: Attained) -> bool:
 
 
 def _is_near(attained: Attained) -> bool:
-    """Whether a share is so close to the asked one that a line will do between them."""
+    """Whether a share is so close to the required one that a line will do between them."""
     return abs(_odds(attained.share) - _odds(attained.required)) <= NEAR
 
 
@@ -359,8 +359,8 @@ def _used_up(steps: Sequence[SearchStep], bounds: SearchBounds) -> str:
 
 
 def attained_of(summary: Summary) -> tuple[Attained, ...]:
-    """What a summary says of its limits, of several classes each on its own: a share of requests where that can be,
-    else met or not."""
+    """The results of a summary for its limits, of several classes each on its own: a share of requests where that can
+    be, else met or not."""
     return tuple(
         _attained(result, _attainment(summary.traffic[result.traffic] if result.traffic else summary, result))
         for result in summary.limits

@@ -47,7 +47,7 @@ def read_answer(record: Record, exchange: Exchange, api: Api, offset_ns: int, ke
 def reading_answer(
     record: Record, exchange: Exchange, api: Api, offset_ns: int, keep_text: bool = False
 ) -> Piecewise[str]:
-    """Fill in all that the exchange tells; returns the answer's text when it is to be kept.
+    """Fill in all that the exchange shows; returns the answer's text when it is to be kept.
 
     `offset_ns` is real time minus monotonic time: stamps come on the real-time clock. Whatever a server sent, this is
     one record and no exception: the other requests go on. A large answer is read with pauses.
@@ -141,7 +141,7 @@ def kernel_stamped(exchange: Exchange) -> bool:
 
 
 def _marks(packed: bytes) -> Ints:
-    """What the compiled reader says of each read: as `wire.sockets.MARK`."""
+    """What the compiled reader reports for each read: as `wire.sockets.MARK`."""
     return np.frombuffer(packed, np.int64).reshape(-1, 4)
 
 
@@ -194,7 +194,7 @@ def _note_tokens(record: Record, exchange: Exchange, api: Api, offset_ns: int, k
     if complete:
         _check(record, api, answer)
         _check_end(record, exchange, api, answer)
-    elif answer.failed and record.outcome == "cut":  # the server said why, then it closed the connection
+    elif answer.failed and record.outcome == "cut":  # the server sent the reason, then it closed the connection
         record.outcome, record.error = "bad", answer.error
     if complete and not api.generates and record.outcome == "ok":
         _note_whole_read(record, exchange, offset_ns)
@@ -247,7 +247,7 @@ class StreamTokens:
             document = self._api.parse(data)
             text, other = self._api.deltas(document)
             self._stated = max(self._stated, self._api.note(self._answer, document) or 0)
-        except Exception:  # the reader of the whole answer says what is wrong with it
+        except Exception:  # the reader of the whole answer reports what is wrong with it
             return
         self._events += bool(text or other)
 
@@ -378,7 +378,7 @@ def _check(record: Record, api: Api, answer: Answer) -> None:
 
 
 def _check_end(record: Record, exchange: Exchange, api: Api, answer: Answer) -> None:
-    """Where only the closed connection ends a stream, its end mark tells whether all of it came."""
+    """Where only the closed connection ends a stream, its end mark shows whether it is complete."""
     assert exchange.head is not None
     marked = answer.done or answer.finish_reason is not None or api.in_pieces
     if exchange.head.until_close and exchange.head.sse and not marked and record.outcome == "ok":

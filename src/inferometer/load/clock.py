@@ -73,7 +73,7 @@ class VirtualTimer:
 
 
 class VirtualClock:
-    """Time stands still while an action runs and jumps to the next one; ties run in the order they were asked."""
+    """Time stands still while an action runs and jumps to the next one; ties run in the order of their calls."""
 
     def __init__(self, start_at: int = 0) -> None:
         self._now = start_at

@@ -78,7 +78,8 @@ class Graph:
 
 def answer_in_history(messages: list[Any], answer: str) -> None:
     """Put the live answer where the recorded one stands: in the last assistant message. The turns of a session share
-    their messages, so that it is in all later turns. A recorded tool call stays: what the tool said answers that."""
+    their messages, so that it is in all later turns. A recorded tool call stays: the tool's recorded output answers
+    that one."""
     for message in reversed(messages):
         if isinstance(message, dict) and message.get("role") == "assistant":
             if not message.get("tool_calls"):
@@ -545,7 +546,7 @@ class Drive:
 
 
 def is_failure(record: Record) -> bool:
-    """Also one of our own: a run of which nothing comes is not worth going on with, whoever is the cause."""
+    """Also one of our own: a run without any answer is not worth continuing, whatever the cause."""
     return record.outcome == "client" or (record.outcome != "ok" and record.outcome not in CENSORED)
 
 

@@ -1,4 +1,4 @@
-"""What the logs of a run say of it beside its records, in the form in which `measure` wants to know it."""
+"""Facts from a run's logs other than its records, in the form that `measure` needs."""
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
@@ -27,7 +27,7 @@ def facts_of(
     calibration: Curve | None = None,
     clocks: Clocks | None = None,
 ) -> Facts:
-    """Works on whole logs and on those of a run that was killed: what they do not say is missing."""
+    """Works on whole logs and on those of a run that was killed: what they do not contain is missing."""
     starts = [note.at for note in notes if note.what == "start" and note.at is not None]
     ends = [note.facts for note in notes if note.what == "ended"]
     stops = [note for note in notes if note.what == "interrupted"]
@@ -62,7 +62,7 @@ def facts_of(
 def _workers(
     plan: Plan, notes: Sequence[Note], start_at: int | None, goals: Mapping[str, Goal]
 ) -> tuple[WorkerFacts, ...]:
-    """Those whose log says when they began, and those that were lost; older logs name no worker. Hosts are named where
+    """Those whose log has their start, and those that were lost; older logs name no worker. Hosts are named where
     there are several."""
     starts = [note.facts for note in notes if note.what == "start" and "shard" in note.facts]
     several = len({facts.get("host") for facts in starts}) > 1

@@ -36,7 +36,7 @@ NAP_S = 0.0003  # with kernel stamps reads may wait this long; costs up to as mu
 MOST_PRECONNECTED = 1024
 CANCEL_SIGNAL = (
     signal.SIGUSR1
-)  # a second SIGINT can reach a process before it has heard the first: the kernel then merges them
+)  # a second SIGINT can reach a process before it has handled the first: the kernel then merges them
 
 Watch = Callable[[Progress], None]
 Sampler = Callable[[int], list[Sample]]
@@ -58,7 +58,7 @@ class ShardJob(msgspec.Struct, frozen=True):
 
 
 class ShardReport(msgspec.Struct):
-    """How it went, beside the log."""
+    """The outcome of a shard, in addition to its log."""
 
     shard: int
     start_at: int
@@ -80,8 +80,8 @@ def run_shard(
     await_start: Callable[[], int] | None = None,
     sampler: Sampler | None = None,
 ) -> ShardReport:
-    """Drive this shard's share to its end. `await_start` is called when all is ready and says when to begin, but where
-    the job names the instant, that is it: who is late by then sends late, and the send delay shows it."""
+    """Drive this shard's share to its end. `await_start` is called when all is ready and returns when to begin, but
+    where the job names the instant, that is it: who is late by then sends late, and the send delay shows it."""
     shard = _Shard(job, watch or (lambda _progress: None), sampler)
     try:
         return shard.run(await_start or (lambda: now() + LEAD_NS))
@@ -351,7 +351,7 @@ class _Shard:
         self._report_progress()
 
     def _on_cancel(self) -> None:
-        """Both at once, for a shard that may not have heard of the first interrupt."""
+        """Both at once, for a shard that may not have received the first interrupt."""
         if not self.report.interrupted:
             self._on_interrupt(signal.SIGINT)
         self._cut("cancelled")

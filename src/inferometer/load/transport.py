@@ -37,7 +37,7 @@ LONGEST_ID = 200  # characters of an id or a finish reason; those of servers hav
 MOST_REASONS = 100
 MOST_ROUTED = 1000  # replicas that a router may name
 
-EXCHANGE_BYTES = 4096  # what one takes beside its request and its answer
+EXCHANGE_BYTES = 4096  # what one takes in addition to its request and its answer
 LARGE_BYTES = 16 * 1024  # of an answer: a smaller one is read in milliseconds, whatever is in it
 
 
@@ -159,7 +159,7 @@ class HttpTransport:
         return self._backlog_bytes > FULL_BACKLOG * self._most_backlog
 
     def _has_no_room(self, exchange: Exchange, answer: int) -> bool:
-        """Of a failed answer nobody needs the tokens: it does not wait where others do."""
+        """The tokens of a failed answer are not needed: it does not wait in the queue."""
         return self._backlog_bytes + answer > self._most_backlog or (self._is_full and exchange.outcome != "ok")
 
     def _refuse(self, exchange: Exchange) -> None:
@@ -186,7 +186,7 @@ class HttpTransport:
     def prepare(self, request: Request, traffic: str, session: int) -> int:
         origin = self.clients[session % len(self.clients)].origin
         request.wire = self._encoded(request, traffic, session, origin)
-        return 2 * len(request.wire)  # the prompt is kept beside it
+        return 2 * len(request.wire)  # the prompt is kept too
 
     def read_one(self) -> bool:
         """Read the oldest answer that waits, or some thousand events more of a large one; returns whether there was
@@ -253,7 +253,7 @@ class HttpTransport:
         return record, text
 
     def _clean(self, record: Record) -> None:
-        """What a server says is kept without our secrets, which servers like to echo, and without characters that
+        """Text from a server is kept without our secrets, which servers like to echo, and without characters that
         command a terminal; hidden before it is cut."""
         if record.error is not None:
             record.error = harmless(self._redactor.message(record.error))
@@ -404,7 +404,7 @@ def _address(plan: Plan) -> str:
 
 
 def _settings(plan: Plan) -> Iterator[str]:
-    """What of the connection curl has to be told."""
+    """The settings of the connection, as options of curl."""
     target = plan.target
     if not target.tls.verify:
         yield "--insecure"

@@ -123,7 +123,7 @@ def uncertainty(answers: Answers, chosen: Mask) -> Uncertainty:
     """Slack of first reads, last reads and those between in seconds, and in how many it is large.
 
     The last token of an answer often comes in one read with the usage and the end that follow it, whatever the load:
-    a read of several events, so uncertain by about a gap. That tells nothing of the other reads and stands apart.
+    a read of several events, so uncertain by about a gap. That shows nothing about the other reads and is separate.
     """
     of = chosen & answers.ok
     several = of & (answers.records.read_counts() > 1)

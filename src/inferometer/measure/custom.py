@@ -1,4 +1,4 @@
-"""What somebody's own benchmark says it measured, made the values of a summary: names, units and directions checked,
+"""The measurements that a user's own benchmark reports, as values of a summary: names, units and directions checked,
 seconds, bytes and shares as everywhere."""
 
 import json
@@ -86,7 +86,7 @@ def _last_document(lines: Sequence[str]) -> Any:
 
 def measures_in(document: Any, default: Direction | None = None) -> list[CustomMeasure]:
     """Every measure of a document; a `DataError` with everything that is wrong with it. `default` is the direction of
-    those that say none."""
+    those without one."""
     entries = list(_entries(document))
     if not entries:
         raise DataError(f"it contains no measures, expected {EXPECTED}")

@@ -25,7 +25,7 @@ ALIKE_S = 0.001
 COUNTED_OVER = 10.0  # mean gaps per bin of the index of dispersion
 FEWEST_BINS = 10
 LATE_START_S = 0.010  # after the common start: what a process takes to wake up is less
-LAGS_S = 0.005  # send delay p99: below it nobody lags
+LAGS_S = 0.005  # send delay p99: below it no worker lags
 LAGS = 3.0  # times the median of the workers
 
 

@@ -13,7 +13,7 @@ from inferometer.vocabulary import NANOSECONDS, duration_text, percent_text
 
 # -- gpu -------------------------------------------------------------------------------------------------------------
 
-LONGEST_GAP_S = 3.0  # between two samples of power: beyond it nobody knows what lay between
+LONGEST_GAP_S = 3.0  # between two samples of power: beyond it the values between are unknown
 _DESCRIBED = {
     "memory_used_bytes": "bytes",
     "utilization_share": "share",
@@ -164,7 +164,7 @@ def _mean(values: list[float]) -> float:
 
 
 def _of_all(values: list[float | None], join: Callable[[list[float]], float], unit: str, title: str) -> Value | None:
-    """None where one of the GPUs does not tell."""
+    """None if one of the GPUs does not report it."""
     known = [value for value in values if value is not None]
     return Value(value=join(known), unit=unit, title=title) if known and len(known) == len(values) else None
 

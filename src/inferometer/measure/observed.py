@@ -29,7 +29,7 @@ from inferometer.vocabulary import NANOSECONDS, duration_text
 # -- conservation ----------------------------------------------------------------------------------------------------
 
 TOLERATED = 0.01  # of the client's count
-WIRE_S, WIRE_SHARE = 0.005, 0.10  # by which a client may see a first token later than the server says
+WIRE_S, WIRE_SHARE = 0.005, 0.10  # by which a client may see a first token later than the server reports
 LEAST_ERROR_S = 0.001  # of a client that sees it earlier, which cannot be
 NAMES = {"requests": "requests", "prompt_tokens": "prompt tokens", "generation_tokens": "generated tokens"}
 
@@ -163,7 +163,7 @@ def findings(server: ServerSummary) -> Iterator[Disagreement]:
         ours = " and ".join(_ours(count) for count in wrong.values())
         cause, remedy = _cause(wrong, server)
         text = f"The server counted {listed}, the client {ours}: {cause}."
-        others = min(count.difference or 0.0 for count in wrong.values())  # what the server did for somebody else
+        others = min(count.difference or 0.0 for count in wrong.values())  # what the server did for other clients
         yield Disagreement("not_conserved", text, remedy, "request_rate", max(others, 0.0))
     if compared.ttft and not compared.ttft.agree:
         share = abs(compared.ttft.wire) / compared.ttft.client if compared.ttft.client else 0.0
@@ -224,7 +224,7 @@ def observed(
 
 
 def observed_beside(samples: Samples, notes: Sequence[Note], summary: Summary, life: tuple[int, int]) -> Summary:
-    """A summary of somebody else's load with what was watched meanwhile. When that load began and ended is told by the
+    """A summary of another tool's load with what was sampled meanwhile. When that load began and ended is in the
     servers' counters; where none was read, it is the life of the process that sent it. Tokens and requests are those
     that the servers counted."""
     start_at, end_at = busy_span(samples) or life

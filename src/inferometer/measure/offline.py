@@ -21,7 +21,7 @@ RATES = ("request_rate", "input_rate", "output_rate", "total_rate")
 FORMULA = "ended_at - started_at [s]"
 SENTENCE = "Time from submitting a batch of prompts to the engine until all output tokens are generated."
 COLD = 1.5  # times the median of the rest: what a first iteration takes that should have been warm-up
-FEWEST_ITERS = 5  # fewer tell nothing of a first one
+FEWEST_ITERS = 5  # fewer show nothing about the first one
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class MeasuredCase:
 
 
 def latency_summary(cases: Sequence[MeasuredCase], starts: int = 1, confidence: float = 0.95) -> Summary:
-    """One measure per case that was measured; quantiles that so few iterations cannot tell are unknown."""
+    """One measure per case that was measured; quantiles that need more iterations are unknown."""
     return Summary(
         measures={case.name: _measure(case, confidence) for case in cases if case.measured},
         cases=[_case(case) for case in cases],

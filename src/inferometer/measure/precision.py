@@ -19,7 +19,7 @@ from inferometer.record.summary import PrecisionResult
 # -- warmup ----------------------------------------------------------------------------------------------------------
 
 BATCH = 5
-FEWEST_TO_SETTLE = 10  # batches: fewer cannot tell a beginning from chance
+FEWEST_TO_SETTLE = 10  # batches: fewer cannot distinguish a beginning from chance
 
 
 def settled_from(values: Floats) -> int | None:

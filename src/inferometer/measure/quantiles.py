@@ -1,7 +1,7 @@
 """Quantiles as order statistics, means, and their intervals from blocks of consecutive values.
 
 Requests are not independent: a slow minute is slow for all. So the spread of block averages, not of single values,
-says how well a number is known. A quantile's interval is Woodruff's (1952): the share of values at or below it is
+shows how well a number is known. A quantile's interval is Woodruff's (1952): the share of values at or below it is
 averaged over blocks, which gives the number of independent values that would spread as much (Korn & Graubard 1998,
 with their correction for few blocks), and at that number the exact binomial ranks of the order statistics. A mean's is
 that of batch means with Student's t. Nothing is drawn at random: the same values give the same interval.
@@ -221,7 +221,7 @@ def _equal_weights(of: Distribution) -> float:
 
 
 def _effective_count(of: Distribution, q: float, middle: float, n: float) -> tuple[float, int]:
-    """Independent values whose share below `middle` would vary as much as the blocks say, at most n."""
+    """Independent values whose share below `middle` would vary as much as the blocks do, at most n."""
     share, variance, degrees = _block_mean(of, of.sums_up_to(middle, _side(of, q, middle)))
     if variance <= 0:
         return n, degrees
@@ -231,7 +231,7 @@ def _effective_count(of: Distribution, q: float, middle: float, n: float) -> tup
 
 def _side(of: Distribution, q: float, middle: float) -> Side:
     """Values below the quantile, or up to it: among many equal values one of the two may be nothing or everything,
-    which says nothing of how they cluster; else the one whose share is nearer to q."""
+    which shows nothing of how they cluster; else the one whose share is nearer to q."""
     less, at_most = of.share_up_to(middle, "left"), of.share_up_to(middle, "right")
     strict = at_most == 1.0 or (less > 0.0 and abs(less - q) < abs(at_most - q))
     return "left" if strict else "right"

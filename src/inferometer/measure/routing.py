@@ -24,7 +24,7 @@ class Decisions:
     replica: list[str]
     kind: list[str]
     match_rate: Floats
-    cached_tokens: Floats  # at the replica that was chosen, when it was chosen; not a number where nobody knew
+    cached_tokens: Floats  # at the replica that was chosen, when it was chosen; not a number if unknown
     best_cached_tokens: Floats  # the most that any replica held then
     searched: Ints  # replicas that were compared
     search_s: Floats  # of the router's machine, to choose
@@ -40,7 +40,7 @@ class Decisions:
 
     @property
     def knows_caches(self) -> bool:
-        """Whether the caches were known at every choice: only a fleet in virtual time tells."""
+        """Whether the caches were known at every choice: only a fleet in virtual time has them."""
         return bool(np.isfinite(self.best_cached_tokens).all())
 
 
@@ -49,7 +49,7 @@ _OPTIONAL = ("given_to", "cached_tokens", "best_cached_tokens")
 
 
 def decisions_of(samples: Samples) -> Decisions | None:
-    """None where no router told its decisions."""
+    """None if no router recorded its decisions."""
     of_router = samples.source.mask(ROUTER)
     rows = {name: np.flatnonzero(samples.name.mask(name) & of_router) for name in (*_COLUMNS, *_OPTIONAL)}
     first = rows["decision"]
@@ -90,7 +90,7 @@ def router_series(samples: Samples, name: str) -> ByReplica:
 
 
 def server_series(samples: Samples, name: str) -> ByReplica:
-    """What each server told of itself under a name: `running`, `queued`, `kv_usage`."""
+    """What each server reported under a name: `running`, `queued`, `kv_usage`."""
     sources = [source for source in samples.source.counts() if source is not None and is_server(source)]
     series = {source.rpartition("://")[2]: samples.series(name, source) for source in sorted(sources)}
     return {replica: pair for replica, pair in series.items() if len(pair[0])}
@@ -111,7 +111,7 @@ def load_by_replica(samples: Samples) -> ByReplica:
 
 def cached_by_replica(samples: Samples, records: Records | None) -> dict[str, tuple[Ints, Floats, Floats]]:
     """Prompt tokens that every replica's cache had, and all it was asked for, as counts that grow: by the servers'
-    counters, else by the answers, where these say who served them and how much was cached."""
+    counters, else by the answers, if these name the replica and the cached tokens."""
     hits, queries = server_series(samples, "prefix_hits"), server_series(samples, "prefix_queries")
     both = {name: (*hits[name], queries[name][1]) for name in hits if name in queries}
     counted = {name: (at, own, asked) for name, (at, own, asked) in both.items() if len(own) == len(asked)}

@@ -85,7 +85,7 @@ class Pooled:
 
 
 def pooled(series: Sequence[SourceSeries], name: str, without: Sequence[str] = ()) -> Pooled | None:
-    """The growth of a name over all replicas, without series of some finish reasons; None where nobody has it. A series
+    """The growth of a name over all replicas, without series of some finish reasons; None if none has it. A series
     that was not there before the load began at 0."""
     chosen = [
         metric for metric in series if metric.name == name and metric.labels.get("finished_reason") not in without
@@ -114,7 +114,7 @@ class Histogram:
         return self.total / self.count if self.count > 0 else None
 
     def quantile(self, share: float) -> tuple[float | None, tuple[float, float | None]] | None:
-        """(estimate, bounds of its bucket). The buckets tell only the bounds; the estimate lies between them as if the
+        """(estimate, bounds of its bucket). The buckets have only the bounds; the estimate lies between them as if the
         values were spread evenly, and is None in the last bucket, which has no end."""
         if not self.counts or self.counts[-1] <= 0:
             return None

@@ -19,7 +19,7 @@ from inferometer.record.summary import Backlog, LevelsOfPart, Steadiness, Trend,
 from inferometer.vocabulary import NANOSECONDS
 
 BLOCKS = 20
-FEWEST_BLOCKS = 8  # blocks with a value: fewer cannot tell a trend from chance
+FEWEST_BLOCKS = 8  # blocks with a value: fewer cannot distinguish a trend from chance
 SIGNIFICANT = 0.01
 DRIFT = 0.10  # of the mean level over the window: what is less may be real, but changes no conclusion
 STATS = ("mean", "p50", "p90", "p99")
@@ -271,7 +271,8 @@ def backlog(answers: Answers, window: Window, level_since: int | None) -> Backlo
 
 def _waiting(answers: Answers, start_at: int, end_at: int) -> tuple[float | None, float | None]:
     """The share of the load after the last request that was answered promptly, and by what factor TTFT grew from the
-    load's first half to its last quarter. A queue that only grows never empties, and so nobody is served at once."""
+    load's first half to its last quarter. A queue that only grows never empties, and so no request is served at
+    once."""
     ttft_s, step_s = request_values("ttft_scheduled", answers), np.nan_to_num(request_values("tpot", answers))
     at = answers.records.scheduled_at
     of = answers.ok & ~np.isnan(ttft_s) & (at >= start_at) & (at <= end_at)

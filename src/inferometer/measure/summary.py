@@ -176,7 +176,7 @@ MOST_MODELS = 100  # the most requested ones: each has all measures
 
 
 def summarize(records: Records, plan: Plan, facts: Facts | None = None) -> Summary:
-    """Everything about a run that its records tell."""
+    """Everything about a run that follows from its records."""
     facts = facts or Facts()
     answers = Answers.of(records)
     run = Window(start_of(records, facts), end_of(records, facts), "the whole run")

@@ -24,7 +24,7 @@ from inferometer.record.columns import Mask
 # -- tally -----------------------------------------------------------------------------------------------------------
 
 _MANTISSA = 52  # bits of a float behind its exponent
-_COARSE, _FINE = 8, 12  # bits of these that tell buckets apart: 2^-8 or 2^-12 of a value is the width of its bucket
+_COARSE, _FINE = 8, 12  # bits of these that distinguish buckets: 2^-8 or 2^-12 of a value is the width of its bucket
 _LOWEST = int(np.float64(2.0**-30).view(np.int64)) >> _MANTISSA  # a nanosecond; what is shorter is in the first bucket
 _OCTAVES = 48  # up to 2^18 s, three days; what is longer is in the last
 _BUCKETS = _OCTAVES << _COARSE

@@ -9,12 +9,12 @@ Kind = Literal["gauge", "counter", "histogram"]
 
 HOST = "host"
 GPU = "gpu:"  # before its index
-DCGM = "DCGM"  # in place of an engine's name: an exporter that tells of GPUs only
+DCGM = "DCGM"  # in place of an engine's name: an exporter of GPU metrics only
 ROUTER = "router"  # what a router in front of several servers decided
 
 
 class ServerName(NamedTuple):
-    """Something that inference servers tell of themselves."""
+    """A metric that inference servers report."""
 
     kind: Kind
     unit: str

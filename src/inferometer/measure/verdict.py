@@ -19,7 +19,7 @@ OURS = (
     "late_sends",
     "shortfall",
     "own_error",
-)  # codes that say nothing of the target: what it missed may be our doing
+)  # codes not about the target: what it missed may be our fault
 LEADING = (
     "server_lost",
     "worker_lost",

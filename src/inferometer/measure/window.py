@@ -91,7 +91,7 @@ HELD_SHARE = 0.95  # of the requested concurrency: below it, the load is not the
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Instants start_at..end_at; `rule` says in words how they were chosen."""
+    """Instants start_at..end_at; `rule` describes how they were chosen."""
 
     start_at: int
     end_at: int

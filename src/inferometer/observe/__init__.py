@@ -1,1 +1,1 @@
-"""Samplers that run beside the load: the load generator itself, and the host."""
+"""Samplers that run during the load: the load generator itself, and the host."""

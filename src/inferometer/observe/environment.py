@@ -1,4 +1,4 @@
-"""Where a run was made: the machine, the system, the versions and the target, so that two runs can be told apart.
+"""Where a run was made: the machine, the system, the versions and the target, so that two runs can be distinguished.
 
 Nothing secret is in it: no environment variables, and the command line without values that look like a secret.
 """
@@ -160,7 +160,7 @@ def cpu_limit() -> float | None:
 def memory_limit() -> int | None:
     """What the control group grants; None when there is no limit."""
     limit = _read("/sys/fs/cgroup/memory.max") or _read("/sys/fs/cgroup/memory/memory.limit_in_bytes") or ""
-    return int(limit) if limit.isdigit() and int(limit) < 1 << 60 else None  # the old kind says no limit as a huge one
+    return int(limit) if limit.isdigit() and int(limit) < 1 << 60 else None  # cgroup v1: huge means none
 
 
 def hypervisor() -> str | None:

@@ -65,7 +65,7 @@ ASKS: tuple[Ask, ...] = (
 
 
 class NvmlSampler:
-    """Samples of the chosen GPUs. What a GPU cannot tell is not asked of it again."""
+    """Samples of the chosen GPUs. A value that a GPU does not provide is not queried again."""
 
     source = "gpu"
 
@@ -104,7 +104,7 @@ def _is_hopeless(nvml: Any, error: Any) -> bool:
 
 
 def started_nvml() -> Any:
-    """The module, ready to be asked; an error says why there is no GPU to be seen through it."""
+    """The initialised module; an error gives the reason why it finds no GPU."""
     try:
         import pynvml
     except ImportError:

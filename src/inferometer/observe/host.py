@@ -109,7 +109,7 @@ def _since(before: dict[str, float], now: dict[str, float], span_s: float) -> di
 
 SOURCE = "client"
 _STATM = Path("/proc/self/statm")
-LEAST_NS = 100_000_000  # a share of less time tells of one piece of work, not of how busy the process is
+LEAST_NS = 100_000_000  # a share of less time shows one piece of work, not how busy the process is
 _KIB = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes there
 
 
@@ -163,7 +163,7 @@ def _usage(at: int) -> _Usage:
 
 
 def memory_bytes() -> int:
-    """Memory of this process now; at its peak where the system tells no more."""
+    """Memory of this process now; at its peak if the system reports only that."""
     try:
         return int(_STATM.read_bytes().split()[1]) * resource.getpagesize()
     except (OSError, IndexError, ValueError):

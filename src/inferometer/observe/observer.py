@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class MetricsPlace(msgspec.Struct, frozen=True):
-    """A Prometheus endpoint; `ours` is one that nobody named, whose absence is no news."""
+    """A Prometheus endpoint; `ours` is one that the plan does not name; its absence is not reported."""
 
     url: str
     source: str = ""  # the URL as samples show it, without secrets
@@ -255,22 +255,22 @@ NICENESS = 5
 
 
 def lower_priority() -> None:
-    """The load goes first: when we wake up, nobody is put aside for us. But on cores that are all busy we still get our
-    share, or nothing would be seen there at all (SCHED_IDLE would get almost none)."""
+    """The load goes first: when we wake up, no other process is preempted for us. But on cores that are all busy we
+    still get our share, or nothing would be seen there at all (SCHED_IDLE would get almost none)."""
     with suppress(OSError):
         os.nice(NICENESS)
         if hasattr(os, "SCHED_BATCH"):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
-_GPU_DRIVER = Path("/dev/nvidiactl")  # whoever has called it must not go on in a copy
+_GPU_DRIVER = Path("/dev/nvidiactl")  # a process that has used it must not fork
 
 
 _TASKS, _OPEN_FILES = Path("/proc/self/task"), Path("/proc/self/fd")
 
 
 def may_fork() -> bool:
-    """Other threads may hold locks that nobody would release in the copy; so may drivers. A notebook has threads."""
+    """Other threads may hold locks that would never be released in the copy; so may drivers. A notebook has threads."""
     try:
         return len(list(_TASKS.iterdir())) == 1 and not _GPU_DRIVER.exists() and hasattr(os, "pidfd_open")
     except OSError:  # no Linux

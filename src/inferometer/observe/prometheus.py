@@ -126,7 +126,7 @@ _ENGINES: dict[str, tuple[tuple[str, ...], dict[str, list[str]]]] = {  # engine:
     "TensorRT-LLM": (("trtllm_", "trtllm:"), _TRT),
     "llama.cpp": (("llamacpp:", "llamacpp_"), _LLAMACPP),
 }
-_TRITON = {  # one name each, a label tells which
+_TRITON = {  # one name each, distinguished by a label
     ("nv_trt_llm_request_metrics", "request_type", "scheduled"): "running",
     ("nv_trt_llm_request_metrics", "request_type", "waiting"): "queued",
     ("nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type", "fraction"): "kv_usage",
@@ -149,7 +149,7 @@ _DCGM: dict[str, tuple[str, float]] = {
 _DCGM_BLANK = 0x7FFFFFF0  # dcgm_structs.h, DCGM_INT32_BLANK; those of floats (2**47) and of 64 bits are larger
 _DCGM_LARGE_BLANK = 2.0**47  # the least that no counter of mJ comes to
 STARTED = "process_start_time_seconds"  # of every engine that is a Python process
-CONFIG = {"vllm:cache_config_info", "ray_vllm:cache_config_info", "ray_vllm_cache_config_info"}  # labels that tell
+CONFIG = {"vllm:cache_config_info", "ray_vllm:cache_config_info", "ray_vllm_cache_config_info"}  # values in labels
 CONFIG_LABELS = ("block_size", "num_gpu_blocks", "enable_prefix_caching", "cache_dtype", "gpu_memory_utilization")
 PARTS_OF_A_SERVER = ("engine", "WorkerId", "ReplicaId", "replica", "dp_rank", "tp_rank", "moe_ep_rank", "pp_rank")
 KEPT_LABELS = frozenset({*PARTS_OF_A_SERVER, "finished_reason", "le"})  # all others are added up
@@ -188,7 +188,7 @@ MEANINGS = _table()
 
 # -- prometheus ------------------------------------------------------------------------------------------------------
 
-LARGEST = 16 << 20  # bytes: three hundred times what vLLM says
+LARGEST = 16 << 20  # bytes: three hundred times the size of vLLM's
 _LABEL = re.compile(r'\s*([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*,?')
 _LINE = re.compile(r"[A-Za-z_:][\w:]*(\{.*\})?[ \t]+\S+")
 _ESCAPES = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
@@ -203,8 +203,8 @@ class Unreadable(Exception):
 @dataclass(slots=True)
 class Scrape:
     """What one scrape contains. Values under the same name and labels are added up, but not over names that mean the
-    same: vLLM 0.10 has `gpu_cache_usage_perc` beside `kv_cache_usage_perc`, Ray each counter with and without `_total`.
-    """
+    same: vLLM 0.10 has both `gpu_cache_usage_perc` and `kv_cache_usage_perc`, Ray each counter with and without
+    `_total`."""
 
     values: dict[Key, float] = field(default_factory=dict)
     source_names: dict[tuple[str, Key], str] = field(
@@ -214,7 +214,7 @@ class Scrape:
     names: dict[str, str] = field(default_factory=dict)  # ours: theirs
     config: dict[str, str] = field(default_factory=dict)
     lies: list[str] = field(default_factory=list)  # lines that no counter can have
-    gpus: dict[tuple[str, str], float] = field(default_factory=dict)  # GPU and name: what DCGM says of it
+    gpus: dict[tuple[str, str], float] = field(default_factory=dict)  # GPU and name: DCGM's value
 
     def samples(self, source: str, at: int) -> list[Sample]:
         own = [Sample(source, name, at, value, dict(labels)) for (name, labels), value in self.values.items()]
@@ -312,7 +312,7 @@ def _why_nothing(text: str) -> str:
 
 
 class MetricsEndpoint:
-    """One URL, asked again and again over a connection that is kept."""
+    """One URL, polled over a connection that is kept open."""
 
     def __init__(self, origin: Origin, path: str, headers: dict[str, str], timeout_s: float) -> None:
         self._origin, self._path, self._headers = origin, path, headers
@@ -320,7 +320,7 @@ class MetricsEndpoint:
         self._connection: http.client.HTTPConnection | None = None
 
     def text(self) -> str:
-        """What it says now; `Unreadable` when it does not say it within the time and size allowed."""
+        """Its current text; `Unreadable` if that does not come within the time and size allowed."""
         deadline = time.monotonic() + self.timeout_s
         try:
             return self._fetched(deadline)

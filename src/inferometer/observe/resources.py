@@ -12,7 +12,7 @@ from inferometer.observe.doctor.machine import SPARE_FILES, network_facts
 from inferometer.plan.model import Plan, Traffic
 from inferometer.vocabulary import size_text
 
-OWN_FILES = 32  # a worker's files beside its connections: 15 were seen, with some room
+OWN_FILES = 32  # a worker's files other than its connections: 15 were seen, with some room
 MOST_FILES = 1 << 20  # that an open loop without a cap is given, where the system lets us
 CONNECTION_BYTES = 64 * 1024  # of one connection: the kernel's buffers and what we keep of its answer
 WORKER_BYTES = 100 * 1024**2
@@ -125,7 +125,7 @@ def enough_files(plan: Plan) -> Iterator[None]:
         yield
         return
     raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    with suppress(OSError, ValueError):  # some systems allow less than they say
+    with suppress(OSError, ValueError):  # some systems allow less than they report
         resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
     try:
         yield

@@ -30,7 +30,7 @@ from inferometer.wire.origin import trusted_origin
 
 # -- sources ---------------------------------------------------------------------------------------------------------
 
-TIMEOUT_SHARE = 0.8  # of the interval: a slow endpoint is given up before it is asked again
+TIMEOUT_SHARE = 0.8  # of the interval: a slow endpoint is given up before the next poll
 LONGEST_TIMEOUT_S = 5.0
 MOST_PROBLEMS = 5  # different ones that are kept in words
 SAME_CLOCK_NS = 50_000_000  # a router's clock that differs by less is ours: it was only slow to answer
@@ -95,7 +95,7 @@ class MetricsReader:
 
 class RouterReader:
     """The journal of a router: what it noted since the last reading, on our clock. What it noted before the first one
-    belongs to somebody else's run."""
+    belongs to another run."""
 
     def __init__(self, place: MetricsPlace, job: ObserverJob) -> None:
         origin = trusted_origin(place.url, job.tls, job.proxy)

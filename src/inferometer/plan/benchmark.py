@@ -1,4 +1,4 @@
-"""`Benchmark`: somebody's own command or function that says what it measured, as a plan or an experiment writes it."""
+"""`Benchmark`: a user's own command or function that reports what it measured, as a plan or an experiment writes it."""
 
 import re
 import shlex
@@ -84,7 +84,7 @@ class Benchmark(Section):
 
 
 def benchmark_from(mapping: Mapping[str, Any], where: str = "benchmark") -> Benchmark:
-    """The benchmark that a mapping says, or every mistake in it at once."""
+    """The benchmark that a mapping describes, or every mistake in it at once."""
     try:
         return Benchmark.model_validate(dict(mapping))
     except ValidationError as error:
@@ -103,7 +103,7 @@ def written(benchmark: Benchmark) -> dict[str, Any]:
 def _argv(command: str | list[str]) -> list[str]:
     try:
         return shlex.split(command) if isinstance(command, str) else command
-    except ValueError:  # a quotation that does not end: the shell will say so
+    except ValueError:  # an unclosed quotation mark: the shell will report it
         return str(command).split()
 
 

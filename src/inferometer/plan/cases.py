@@ -107,7 +107,7 @@ def _mistakes(error: ValidationError, section: type[Section]) -> Iterator[str]:
 
 MOST_CASES = 1000
 WITHOUT = "without"  # the parameter of a case in which a traffic class is switched off
-CASE = "case"  # the parameter that tells named cases apart
+CASE = "case"  # the parameter that distinguishes named cases
 Step = dict[str, Any]  # parameters of one value of one factor
 _UNKNOWN = 1  # stands for a level in the plan of a case that waits, so that all else in it is checked
 
@@ -128,7 +128,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing to do, and what tells it apart from the others."""
+    """One thing to do, and what distinguishes it from the others."""
 
     label: str  # the same for all repeats
     parameters: Mapping[str, Any]
@@ -309,7 +309,7 @@ class _Maker:
         return self._opened[source]
 
     def _read(self, name: str) -> dict[str, Any]:
-        """A plan by its file, beside the experiment or from here, or by its name."""
+        """A plan by its file, next to the experiment or relative to the working folder, or by its name."""
         sibling = Path(self.where).parent / name
         try:
             return open_plan([str(sibling) if sibling.is_file() else name]).mapping

@@ -93,7 +93,7 @@ class ObserveDraft(TypedDict, total=False):
 
 
 class WorkloadDraft(TypedDict, total=False):
-    """Of all kinds together: which of them a kind has, its model tells."""
+    """Fields of all kinds together: each kind's model has its own."""
 
     type: str
     answer_tokens: Setting

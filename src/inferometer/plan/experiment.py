@@ -20,7 +20,7 @@ from inferometer.plan.text import DIALECT, Dumper, as_written, parse_yaml
 
 # -- levels ----------------------------------------------------------------------------------------------------------
 
-LEVEL = "level"  # the parameter that tells these cases apart
+LEVEL = "level"  # the parameter that distinguishes these cases
 LOW, HIGH = "low", "high"
 DRAIN = re.compile(r"drain_rate p(\d{1,2}(?:\.\d+)?)")
 Spacing = Literal["linear", "geometric", "narrowing"]
@@ -281,7 +281,7 @@ def read_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experime
 def experiment_from(
     mapping: Mapping[str, Any], overrides: Sequence[str] = (), where: str = "experiment.yaml", also: Sequence[str] = ()
 ) -> Experiment:
-    """The experiment that a mapping says, or every mistake in it at once."""
+    """The experiment that a mapping describes, or every mistake in it at once."""
     changed, mistakes = _changed(mapping, overrides)
     mistakes = [*also, *mistakes]
     try:

@@ -61,7 +61,7 @@ class Section(BaseModel):
     short_forms: ClassVar[list[dict[str, Any]]] = []  # JSON schemas of what may stand in place of the mapping
 
     def disagreements(self) -> Iterator[Mistake]:
-        """Mistakes between fields, for a section to say; each is reported, not only the first."""
+        """Mistakes between fields, raised by a section; each is reported, not only the first."""
         return iter(())
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:

@@ -22,7 +22,7 @@ _QUANTILE = re.compile(r"p(\d{1,2}(?:\.\d+)?)")
 
 
 class Limit(Phrase):
-    """`measure stat < value`: the text says the unit (500ms, 1%); a number as `value` is in the measure's own (seconds,
+    """`measure stat < value`: the text has the unit (500ms, 1%); a number as `value` is in the measure's own (seconds,
     per second, share).
 
     Without a stat, a measure that each request has is limited for each request: what goodput counts.
@@ -77,7 +77,7 @@ class Limit(Phrase):
 
 
 def measure_and_stat(value: Any) -> tuple[str, str | None] | None:
-    """What a limit, as it was written, is about; `None` where that cannot be told."""
+    """The measure of a limit as it was written; `None` if that is unclear."""
     try:
         limit = Limit.model_validate(value)
     except ValueError:
@@ -113,7 +113,7 @@ def _value(value: Any, measure: MeasureName) -> float:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"must compare {measure.name} with {example}")
     if isinstance(value, str) and (readings := _readings(value, measure.unit)):
-        raise ValueError(f"must say its unit: write {' or '.join(readings)}")
+        raise ValueError(f"needs a unit: write {' or '.join(readings)}")
     try:
         return parse(value)
     except ValueError:
@@ -121,7 +121,7 @@ def _value(value: Any, measure: MeasureName) -> float:
 
 
 def _readings(text: str, unit: str) -> list[str]:
-    """What a text without a unit may mean, where that is more than one thing: nobody shall pass `ttft p99 < 500` for
+    """What a text without a unit may mean, where that is more than one thing: nobody should pass `ttft p99 < 500` for
     500 s. A 0 needs no unit, and a number in the structured form is in the measure's own."""
     text = text.strip()
     try:

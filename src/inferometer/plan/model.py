@@ -147,7 +147,7 @@ class Traffic(Section):
 
 class Plan(Section):
     """What to do. `workload`, `load`, `sampling`, `stop` and `limits` at the top are the short form of one
-    traffic class; several are listed under `traffic`, each inheriting what it does not say."""
+    traffic class; several are listed under `traffic`, each inheriting what it does not set."""
 
     name: str | None = Field(None, description="name, shown in lists and reports")
     about: str | None = Field(None, description="purpose of the plan")

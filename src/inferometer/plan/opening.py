@@ -24,7 +24,7 @@ OURS = "inferometer"  # the origin of a profile that came with the package
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A plan with a name: where it is, and what it says about itself."""
+    """A plan with a name: where it is, and its description."""
 
     name: str  # path below its folder without the ending: `chat`, `inference-perf/sanity_random`
     path: Path
@@ -32,7 +32,7 @@ class Profile:
 
     @property
     def about(self) -> str:
-        """The sentence of why; empty where the plan says none."""
+        """The reason in a sentence; empty if the plan has none."""
         mapping, _ = parse_yaml(file_text(self.path), str(self.path))
         return " ".join(str(mapping.get("about") or "").split()) if isinstance(mapping, dict) else ""
 
@@ -101,7 +101,7 @@ _OF_PLANS = {"workload", "load", "traffic", "target", "stop", "sampling", "limit
 
 @dataclass(frozen=True, slots=True)
 class PlanSource:
-    """What a plan says before it is checked, where it stands, and whose it was; notes are for a person to read."""
+    """A plan before it is checked, where it is, and which tool's it was; notes are for the user."""
 
     mapping: dict[str, Any]
     where: str

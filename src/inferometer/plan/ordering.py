@@ -10,7 +10,7 @@ from inferometer.plan.model import Plan, Traffic
 
 
 def ordered(cases: Sequence[Case], order: Order, seed: int = 0) -> list[Case]:
-    """As `_ordered` says; cases whose load waits for others come after these, with every server where one follows the
+    """As in `_ordered`; cases whose load waits for others come after these, with every server where one follows the
     other and after all where servers alternate anyway."""
     if not any(case.waits for case in cases):
         return _ordered(cases, order, seed)
@@ -50,10 +50,10 @@ def server_starts(cases: Sequence[Case], *, restart_every_case: bool) -> int:
 
 
 def expected_s(case: Case) -> float | None:
-    """How long its load lasts, as far as the plan tells; None where the target decides."""
+    """How long its load lasts, as far as the plan determines it; None if the target decides."""
     if not isinstance(case.plan, Plan):
         return None
-    if case.waits:  # its rate is not known: only a duration tells, and that at most
+    if case.waits:  # its rate is not known: only a duration is an upper bound
         lasts = case.plan.stop.duration
         return None if lasts is None else lasts + case.plan.warmup.duration
     spans = [_span(traffic, case.plan) for traffic in case.plan.classes]

@@ -139,7 +139,7 @@ def _meant(path: paths.PlanPath) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """What holds where neither the plan nor a flag says it."""
+    """Defaults for what neither the plan nor a flag sets."""
 
     url: Sequence[str] = ()
     model: str | None = None
@@ -278,7 +278,7 @@ _DATA_ENDINGS = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".txt
 
 
 def _dataset(text: str) -> dict[str, str]:
-    """A file, a URL, or `owner/name` on the Hugging Face hub; `sharegpt=FILE` where the name does not tell the type."""
+    """A file, a URL, or `owner/name` on the Hugging Face hub; `sharegpt=FILE` if the name does not imply the type."""
     kind, place = _typed_place(text, tuple(TYPES))
     if place in TYPES and kind is None:
         raise PlanError(f"--dataset {text}: is a dataset type; name a file too", f"--dataset {text}=FILE")

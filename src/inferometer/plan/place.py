@@ -10,7 +10,7 @@ from inferometer.plan.fields import COUNT_TEXT, Duration, Line, Mistake, Section
 
 PlaceName = Literal["local", "ray", "kubernetes"]
 MOST_WORKERS = 10_000
-AUTO = 0  # workers: as many as the calibration of this machine says are needed
+AUTO = 0  # workers: as many as needed by the calibration of this machine
 
 
 def _read_workers(value: Any) -> int:

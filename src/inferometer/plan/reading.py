@@ -252,7 +252,7 @@ def read_plan(path: str | Path, overrides: Iterable[str] = (), flags: Flags | No
 
 
 def read_mapping(path: str | Path) -> tuple[dict[str, Any], list[str]]:
-    """What a plan's file says, not yet checked, and the keys that it gives twice."""
+    """The content of a plan's file, not yet checked, and the keys that it gives twice."""
     where = "stdin" if str(path) == "-" else str(path)
     return mapping_in(stdin_text() if where == "stdin" else file_text(Path(path)), where)
 
@@ -310,7 +310,7 @@ def plan_from(
     flags: Flags | None = None,
     also: Iterable[str] = (),
 ) -> Plan:
-    """The plan that a mapping says, changed by flags, then by overrides; `also` are mistakes found before."""
+    """The plan of a mapping, changed by flags, then by overrides; `also` are mistakes found before."""
     mistakes, hints, typed = list(also), [], list(overrides)
     changed: Mapping[str, Any] = mapping
     try:

@@ -17,7 +17,7 @@ PIECE = 8  # characters of a long secret that are hidden by themselves: a server
 LEAST_OF_PIECES = 12  # characters of a secret whose pieces are hidden: those of a shorter one are words
 MOST_SEARCHED = 4096  # characters of a text that is searched for pieces; longer ones for whole secrets only
 LEAST_OF_ENVIRONMENT = 12  # characters: a variable that no plan names may hold a password such as `postgres`
-LONGEST_MESSAGE = 300  # characters that are kept of what a server says
+LONGEST_MESSAGE = 300  # characters that are kept of a server's message
 _PLACEHOLDERS = (
     frozenset(  # written where a key is wanted and none is needed; they are also names of models and engines
         (
@@ -79,7 +79,7 @@ class Redactor:
         return data
 
     def message(self, text: str, most: int = LONGEST_MESSAGE) -> str:
-        """What a server says, on one line: secrets are hidden first and the text is cut afterwards, for half a key is
+        """A server's message on one line: secrets are hidden first and the text is cut afterwards, for half a key is
         not found any more."""
         if (text, most) != self._last[:2]:
             line = _replaced(" ".join(text.split()), self._forms)

@@ -271,7 +271,7 @@ def redactor_of(
 
 @contextmanager
 def hiding(redactor: Redactor) -> Iterator[None]:
-    """What goes wrong inside is told without secrets, wherever its words come from."""
+    """Errors raised inside are reported without secrets, wherever their text comes from."""
     try:
         yield
     except InferometerError as error:
@@ -320,7 +320,7 @@ def _pointed_at(header: str, environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _starred_part(original: str, starred: str) -> Iterator[str]:
-    """`--api-key=abc` beside `--api-key=***`: `abc`."""
+    """The secret of `--api-key=abc`, given `--api-key=***`: `abc`."""
     between = "(.+?)".join(map(re.escape, starred.split(REDACTED)))
     if match := re.fullmatch(between, original, re.DOTALL):
         yield from match.groups()

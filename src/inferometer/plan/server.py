@@ -215,7 +215,7 @@ class Server(Section):
     prepare: Annotated[list[Prepare], one_or_several(Prepare)] = Field(
         [], description="commands to run before the server starts"
     )
-    ready: Ready = Field(Ready(), description="how to tell that the server is ready")
+    ready: Ready = Field(Ready(), description="how to find out that the server is ready")
     url: Url | None = Field(None, description="external server: its URL")
     image: Line | None = Field(None, min_length=1, description="of a container")
     engine: Literal["docker", "podman"] | None = Field(
@@ -300,7 +300,7 @@ class Server(Section):
                 yield Mistake(("args", name), f"is a setting of its own: server.{own}")
 
     def needs_of(self, target: Target) -> Iterator[Mistake]:
-        """What an engine cannot start without, and the rest of the plan does not say either."""
+        """What an engine cannot start without, and the plan does not set."""
         if self.of is not None:
             for mistake in self.of.needs_of(target):
                 yield Mistake(("server", "of", *mistake.path[1:]), mistake.text, mistake.about)

@@ -14,7 +14,7 @@ from inferometer.wire.api import endpoints
 INHERITED = ("workload", "load", "sampling", "stop", "limits")
 RATE_TYPES = ("constant", "poisson", "gamma")
 TRACES = ("azure", "mooncake", "burstgpt", "trace")
-_FILE_NAMES = {  # what the names of well-known files hold, and the type they tell
+_FILE_NAMES = {  # what well-known file names contain, and the type that they imply
     "sharegpt": "sharegpt",
     "sonnet": "sonnet",
     "humaneval": "humaneval",
@@ -82,7 +82,7 @@ def _is_number(text: str) -> bool:
 
 
 def load(value: Any) -> Any:
-    """A load that does not say its `type` has the one its fields belong to."""
+    """A load without `type` has the one that its fields belong to."""
     if not isinstance(value, Mapping):
         return value
     kind = load_type(value)
@@ -92,7 +92,7 @@ def load(value: Any) -> Any:
 
 
 def load_type(value: Mapping[str, Any]) -> str:
-    """The type a load says, or the one that its fields belong to."""
+    """The type of a load: as written, or the one that its fields belong to."""
     given = {name for name, setting in value.items() if setting is not None}
     if "type" in given:
         return str(value["type"])
@@ -106,7 +106,7 @@ def load_type(value: Mapping[str, Any]) -> str:
 
 
 def workload_type(value: Any) -> str | None:
-    """The type a workload says, or the one that its fields and its file's name tell; `None` where none does."""
+    """The type of a workload: as written, or implied by its fields and its file's name; `None` if there is none."""
     if not isinstance(value, Mapping):
         return None
     given = {name for name, setting in value.items() if setting is not None}
@@ -152,7 +152,7 @@ def long(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def inherited(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """The plan with every traffic class complete: what it does not say is what the top of the plan says."""
+    """The plan with every traffic class complete: what it does not set is taken from the top of the plan."""
     classes = plan.get("traffic")
     if not isinstance(classes, list | tuple) or not all(
         isinstance(given_fields(traffic), Mapping) for traffic in classes

@@ -1,5 +1,5 @@
 """What a plan does, in a few words: `20 req/s Poisson for 60 s`, `512 in, 128 out`; of a whole plan with its defaults,
-and of as much of one as another tool's file tells."""
+and of the part of one that another tool's file has."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,7 +20,7 @@ UNIT_OF_RATE, UNIT_IN_FLIGHT = " req/s", " in flight"
 
 def plan_texts(plan: Mapping[str, Any], own: bool) -> tuple[str, str]:
     """What is sent, and how it comes: `("512 in, 128 out", "20 req/s Poisson")`. `own`: a plan for a server that is
-    ours, whose defaults were used; of any other only what it tells counts."""
+    ours, whose defaults were used; of any other only what it contains counts."""
     classes = _classes(plan) if own else []
     if classes:
         generates = api_of(str(_section(plan, "target").get("api") or "completions")).generates

@@ -96,7 +96,7 @@ class Reads:
         return np.diff(self.offsets)
 
 
-_FRAMES = "inferometer.measure.frames"  # above this room: found by name, when somebody asks
+_FRAMES = "inferometer.measure.frames"  # above this room: imported by name, when used
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -165,7 +165,7 @@ class Records:
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Self:
-        """In the order given. A record without `read_slack` beside its reads has instants that are exact."""
+        """In the order given. A record with reads but without `read_slack` has exact instants."""
         names = Record.__struct_fields__
         rows = [msgspec.structs.astuple(record) for record in records]
         values = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())

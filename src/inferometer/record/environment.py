@@ -1,4 +1,4 @@
-"""`Environment`: where a run was made and what answered, so that two runs can be told apart. `observe`, `target` and
+"""`Environment`: where a run was made and what answered, so that two runs can be distinguished. `observe`, `target` and
 the importers make it, everybody else reads its attributes; JSON is its encoding (`record.encoding`).
 
 A document is written again as it was read: `names` keeps the order of its fields and which of them are null, `more`
@@ -180,7 +180,7 @@ class ImportOrigin(EnvironmentPart, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str | None:
-        """What tells results of one folder apart: the path below it and the part; None for a file that was named."""
+        """What distinguishes results of one folder: the path below it and the part; None for a file that was named."""
         below = self.file is not None and "/" in self.file
         return " ".join(filter(None, (self.file, self.part))) if self.file and (below or self.part) else None
 
@@ -257,8 +257,8 @@ class Environment(EnvironmentPart, frozen=True, kw_only=True):
 
     @property
     def accelerators(self) -> list[str]:
-        """Names of the target's accelerators, one per device: those that were told of it (`gpus`), else those of this
-        machine (`gpu`), which are the target's only where it is here."""
+        """Names of the target's accelerators, one per device: those that were reported for it (`gpus`), else those of
+        this machine (`gpu`), which are the target's only where it is here."""
         if self.gpus:
             return [_name(gpu) for gpu in self.gpus]
         return [_name(gpu) for gpu in self.gpu.gpus] if self.gpu and self._serves_here else []

@@ -78,7 +78,7 @@ VERSIONS = {
     "check": 2,
     "experiment": 2,
     "event": 1,  # as a webhook gets it
-    "notifications": 2,  # who was told of what
+    "notifications": 2,  # which channel got which message
     "ci": 2,
     "rosetta": 1,  # a run by another tool's definitions
     "search": 2,

@@ -85,8 +85,8 @@ class OffsetLine:
 
 
 def _useful(readings: list[ClockReading]) -> list[ClockReading]:
-    """Without those that say less than their neighbours do: a reading taken while the network or the host was busy has
-    a long round trip, and what a good one shows holds for a while. A jump makes the good ones wrong, so one that
+    """Without those that are less exact than their neighbours: a reading taken while the network or the host was busy
+    has a long round trip, and what a good one shows holds for a while. A jump makes the good ones wrong, so one that
     contradicts a neighbour stays."""
     kept = []
     for reading in readings:
@@ -265,7 +265,7 @@ def _instant(entry: Entry) -> int:
 
 
 def moved(entry: Entry, by_ns: int) -> Entry:
-    """Every instant later by so much; those among a note's facts are told by their names."""
+    """Every instant later by so much; those among a note's facts are found by their names."""
     if isinstance(entry, Record):
         reads = np.frombuffer(entry.read_at, "<i8") + by_ns
         own = {name: at + by_ns for name in INSTANTS if (at := getattr(entry, name)) is not None}

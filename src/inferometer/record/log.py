@@ -71,7 +71,7 @@ def _time_namespace() -> str:
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What a log says of itself."""
+    """The header of a log."""
 
     shard: int = 0
     clock: HostClock = HostClock()
@@ -191,7 +191,7 @@ class LogWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with suppress(StoreError) if kind else nullcontext():  # the first error is the one to hear of
+        with suppress(StoreError) if kind else nullcontext():  # the first error is the one to report
             self.close()
 
     def _readable(self, record: Record) -> bytes:
@@ -215,7 +215,7 @@ class LogWriter:
 
 
 class LogReader:
-    """The entries of a log, one by one. After the last, `truncated` says whether the log broke off, and `skipped` how
+    """The entries of a log, one by one. After the last, `truncated` is whether the log broke off, and `skipped` how
     many entries in it could not be read."""
 
     def __init__(self, path: Path) -> None:
@@ -301,7 +301,7 @@ class Log:
 
 
 def read_log(path: Path) -> Log:
-    """All of a log up to its end or its first broken frame; `truncated` says which. Entries that are whole but cannot
+    """All of a log up to its end or its first broken frame; `truncated` is which. Entries that are whole but cannot
     be read are `skipped`."""
     reader = LogReader(path)
     log = Log(reader.header)

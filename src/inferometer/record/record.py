@@ -48,7 +48,7 @@ def outcome_text(outcome: str) -> str:
 
 
 AS_PLANNED = "cancelled as planned, by load.cancel"  # the error of a record that was cancelled on purpose
-CENSORED: frozenset[Outcome] = frozenset({"client", "cancelled", "unfinished"})  # they tell nothing of the target
+CENSORED: frozenset[Outcome] = frozenset({"client", "cancelled", "unfinished"})  # they show nothing about the target
 
 # What a column of 64 bits holds; its smallest value means missing (record/columns.py).
 Whole = Annotated[int, msgspec.Meta(ge=-(2**63) + 1, le=2**63 - 1)]
@@ -125,7 +125,7 @@ def check_reads(record: Record) -> None:
 
 
 class Sample(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    source: str  # who was asked: "gpu:0", "http://host:8000/metrics", "host", "client"
+    source: str  # what was sampled: "gpu:0", "http://host:8000/metrics", "host", "client"
     name: str  # what: "power_w", "vllm:num_requests_running"
     at: Whole  # nanoseconds on the monotonic clock of the records
     value: float

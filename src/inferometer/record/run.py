@@ -47,12 +47,12 @@ class Subject:
 
     @cached_property
     def workload(self) -> str:
-        """`512 in, 128 out`: tokens of prompts and answers; empty where nobody tells."""
+        """`512 in, 128 out`: tokens of prompts and answers; empty if unknown."""
         return self._texts[0]
 
     @cached_property
     def load(self) -> str:
-        """`20 req/s Poisson`, `16 in flight`; empty where nobody tells."""
+        """`20 req/s Poisson`, `16 in flight`; empty if unknown."""
         return self._texts[1]
 
     @cached_property
@@ -127,7 +127,7 @@ def _text(value: object) -> str | None:
     return str(value) if value else None
 
 
-_DRAW = "inferometer.show.charts.registry:draw"  # above this room: found by name, when somebody looks
+_DRAW = "inferometer.show.charts.registry:draw"  # above this room: imported by name, when used
 _TEXT = "inferometer.show.view:run_text"
 
 State = Literal["complete", "partial", "interrupted", "failed"]

@@ -38,7 +38,7 @@ def cut(text: str, most: int) -> str:
 
 
 def file_name_part(text: str) -> str:
-    """A name of somebody's as part of a file's name: it leads to no other folder."""
+    """A user's name as part of a file name: it leads to no other folder."""
     return cut(re.sub(r"[^\w.+ -]+|^[.]+", "_", text), MOST_OF_FILE_NAME)
 
 

@@ -165,7 +165,7 @@ Basis = Literal["window", "span", "file"]
 
 class Rate(SummaryPart, frozen=True, kw_only=True):
     """Per second. `value` is the headline: over the window where that is long enough, else over the span from the
-    first request sent to the last token; of an imported run what its file states. `basis` says which."""
+    first request sent to the last token; of an imported run what its file states. `basis` names which."""
 
     unit: str = ""
     value: float | None = None

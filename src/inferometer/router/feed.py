@@ -1,4 +1,4 @@
-"""One decision of a router, and the feed by which a router over sockets tells its decisions, its load and its
+"""One decision of a router, and the feed by which a router over sockets publishes its decisions, its load and its
 memory to an observer. Light: it is part of the router's own process."""
 
 from collections import deque
@@ -12,7 +12,7 @@ from inferometer.record.record import Sample
 from inferometer.router.policy import Eviction, PolicyState
 
 PATH = "/router/journal"
-MOST_KEPT = 100_000  # entries that nobody has read: eight minutes at 200 requests/s
+MOST_KEPT = 100_000  # entries not read yet: eight minutes at 200 requests/s
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class FeedPage(msgspec.Struct, frozen=True):
 
 class Feed:
     """What a router that serves over sockets notes for an observer, who asks for what is new once a second. Noting is
-    on the way of every request, so samples are made when somebody asks."""
+    on the way of every request, so samples are made on request."""
 
     def __init__(self, most: int = MOST_KEPT) -> None:
         self._entries: deque[Choice | Sample] = deque(maxlen=most)

@@ -13,11 +13,11 @@ from inferometer.wire.server import HttpRequest
 MOST_BODY = 16 << 20  # bytes of metrics that are read
 AGAIN_NS = 50_000_000  # until the first check of a replica that a request found gone
 READ_SIZE = 64 * 1024
-REFUSED = "refused"  # as the system says it of a connection
+REFUSED = "refused"  # the system's word for a connection
 
 
 class HealthExchange:
-    """A small request of the router's own, read to its end; `done` hears status and body, or None and why."""
+    """A small request of the router's own, read to its end; `done` gets status and body, or None and the reason."""
 
     def __init__(self, upstream: Upstream, request: bytes, done: Callable[[int | None, bytes, str], None]) -> None:
         self._upstream = upstream
@@ -109,7 +109,7 @@ class HealthCheck:
         self._exchange: HealthExchange | None = None
         self._timer: ReactorTimer | None = None
         self._late = 0  # checks in a row that were not answered in time
-        self._gone = False  # nobody listens there any more: its process has ended, and with it its cache
+        self._gone = False  # nothing listens there any more: its process has ended, and with it its cache
         self.checked = 0
         self._request = _get(upstream, settings.health_path)
         self._metrics_request = _get(upstream, "/metrics")
@@ -125,7 +125,7 @@ class HealthCheck:
             self._exchange = None
 
     def suspect(self, reason: str) -> None:
-        """A request found it gone: nothing more is sent there until a check says otherwise."""
+        """A request found it gone: nothing more is sent there until a check succeeds."""
         self._become(False, reason, process_is_gone=REFUSED in reason)
         self.stop()
         self._again(AGAIN_NS)
@@ -180,7 +180,7 @@ def _get(upstream: Upstream, path: str) -> bytes:
 
 
 class Broadcast:
-    """One request to several replicas; `done` hears who failed, and how."""
+    """One request to several replicas; `done` gets the failures."""
 
     def __init__(
         self, upstreams: Sequence[Upstream], request: HttpRequest, peer: str, done: Callable[[list[str]], None]

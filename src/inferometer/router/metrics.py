@@ -1,5 +1,5 @@
 """The router's own metrics, as Prometheus reads them. Counting is on the way of every request, so it is a few additions
-in plain dictionaries; families are made when somebody asks."""
+in plain dictionaries; families are made on each scrape."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -46,7 +46,7 @@ class Buckets:
 
 
 class RouterMetrics:
-    """Counts per request; load, health and the policy's memory are read when somebody asks."""
+    """Counts per request; load, health and the policy's memory are read on each scrape."""
 
     def __init__(
         self, upstreams: Sequence[Upstream], state: Callable[[], PolicyState], waiting: Callable[[], int]

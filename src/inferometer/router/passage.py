@@ -163,7 +163,7 @@ class Passage:
         self._router.over(self, outcome, relayed)
         if flags & DONE:
             self.reply.end()
-        else:  # the end of the connection is the only thing that tells the client
+        else:  # only the end of the connection can tell the client
             self.reply.abort()
 
     # -- what the client does ----------------------------------------------------------------------------------------

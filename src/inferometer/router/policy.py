@@ -48,15 +48,15 @@ class Query(msgspec.Struct, frozen=True):
     """What a router knows of a request before it sends it."""
 
     text: str = ""  # of the prompt, or of all messages in a row
-    session: str | None = None  # whoever belongs together: a session, a user, a prefix id
-    tokens: int | None = None  # prompt tokens where somebody counted; else estimated from the text
+    session: str | None = None  # what belongs together: a session, a user, a prefix id
+    tokens: int | None = None  # prompt tokens if counted; else estimated from the text
     model: str = ""
-    cached: Mapping[str, int] | None = None  # prompt tokens in the real cache of every replica, where these tell it
-    id: int = 0  # tells requests apart that are in flight at the same time
+    cached: Mapping[str, int] | None = None  # prompt tokens in the real cache of every replica, if these report it
+    id: int = 0  # distinguishes requests that are in flight at the same time
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A replica that was considered. What the score is, the policy says; more is better."""
+    """A replica that was considered. The policy defines the score; more is better."""
 
     replica: str
     score: float
@@ -90,7 +90,7 @@ class Eviction(msgspec.Struct, frozen=True):
 
 
 class NoReplicaError(Exception):
-    """There is nobody to send the request to: every replica is down or full."""
+    """There is no replica for the request: every one is down or full."""
 
 
 class NoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

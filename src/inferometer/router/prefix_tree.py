@@ -26,7 +26,7 @@ class _Node:
         self.text = text
         self.parent = parent
         self.children: dict[str, _Node] = {}  # by their first character
-        self.used_at: dict[str, float] = {}  # by tenant; whoever has a node has all above it, used as late or later
+        self.used_at: dict[str, float] = {}  # by tenant; those of a node have all above it, used as late or later
 
 
 _Buckets = dict[float, dict[_Node, None]]  # nodes by the instant of their last use, oldest first

@@ -163,7 +163,7 @@ class RouterProxy:
         return False
 
     def over(self, passage: Passage, outcome: str, relayed: Relayed | None) -> None:
-        """A passage has ended, one way or the other; whoever waits may have its place."""
+        """A passage has ended, one way or the other; the next request in the queue takes its place."""
         where = passage.upstream.name if passage.upstream else (passage.tried[-1] if passage.tried else "")
         self._leave(passage)
         self.under_way.discard(passage)
@@ -263,7 +263,7 @@ class RouterProxy:
         reply.respond(200, orjson.dumps(body, option=orjson.OPT_INDENT_2))
 
     def _journal(self, request: HttpRequest, reply: Reply) -> None:
-        """What is new for an observer: `?since=N`, where N is what it was told to ask from."""
+        """What is new for an observer: `?since=N`, where N comes from the last reply."""
         since = request.query.removeprefix("since=")
         if not since.isdigit():
             respond_error(reply, 400, f"since must be a number, got {request.query!r}")

@@ -75,7 +75,7 @@ def framing_of(head: Head, without_body: bool) -> tuple[int, int]:
 
 
 class CompiledRelay:
-    """Bodies pass through `_relay.c`, inside the poll of the reactor; Python hears of their end."""
+    """Bodies pass through `_relay.c`, inside the poll of the reactor; Python is called at their end."""
 
     def __init__(self, reactor: Reactor, poller: Any) -> None:
         self._reactor = reactor

@@ -12,7 +12,7 @@ from inferometer.router.policy import Policy, Query, Replica
 
 
 class ReplicasChanged(msgspec.Struct, frozen=True, tag="replicas"):
-    """The router heard of replicas that came or went."""
+    """The router learned of replicas that came or went."""
 
     at_s: float
     added: list[str] = []
@@ -30,7 +30,7 @@ class Chosen(msgspec.Struct, frozen=True, tag="chosen"):
     candidates: list[str]
     matched_chars: int = 0
     took_s: float = 0.0
-    tree_chars: dict[str, int] | None = None  # that its tree held of every replica, where it told
+    tree_chars: dict[str, int] | None = None  # of each replica in its tree, if the router reported it
 
     @property
     def is_random(self) -> bool:
@@ -81,7 +81,7 @@ class Replayed:
 def replay(events: Iterable[Event], policy: Policy) -> Replayed:
     """The policy's own choices on the recorded state. It learns what the other router did, not what it would have done
     itself, so that one difference does not lead to the next; and it evicts when the other's tree was found smaller, for
-    the instant of an eviction is nobody's decision."""
+    the instant of an eviction is not a decision."""
     done = Replayed()
     for event in events:
         match event:

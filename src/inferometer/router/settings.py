@@ -41,7 +41,7 @@ class RouterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 def router_settings(fields: Mapping[str, Any]) -> RouterSettings:
-    """Checked; a `PlanError` says what is wrong, also with the policy's own settings."""
+    """Checked; a `PlanError` lists what is wrong, also with the policy's own settings."""
     try:
         settings = msgspec.convert(dict(fields), RouterSettings)
     except msgspec.ValidationError as error:

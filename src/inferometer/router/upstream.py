@@ -89,7 +89,7 @@ class Upstream:
 
 
 class Caller(Protocol):
-    """Who sent a request, and hears what became of it."""
+    """The sender of a request, called with its outcome."""
 
     def answered(self, connection: "UpstreamConnection", head: Head, raw: bytes) -> None:
         """The headers are here, and with them what came of the body. The connection is the caller's to read now."""
@@ -146,7 +146,7 @@ class UpstreamConnection:
         refused = self.socket.connect_ex(address)
         if refused in {0, errno.EINPROGRESS}:
             self._reactor.watch(self.fd, self._connected, WRITE)
-        else:  # from the loop: whoever sends must not hear of it before it has the connection
+        else:  # from the loop: the sender must not be called before it has the connection
             self._reactor.call_at(now(), lambda: self._next_address(refused))
 
     def _connected(self, _events: int) -> None:

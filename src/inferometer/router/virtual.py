@@ -97,7 +97,7 @@ class _Held:
 
 class FleetTransport:
     """Carries every request to the replica that the policy chooses. `journal` keeps what happens; without one nothing
-    is kept beside the records."""
+    is kept with the records."""
 
     def __init__(
         self,

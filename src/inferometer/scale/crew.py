@@ -1,5 +1,6 @@
 """The loop that every place has: listen to the shards until all have ended, start them together, pass on interrupts,
-and tell their reports from their losses. A place says how its workers begin, how they are heard and how they stop.
+and tell their reports from their losses. A place defines how its workers start, how their messages arrive and how they
+stop.
 
 The first Ctrl-C drains, the second cancels. A worker that dies is reported, the others go on.
 """
@@ -43,7 +44,7 @@ class Worker(ABC):
         self.ended, self.why = True, self.why or why
 
     def frames(self, data: bytes) -> Iterator[Progress]:
-        """Heed what it says; its progress is for others."""
+        """Handle its message; its progress is for others."""
         for frame in self._unpacker.feed(data):
             match frame.kind:
                 case "ready":
@@ -67,7 +68,7 @@ OneWorker = TypeVar("OneWorker", bound=Worker)
 
 
 class Crew(ABC, Generic[OneWorker]):
-    """The workers of a run, and the loop that hears them."""
+    """The workers of a run, and the loop that receives their messages."""
 
     lead_ns: int  # from the last worker's `ready` to the common start
     grace_s: float  # after a second interrupt
@@ -89,7 +90,7 @@ class Crew(ABC, Generic[OneWorker]):
 
     @abstractmethod
     def _poll(self) -> None:
-        """Take what came since the last time, from whoever; return within `WAIT_S` where nothing does."""
+        """Take what came since the last time, from any worker; return within `WAIT_S` where nothing does."""
 
     @abstractmethod
     def _stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What a worker process and its parent say to each other.
+"""The messages between a worker process and its parent.
 
 To the worker: its job as one line of JSON, then `start <ns>` when all are ready; end of file means that nobody
 waits for it any more. From the worker: frames of a length and msgpack.
@@ -13,7 +13,7 @@ import msgspec
 from inferometer import errors
 from inferometer.load.progress import Progress
 
-Watch = Callable[[Progress], None]  # told a few times a second
+Watch = Callable[[Progress], None]  # called a few times a second
 Start = Callable[[], int]  # called once when the shard could begin; returns the instant to begin at
 ShardFunction = Callable[[Any, Watch, Start], Any]  # what a shard does: from its job to its report
 

@@ -1,6 +1,6 @@
-"""A process beside the load that reads the logs of all workers as they grow and says when a class's goal is reached: a
-number known well enough, or a limit that is certainly missed. Logs of workers on other hosts are read as far as they
-came. `python -m inferometer.scale.goal FOLDER`, the plan on stdin.
+"""A process that runs during the load, reads the logs of all workers as they grow and reports when a class's goal is
+reached: a number known well enough, or a limit that is certainly missed. Logs of workers on other hosts are read as far
+as they came. `python -m inferometer.scale.goal FOLDER`, the plan on stdin.
 
 It looks again when there is a tenth more to see: so all looks together cost a constant times the last one, and an
 interval that is narrow by chance has few chances.
@@ -65,7 +65,7 @@ def main(folder: Path) -> None:
     lower_priority()
     plan = Plan.model_validate(orjson.loads(sys.stdin.buffer.readline()))
     goals: Goals = {}
-    before: Goals = {}  # one look may be luck: a goal is reached when two in a row say so
+    before: Goals = {}  # one look may be luck: a goal is reached when two in a row find it
     seen = 0
     while not _parent_gone():
         logs = [*sorted(folder.glob("log-[0-9]*.bin")), *folder.glob(CLOCKS_LOG)]
@@ -120,7 +120,7 @@ def lost(part: ClassSummary, strict: ClassSummary, traffic: Traffic) -> ReachedG
 
 
 def _parent_gone() -> bool:
-    """Wait for the next look; the end of stdin means that nobody wants to know any more."""
+    """Wait for the next look; the end of stdin means that the result is no longer needed."""
     readable, _, _ = select.select([sys.stdin], [], [], LOOK_S)
     return bool(readable)
 

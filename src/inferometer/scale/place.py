@@ -1,11 +1,11 @@
-"""Where shards run, as one interface: start these jobs, tell their progress, give their reports. Each place is a module
-of its own, found by its name in `PLACES` and imported on use.
+"""Where shards run, as one interface: start these jobs, report their progress, return their reports. Each place is a
+module of its own, found by its name in `PLACES` and imported on use.
 
 A place brings `function` and a job together on some host, in a process that can import Inferometer, and hands back what
 it returns. A job is plain data. A place lets the shards wait for each other and passes a `Start` that says when to
-begin, on the clock of the shard's host; jobs that nobody drives carry the instant themselves (`ShardJob.start_at`).
+begin, on the clock of the shard's host; jobs without a driver carry the instant themselves (`ShardJob.start_at`).
 Logs end up where the job names them, on the clocks of the hosts that wrote them; a place with several hosts leaves
-readings of their clocks beside them, and `record.gather` brings them together.
+with readings of their clocks, and `record.gather` brings them together.
 """
 
 import math
@@ -69,7 +69,7 @@ def place_named(name: str = LOCAL) -> RunShards:
 
 USED = 0.5  # of the ceiling: at half of it reads are still stamped in time
 STREAM_EVENTS_PER_S = 100.0  # of an answer under way in a closed loop, whose pace only the server knows
-USUAL_TOKENS = 256.0  # of an answer whose length the plan does not tell
+USUAL_TOKENS = 256.0  # of an answer whose length the plan does not set
 MOST_STREAMS = 1024  # of one worker: what calibrations try
 
 

@@ -77,7 +77,7 @@ class WorkerProcess:
         return f"its process ended with {how}" + (f": {lines[-1][:300]}" if lines else "")
 
 
-LEAD_NS = 50_000_000  # from the last shard's `ready` to the common start: all have heard of it by then
+LEAD_NS = 50_000_000  # from the last shard's `ready` to the common start: all know it by then
 PIN_ENV = "INFEROMETER_PIN_WORKERS"
 _FRAME_BYTES = 1 << 16
 

@@ -1,5 +1,5 @@
 """The place `ray`: one actor per shard, spread over the nodes of a cluster. Actors are neither restarted nor retried:
-what a lost one delivered is kept, and the others go on. They are heard through streaming generators."""
+what a lost one delivered is kept, and the others go on. Their messages come through streaming generators."""
 
 import logging
 import os
@@ -62,7 +62,7 @@ def _imported() -> Any:
 
 
 def _connect(ray: Any, address: str, workers: int, environment: dict[str, list[str]]) -> None:
-    with suppress(AttributeError):  # prints what raylets say on stdout, where a JSON document may go; we name losses
+    with suppress(AttributeError):  # prints raylets' output on stdout, where a JSON document may go; we name losses
         ray._private.worker.print_to_stdstream = lambda *_arguments, **_settings: None
     quiet = {"logging_level": logging.CRITICAL, "log_to_driver": False, "configure_logging": True}
     own = {"num_cpus": max(workers, os.cpu_count() or 1), "include_dashboard": False} if address == "local" else {}
@@ -76,7 +76,7 @@ def _connect(ray: Any, address: str, workers: int, environment: dict[str, list[s
 
 
 def connection_error(address: str, error: BaseException) -> PlanError | TargetError:
-    """What went wrong, in words that tell what to do."""
+    """The error, with what to do."""
     text = " ".join(str(error).split())
     causes = " ".join(str(cause) for cause in _chain(error))
     where = "Ray" if address == "local" else f"Ray at {address}"

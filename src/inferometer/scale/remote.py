@@ -77,7 +77,7 @@ class ClockLog:
 
 
 LEAD_NS = 150_000_000  # from the last shard's `ready` to the common start
-LEAD_PER_WORKER_NS = 500_000  # which the driver takes to tell each of them
+LEAD_PER_WORKER_NS = 500_000  # which the driver takes to notify each of them
 PAUSE_S = 0.25  # between two parcels of a shard
 CLOCKS_AT_ONCE = 8  # hosts: more would wait for each other here, and their round trips would be longer
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -225,7 +225,7 @@ class RemoteCrew(Crew[OneWorker]):
         return 0 if worker.identity is None else self._clocks.ahead_ns(worker.identity.clock)
 
     def _read_clocks(self, tries: int = TRIES) -> None:
-        """Of every other host, whichever of its workers is asked; several hosts at a time, for each is waited for."""
+        """For every other host, through any of its workers; several hosts at a time, because each takes a while."""
         hosts = {
             worker.identity.clock.boot or worker.identity.clock.host: worker
             for worker in self._workers

@@ -1,5 +1,5 @@
 """One shard on a node of a Ray cluster: an actor that wraps the process that a local worker is, and sends on what that
-process says and writes. The load itself shares neither threads nor memory with Ray.
+process prints and writes. The load itself shares neither threads nor memory with Ray.
 
 The log is a file on the node for as long as the driver does not have all of it.
 """
@@ -126,7 +126,7 @@ class RemoteShard:
 
 def end_with(parent: int) -> None:
     """End this process soon after the one that started it, the raylet of the node. Ray leaves actors running that are
-    in the middle of a call then, and with them a load that nobody hears of. The shard ends by itself when we are gone,
+    in the middle of a call then, and with them a load that nobody watches. The shard ends by itself when we are gone,
     and its log stays."""
 
     def watch() -> None:
@@ -154,7 +154,7 @@ def _in_pauses(worker: WorkerProcess, pause_s: float) -> Iterator[bytes]:
 
 
 class _GrowingFile:
-    """A file that somebody else appends to."""
+    """A file that another process appends to."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""A shard as workers run it: the load, and beside it the sampler of the process that makes it."""
+"""A shard as workers run it: the load, and the sampler of the process that generates it."""
 
 from inferometer.load.shard import ShardJob, ShardReport, run_shard
 from inferometer.observe.host import ClientSampler

@@ -15,12 +15,12 @@ from inferometer.load.shard import CANCEL_SIGNAL
 from inferometer.scale.frames import ShardError, ShardFunction, job_and_report_types, packed
 from inferometer.vocabulary import attribute_at
 
-HEARD_S = 0.5  # two signals that come closer than they are heard count as one
+HEARD_S = 0.5  # two signals closer than this count as one
 ORPHAN_S = 10.0  # how long a cancelled shard without a parent may take to close its log
 
 
 class Parent:
-    """The process that started us: takes frames, and says when to begin."""
+    """The process that started us: takes frames, and sends the start."""
 
     def __init__(self) -> None:
         self._orders, self._frames = os.dup(0), os.dup(1)

@@ -20,10 +20,10 @@ from inferometer.store.entry import flat
 from inferometer.vocabulary import duration_text
 from inferometer.wire.api import api_of
 
-MOST_SETTINGS = 3  # that tell series apart whose words are the same
+MOST_SETTINGS = 3  # that distinguish series whose words are the same
 UNNAMED = "all runs"
 _IN_WORDS = ("kind", "workload.", "load.", "target.", "asked.", "model", "engine", "traffic[")  # of a run's identity
-_NO_NAMES = ("type", "name")  # ends of paths that say nothing by themselves
+_NO_NAMES = ("type", "name")  # ends of paths that mean nothing by themselves
 
 
 def series_names(runs: Mapping[str, Run], versions: bool = True) -> dict[str, str]:
@@ -161,7 +161,7 @@ PAGES_URL = "INFEROMETER_PAGES_URL"  # of the dashboard or the site that message
 
 
 def page_link(id_: str | None, environment: Mapping[str, str], page: str = "run") -> str | None:
-    """The page of a run or an experiment, where somebody said under which address pages are."""
+    """The page of a run or an experiment, if the address of the pages is configured."""
     base = environment.get(PAGES_URL, "").strip()
     if not id_ or not base.startswith(("http://", "https://")):
         return None
@@ -182,7 +182,7 @@ def own_plan(run: Run) -> Plan | None:
 
 
 def plan_texts(run: Run) -> Iterator[tuple[str, str]]:
-    """What its plan and its file say, word by word."""
+    """The words of its plan and its file."""
     if run.source:
         yield "imported", origin_text(run)
     for name, value in run.plan.items():

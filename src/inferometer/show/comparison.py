@@ -47,7 +47,7 @@ class ChangeRow:
     before: str
     after: str
     change: str
-    interval: str  # in brackets where it tells of the noise within the runs only
+    interval: str  # in brackets if it shows only the noise within the runs
     could_see: str  # the smallest change that these runs would have shown
     status: str
 
@@ -343,7 +343,7 @@ def print_check(check: CheckResult, to: Console, *, every: bool = False) -> None
 
 
 def _check_head(check: CheckResult) -> Table:
-    """The word, and beside it the sentences."""
+    """The status, and next to it the sentences."""
     table = facts_table(label=1)
     status = Text(check.status.upper(), style=STATUS_STYLES[check.status])
     for at, sentence in enumerate(check.sentences):

@@ -28,7 +28,7 @@ class _Console(Console):
 
 
 def console(file: TextIO | None = None, width: int | None = None) -> Console:
-    """Prints to stdout unless told otherwise. Markup and emoji codes are off: a model's name is shown as it is."""
+    """Prints to stdout by default. Markup and emoji codes are off: a model's name is shown as it is."""
     file = sys.stdout if file is None else file
     made = _Console(file=file, width=width, markup=False, emoji=False, highlight=False)
     if width is None:
@@ -70,7 +70,7 @@ def plain_table(*columns: str, right: tuple[str, ...] = (), wrap: str | None = N
 
 
 def facts_table(label: int = 10, gap: int = 2) -> Table:
-    """Two columns: what is told, and the telling."""
+    """Two columns: label and value."""
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=False)
     table.add_column(no_wrap=True, style="dim", min_width=label)
     table.add_column(overflow="fold")  # a long URL is broken, never cut

@@ -46,7 +46,7 @@ _FIRST: tuple[tuple[str, str], ...] = (  # what a person looks at, the most impo
     ("request_rate", "requests/s"),
     ("goodput", "goodput"),
 )
-_OWN_MOST = 6  # columns of measures that nobody here knows
+_OWN_MOST = 6  # columns of a user's own measures
 
 
 def columns_of(rows: Sequence[CaseRow]) -> Columns:
@@ -157,7 +157,7 @@ def dry_run_document(
 
 
 def time_text(expected: Sequence[float | None], starts: int) -> str:
-    """`24 cases, 2 starts of a server: about 12m 30s`, with what is not known said."""
+    """`24 cases, 2 starts of a server: about 12m 30s`, with what is not known."""
     known = [seconds for seconds in expected if seconds is not None]
     count = f"{len(expected)} case{'s' if len(expected) != 1 else ''}"
     server = f", {starts} start{'s' if starts > 1 else ''} of a server" if starts else ""

@@ -167,7 +167,7 @@ def _of_ab(kept: KeptExperiment) -> ExperimentAnswer:
         right=[1, 2, 3, 4, 5],
         tones=[_TONES.get(row.status, "") for row in rows],
     )
-    differ = [f"A and B differ in {_sides_text(kept)}"] if kept.name else []  # else the title says it
+    differ = [f"A and B differ in {_sides_text(kept)}"] if kept.name else []  # else it is in the title
     # the sentence has what forbids it
     objections = [objection.text for objection in comparison.objections if objection.severity != "refuse"]
     notes = [*differ, *objections]
@@ -400,7 +400,7 @@ def _keeps(run: Run, text: str) -> bool:
 
 
 def _front_rows(cases: Sequence[Case], names: Sequence[str]) -> Rows:
-    """The points of the chart beside it."""
+    """The points of the chart next to it."""
     named = {run.id: name for (_, run), name in zip(cases, names, strict=True)}
     try:
         points, axis = speed_rows([run for _, run in cases])

@@ -1,4 +1,4 @@
-"""Runs without a server as a person reads them: a line per batch size, the rates of a workload, or what somebody's own
+"""Runs without a server as a person reads them: a line per batch size, the rates of a workload, or what a user's own
 benchmark measured."""
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ def _sections(run: Run, width: int) -> Iterator[RenderableType]:
 
 
 def cases_table(summary: Summary, width: int) -> Table:
-    """One line per batch size; lengths are shown where there are several, else they are said above."""
+    """One line per batch size; lengths are shown if there are several, else they are in the line above."""
     return first_that_fits((_cases(summary, stats, spread) for stats, spread in _LOOKS), width)
 
 

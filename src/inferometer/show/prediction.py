@@ -32,7 +32,7 @@ MEASURE_TEXTS = {
     "output_rate": "output throughput",
 }
 RATE_TITLES = {"request_rate": "request throughput", "output_rate": "output throughput"}
-LONGEST_NAME = 17  # beside seven numbers in 80 columns
+LONGEST_NAME = 17  # with seven numbers in 80 columns
 SETTING_TITLES = {"max_sequences": "sequences", "max_batched_tokens": "token budget"}
 MAIN = ("ttft", "tpot", "e2e", "output_rate")
 ERRORS_ARE = {"in sample": "on the runs of the fit", "leave-one-out": "each run left out of its fit"}

@@ -37,7 +37,7 @@ class ShardTotals:
     share: float | None
 
     def left_s(self, before: "ShardTotals") -> float | None:
-        """Until the load ends: by the clock where it says so, else at the pace since `before`."""
+        """Until the load ends: by the clock if it ends by time, else at the pace since `before`."""
         if self.phase not in ("connect", "load"):
             return None
         clock_s = (self.ends_at - self.at) / NANOSECONDS if self.ends_at is not None else None
@@ -112,7 +112,7 @@ class ProgressLine:
         self._shown = False
 
     def __call__(self, progress: Progress) -> None:
-        """A shard's message. Called from inside the load: keeps what was said and rarely draws."""
+        """A shard's message. Called from inside the load: keeps the message and rarely draws."""
         if not self._live and self._lines_left <= 0:
             return
         self._shards[progress.shard] = progress

@@ -211,7 +211,7 @@ def _cut(text: str, room: int) -> str:
 
 
 def verdict_text(verdict: str | None, state: str) -> Text:
-    """The verdict, or how the run ended where that says more."""
+    """The verdict, or how the run ended if that is more important."""
     if verdict is None or state != "complete":
         return Text(state, style="dim")
     return Text(verdict, style=VERDICT_STYLES.get(verdict, ""))

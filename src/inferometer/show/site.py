@@ -153,7 +153,7 @@ def _public(value: Any) -> Any:
 
 
 def file_of(key: str) -> str:
-    """A key as the name of a file; one of somebody's own may have anything in it."""
+    """A key as a file name; a user's own key may have any characters."""
     return key if _SAFE.fullmatch(key) else hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
@@ -302,7 +302,7 @@ def _put_runs(site: SiteFolder, answers: StoreAnswers, entries: Sequence[Entry],
 
 
 def _put_run(site: SiteFolder, answers: StoreAnswers, entry: Entry, extras: dict[str, bool | str | None]) -> None:
-    """`extras` says which other files of the run there are: a page asks for no others."""
+    """`extras` lists which other files of the run there are: a page fetches no others."""
     name, print_ = file_of(entry.id), _print_of(entry, extras)
     if not site.is_fresh(f"data/runs/{name}.js", print_):
         document = run_document(answers.load(entry), entry)
@@ -336,7 +336,7 @@ def _put_judged(
 
 
 def _print_of(entry: Entry, extras: object = None) -> str:
-    """What the files of a run are made of: its manifest says what was measured, the marks what was said of it."""
+    """What the files of a run are made of: its manifest for the measurement, and its marks."""
     content = (measured(entry.folder) or str(_sizes(entry.folder))).encode()
     parts = (FORMAT, __version__, entry.state, entry.verdict, entry.tags, entry.experiment, entry.case, RECORDS, extras)
     return hashlib.sha256(content + repr(parts).encode()).hexdigest()[:16]

@@ -92,7 +92,7 @@ def _phases(startup: Startup, bars: bool, processes: bool) -> Table:
         table.add_row(*cells)
     for missing in startup.unmatched:
         table.add_row(Text(missing.title), Text("unmatched", "yellow"))
-    if startup.before_log_s:  # interpreter and imports, where the engine says nothing of them
+    if startup.before_log_s:  # interpreter and imports, if the engine does not log them
         table.add_row(Text("before its first line", "dim"), Text(f"~{duration_text(startup.before_log_s)}", "dim"))
     if startup.unexplained_s:
         table.add_row(Text("in no phase", "dim"), Text(duration_text(startup.unexplained_s), "dim"))
@@ -109,7 +109,7 @@ def _indented(phase: Phase, startup: Startup) -> Text:
 
 
 def _phase_time(phase: Phase, startup: Startup) -> str:
-    """Stamps of whole seconds cannot tell less than a second."""
+    """Timestamps of whole seconds cannot resolve less than a second."""
     if phase.by == "stamps" and phase.seconds == 0:
         return f"< {duration_text(startup.resolution_s)}"
     return f"{'~' if phase.by == 'stamps' else ''}{duration_text(phase.seconds)}"
@@ -143,7 +143,7 @@ def _rest(run: Run) -> Table | None:
 
 
 def _time(quantity: Quantity | None) -> str:
-    """`118 s ±1`, as far as the stamps can tell."""
+    """`118 s ±1`, with the resolution of the timestamps."""
     if quantity is None:
         return "-"
     if quantity.interval is None or quantity.interval[1] is None:
@@ -200,7 +200,7 @@ def _row(cells: Sequence[Quantity | None]) -> Iterator[str | Text]:
 
 
 def _best(known: Sequence[Quantity]) -> float | None:
-    """None where neither way is better, or they cannot be told apart."""
+    """None if neither direction is better, or the difference is not significant."""
     values = [quantity.value for quantity in known]
     if known[0].direction is None or min(values) == max(values):
         return None
@@ -214,7 +214,7 @@ def _cell(cell: Quantity) -> str:
 
 
 def label_of(run: Run, runs: Sequence[Run]) -> str:
-    """The load format where that tells them apart, else the name of the log or the plan."""
+    """The load format if that distinguishes them, else the name of the log or the plan."""
     formats = [_startup(other).load_format for other in runs]
     if None not in formats and len(set(formats)) == len(runs) > 1:
         return str(_startup(run).load_format)

@@ -129,7 +129,7 @@ def _cached(cached: CachedTokens) -> str | None:
 
 
 def _failures(summary: Summary, messages: bool) -> Iterator[tuple[str, str | Text]]:
-    """How many failed and in what way, how many we ended ourselves, and what the most frequent errors say."""
+    """How many failed and in what way, how many we ended ourselves, and the most frequent error messages."""
     total = sum(summary.outcomes.values())
     others = {outcome: n for outcome, n in summary.outcomes.items() if outcome != "ok" and n}
     failed = {outcome: n for outcome, n in others.items() if outcome not in CENSORED}
@@ -298,7 +298,7 @@ def _plan_table(run: Run) -> Table:
 
 
 def _observed(summary: Summary, width: int) -> Iterator[RenderableType]:
-    """What was sampled beside the load."""
+    """What was sampled during the load."""
     if table := server_table(summary):
         yield table
     if gpu := summary.gpu:
@@ -455,7 +455,7 @@ def _compact_cells(part: SummarySection, spread: bool) -> dict[str, str | Text]:
 
 
 def _without_doubles(summary: Summary) -> list[str]:
-    """The headline, without token counts that say nothing: every answer as long as asked."""
+    """The headline, without token counts if every answer is as long as requested."""
     measures = summary.measures
     constant = measures["output_tokens"].min == measures["output_tokens"].max
     return [name for name in summary.headline if not (name == "output_tokens" and constant)]

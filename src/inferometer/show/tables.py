@@ -143,7 +143,7 @@ def _adjusted_row(adjusted: Adjusted, unit: str, stats: tuple[str, ...]) -> list
 
 
 def _adjusted_cell(adjusted: Adjusted, unit: str, stat: str) -> Text:
-    """Of a mean nothing can be said when a part is endless; a quantile without a value is endless too."""
+    """A mean is undefined if a part is infinite; a quantile without a value is infinite too."""
     if stat not in adjusted.statistics:
         return Text("")
     value, mark = adjusted.statistics[stat], WEAK_MARK if stat in adjusted.weak else ""
@@ -151,7 +151,7 @@ def _adjusted_cell(adjusted: Adjusted, unit: str, stat: str) -> Text:
 
 
 def _short(value: float | None, unit: str) -> str:
-    """The unit of a rate is said once, in the row's title."""
+    """The unit of a rate is written once, in the row's title."""
     return value_text(value, "" if unit == "tokens/s" else unit)
 
 
@@ -211,7 +211,7 @@ MOST_PROBLEMS = 5
 
 
 def server_table(summary: Summary) -> Table | None:
-    """None where there is nothing to tell: an endpoint that nobody named may be missing without a word."""
+    """None if there is nothing to show: an endpoint that the plan does not name may be missing without a message."""
     server, host = summary.server, summary.host
     rows = [*(_facts(server) if server else ()), *(_machine(host) if host else ()), *_problems(summary)]
     if not rows:
@@ -321,7 +321,7 @@ _GIB = 2.0**30
 
 
 def gpu_table(gpu: GpusSummary, width: int) -> Table:
-    """One line per GPU; what it did not tell is `-`."""
+    """One line per GPU; what it does not report is `-`."""
     columns = ("use", "memory", "power", "SM clock", "hottest", "energy", "throttled")
     fewer = (columns, columns[:-2], columns[:3])
     return first_that_fits((_gpus(gpu.gpus, chosen) for chosen in fewer), width)

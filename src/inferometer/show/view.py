@@ -1,4 +1,4 @@
-"""A run as a person reads it, by its kind: measured by us, imported, offline, a start, or somebody's own benchmark."""
+"""A run as a person reads it, by its kind: measured by us, imported, offline, a start, or a user's own benchmark."""
 
 from io import StringIO
 

@@ -1,4 +1,4 @@
-"""`python -m inferometer.simulator`: the server as a child process; says in one line of JSON where it listens."""
+"""`python -m inferometer.simulator`: the server as a child process; prints one line of JSON with its address."""
 
 import argparse
 import json

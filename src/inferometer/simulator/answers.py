@@ -133,7 +133,7 @@ class AnswerChoice:
             self.answer.part_done()
 
     def plain_chunk(self) -> bytes | None:
-        """The bytes of the next token, where they are all that there is to it; to be told when they are `written`.
+        """The bytes of the next token, where they are all that there is to it; call `written` when they are sent.
         Parts that share a connection must not overtake each other where it takes only a piece."""
         given = self.given
         if not self._plain or given + 1 == self._last or len(self.answer.parts) > 1:
@@ -301,7 +301,7 @@ class StepRow(NamedTuple):
 
 
 class StepWriter:
-    """Keeps the row of the next step ready, as long as nobody leaves."""
+    """Keeps the row of the next step ready, as long as no sequence ends."""
 
     def __init__(self) -> None:
         self._reader = compiled()

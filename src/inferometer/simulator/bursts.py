@@ -40,7 +40,7 @@ TEXTS = (1,) * 30 + (200,) * 9 + (7_000,)  # characters: five of the last fill a
 LONGEST_NAP_S = 5e-4  # before requests are looked for again
 PATIENCE_S = 60.0
 SIOCOUTQNSD = 0x894B  # linux/sockios.h
-WITHHELD_NS = 3600 * NANOSECONDS  # the span of a write that the kernel did not send at once: nobody knows when it did
+WITHHELD_NS = 3600 * NANOSECONDS  # the span of a write that the kernel did not send at once: the instant is unknown
 
 # -- server ----------------------------------------------------------------------------------------------------------
 

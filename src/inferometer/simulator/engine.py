@@ -18,13 +18,13 @@ class Sequence:
     """`spans` are the steps, as [first, end), that gave it one token each."""
 
     prompt: Tokens
-    answer: tuple[str, ...]  # all it will say; its length decides when it is finished
-    waiter: Any = None  # whoever wants its tokens
+    answer: tuple[str, ...]  # the whole answer; its length decides when it is finished
+    waiter: Any = None  # the receiver of its tokens
     made: int = 0  # tokens generated so far
     computed: int = 0  # tokens whose keys and values are in the cache
     cached: int | None = None  # prompt tokens found in the cache when first admitted
-    arrived_at: int = 0  # when the engine got it; set by whoever knows the time
-    admitted_at: int | None = None  # when its first chunk began; set by whoever knows the time
+    arrived_at: int = 0  # when the engine got it; set by the caller, who has the clock
+    admitted_at: int | None = None  # when its first chunk began; set by the caller
     preemptions: int = 0
     aborted: bool = False
     spans: list[list[int]] = field(default_factory=list)
@@ -319,7 +319,7 @@ class SimulatorEngine:
         return chunks
 
     def _hits(self, sequence: Sequence) -> tuple[int, int]:
-        """Leading blocks that are cached, and how many of them nobody holds; the last token is always computed, for it
+        """Leading blocks that are cached, and how many of them are unused; the last token is always computed, for it
         gives the next one."""
         if not self.prefix_caching:
             return 0, 0

@@ -106,7 +106,7 @@ class FaultShares(Section):
             raise ValueError(f"the shares of faults add up to {sum(self.shares.values()):g}, more than 1")
 
     def drawer(self) -> Callable[[], Faults]:
-        """A function that says, request after request, what goes wrong with it."""
+        """A function that decides, request after request, what goes wrong with it."""
         rng = random.Random(self.seed)
         texts, weights = list(self.shares), list(self.shares.values())
 

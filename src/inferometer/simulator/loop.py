@@ -93,7 +93,7 @@ class EngineLoop:
             self._cut()
 
     def instants(self, sequence: Sequence) -> Instants:
-        """When its tokens were made; to be asked until `on_finished` returns."""
+        """When its tokens were made; available until `on_finished` returns."""
         return self.step_ends.of(sequence.spans)
 
     def instants_so_far(self, sequence: Sequence) -> Instants:

@@ -205,7 +205,7 @@ class Metronome:
     def truth(self) -> bytes:
         """A JSON line about every request since the truth was last deleted, then all send instants as int64. We may
         lose the processor between a clock reading and the send behind it: of a send that took long, the true instant is
-        only known to lie before the next reading, so that its span is told."""
+        only known to lie before the next reading, so its span is reported."""
         streams = self._streams
         sent_at, held = sent_in(self._pages, streams)
         facts = {
@@ -317,8 +317,8 @@ def sent_in(
 
 
 def serve(beat: Beat, host: str, port: int, number: int = 0) -> None:
-    """Run until SIGTERM, or until stdin closes; says where on stdout. The port may be shared with others; on the second
-    one it answers alone, for its own truth."""
+    """Run until SIGTERM, or until stdin closes; prints its address on stdout. The port may be shared with others; on
+    the second one it answers alone, for its own truth."""
     reactor = Reactor(turn=BATCH)  # asked for more than it can send, it would let no request in
     metronome = Metronome(reactor, beat, number << NUMBER_BITS)
     server = HttpServer(reactor, metronome.answer, host, port, stamps=True, shared=True)

@@ -13,7 +13,7 @@ import orjson
 MODEL = "metronome"
 CREATED = 1_700_000_000  # any instant will do, as long as its size does not change
 LONGEST = 100_000  # tokens of an answer
-_TEXT = b" perpendicularities"  # cut to the width that is left beside the counts
+_TEXT = b" perpendicularities"  # cut to the width that the counts leave
 _WIDTH = 18  # of a token's text and the digits of its two counts
 
 

@@ -208,7 +208,7 @@ def running_metronome(
 
 @contextmanager
 def _process(args: list[str]) -> Iterator[dict[str, int]]:
-    """One of them, and what it says of itself; it ends when nobody holds the other end of its stdin."""
+    """One of them, and what it reports about itself; it ends when its stdin is closed."""
     command = python_command("inferometer.simulator.metronome", *args)
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdin is not None and child.stdout is not None

@@ -258,7 +258,7 @@ class PipelinedLoop:
             self._cut()
 
     def instants(self, sequence: Sequence) -> Instants:
-        """When its tokens were sent; to be asked until `on_finished` returns."""
+        """When its tokens were sent; available until `on_finished` returns."""
         return self.step_ends.of(sequence.spans)
 
     def instants_so_far(self, sequence: Sequence) -> Instants:

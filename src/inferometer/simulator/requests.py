@@ -46,7 +46,7 @@ def too_long(generation: Generation, settings: SimulatorSettings) -> str | None:
 
 
 def sequence_for(generation: Generation, settings: SimulatorSettings) -> tuple[Sequence, str]:
-    """The sequence, with all it will say, and the finish reason it will end with."""
+    """The sequence with its whole answer and its finish reason."""
     print_ = fingerprint(generation.tokens, settings.seed)
     words = None if generation.structured is None else _structured_answer(generation.structured, print_, settings)
     room = settings.max_model_len - len(generation.tokens)

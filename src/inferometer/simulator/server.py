@@ -103,7 +103,7 @@ class SimulatorServer:
 
     def _handle(self, request: HttpRequest, reply: Reply) -> None:
         """Find who answers; what they refuse becomes an error body."""
-        if self._doomed and reply._connection in self._doomed:  # only a connection tells one client from another
+        if self._doomed and reply._connection in self._doomed:  # only the connection identifies a client
             self._doomed.discard(reply._connection)
             reply.close()
             return

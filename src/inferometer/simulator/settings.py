@@ -349,7 +349,7 @@ def _mistake(error: ErrorDetails, above: str) -> str:
         return f"{where} is not a setting of the simulator"
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input should ")
     if error["type"] == "value_error" and not message.startswith("must "):
-        return f"{where}: {message}"  # a sentence of its own, which says what it got
+        return f"{where}: {message}"  # a message of its own, which contains the value
     if error["type"] == "model_type":
         return f"{where} must be settings by name, got {as_written(error['input'])}"
     got = f", got {as_written(error['input'])}" if error["loc"] else ""

@@ -338,11 +338,11 @@ class _Flight:
         record.events = came + self._faults.role_only
         record.tokens_by = "events" if self._faults.no_usage else "running usage"
         record.counted_tokens = sum(tokens)
-        if not self._faults.no_usage:  # every chunk says how many there are by then
+        if not self._faults.no_usage:  # every chunk has the count so far
             record.input_tokens, record.output_tokens = len(self._sequence.prompt), sum(tokens)
 
     def _account(self, record: Record) -> None:
-        """What the server's usage says of a complete answer."""
+        """The server's usage for a complete answer."""
         record.finish_reason = self._reason
         if self._faults.no_usage:
             return
@@ -352,7 +352,7 @@ class _Flight:
 
 
 def generation_of(request: Request) -> Generation:
-    """An asked length is kept to, as with `ignore_eos`, unless the body says otherwise."""
+    """A requested length is kept, as with `ignore_eos`, unless the body sets it to false."""
     body, length = request.body, request.output_tokens
     return Generation(
         tokens=tokens_of(request.prompt),
@@ -380,7 +380,7 @@ MakeTransport = Callable[[VirtualClock], Transport]
 
 def simulated_run(plan: Plan, note: Callable[[str], None] = NOWHERE.note) -> Run:
     """A run that was never sent: measured and judged like any other, not kept. A target's address is left out; `note`
-    is told what a person should know of the workload."""
+    receives notes on the workload for the user."""
     started = datetime.now(UTC)
     plan = without_address(plan)
     settings = settings_of(plan)
@@ -437,7 +437,7 @@ def rehearse(
     transport_of: MakeTransport | None = None,
     nonce: str | None = None,
 ) -> tuple[Records, Facts]:
-    """Every record of the plan as the simulator would answer it, and what is known beside them. `transport_of` makes
+    """Every record of the plan as the simulator would answer it, and what else is known. `transport_of` makes
     what answers in place of one simulator, such as a fleet of them."""
     records: list[Record] = []
     settings = settings or settings_of(plan)

@@ -21,7 +21,7 @@ from inferometer.store.query import regexp
 from inferometer.store.tables import SCHEMA, is_current, migrate
 
 INDEX = "index.sqlite"
-ATTEMPT_S = 1.0  # how long one attempt waits for another process, before we say that we wait
+ATTEMPT_S = 1.0  # how long one attempt waits for another process, before we print that we wait
 LOCKED_S = 60.0  # how long we wait in all
 PAUSE_S = 0.05  # between attempts: some are refused at once
 CONNECT_S = 10  # PostgreSQL answers by then, or it is not there
@@ -64,12 +64,12 @@ class Broken(StoreError):
 
 
 class SqliteIndex:
-    """A file beside the run folders, made anew where it is missing or broken. It stays open from question to question:
+    """A file next to the run folders, made anew if it is missing or broken. It stays open between queries:
     SQLite tidies up whenever the last connection is closed, which takes longer than entering a run."""
 
     def __init__(self, folder: Path, home: Path | None = None) -> None:
         self.file = folder / INDEX
-        self._runs = (home or folder) / "runs"  # without it there is no store: nobody made a run yet
+        self._runs = (home or folder) / "runs"  # without it there is no store: no run was made yet
         self._engine: Engine | None = None
         self._opened_as: tuple[int, int] | None = None
 
@@ -93,7 +93,7 @@ class SqliteIndex:
         return nullcontext()
 
     def discard(self) -> None:
-        """Set aside for whoever wonders; unless another process has done so already."""
+        """Set aside for inspection, unless another process has done so already."""
         if self._engine is not None:
             self._engine.dispose()
         if self._opened_as is None or self._seen() == self._opened_as:
@@ -151,7 +151,7 @@ class SqliteIndex:
             yield
         except DBAPIError as error:
             raise self._error(error) from error
-        except UnicodeDecodeError as error:  # in the names of its tables, or in what it says of them
+        except UnicodeDecodeError as error:  # in the names of its tables, or in their definitions
             raise Broken(f"{self.file}: {error}", "rebuild it from the runs: inferometer store reindex") from error
 
     def _error(self, error: DBAPIError) -> StoreError:
@@ -256,7 +256,7 @@ def sqlite_engine(url: str) -> Engine:
 
     @event.listens_for(engine, "connect")
     def connected(connection: Any, _record: object) -> None:
-        connection.isolation_level = None  # transactions begin where we say, see below
+        connection.isolation_level = None  # we begin transactions ourselves, see below
         connection.execute("pragma synchronous = normal")  # kill -9 safe; what a power cut loses is in the folders
         connection.execute("pragma cache_size = -65536")  # KiB, used when needed: 10,000 runs have 1.4 million numbers
         connection.execute("pragma wal_autocheckpoint = 8000")  # pages: every 30 MB instead of every dozen runs
@@ -275,7 +275,7 @@ def sqlite_engine(url: str) -> Engine:
 
 
 def _waiting_for(db: Connection, attempt: Callable[[], Any]) -> None:
-    """Takes its turn: another process that writes is waited for, and a person is told of it."""
+    """Takes its turn: waits for another process that writes, and prints that."""
     until, is_silent = time.monotonic() + LOCKED_S, True
     while True:
         try:
@@ -296,7 +296,7 @@ def _code(error: DBAPIError) -> int:
 
 
 def _is_broken(error: DBAPIError) -> bool:
-    """Whether the file or its tables are not what we wrote; a full disk or a lock says nothing against them."""
+    """Whether the file or its tables are not what we wrote; a full disk or a lock is no sign of that."""
     if not isinstance(error.orig, sqlite3.Error):
         return False
     text = str(error.orig).lower()
@@ -322,14 +322,14 @@ def _prepare(engine: Engine) -> None:
 def _switch_on_wal(engine: Engine) -> None:
     raw = engine.raw_connection()
     try:
-        with suppress(sqlite3.OperationalError):  # locked: somebody else is just switching it on
+        with suppress(sqlite3.OperationalError):  # locked: another process is just switching it on
             raw.cursor().execute("pragma journal_mode = wal")
     finally:
         raw.close()
 
 
 def _set_aside(file: Path) -> None:
-    """Keep a broken index for whoever wonders; everything in it is in the folders too."""
+    """Keep a broken index for inspection; everything in it is in the folders too."""
     if not os.path.lexists(file):
         return
     aside = file.with_name(f"{file.name}.broken")
@@ -363,7 +363,7 @@ def _postgres_engine(url: str, shown: str) -> Engine:
 
 
 def _sentence(error: DBAPIError) -> str:
-    """What the driver says, on one line; it names host and user, never the password."""
+    """The driver's message on one line; it names host and user, never the password."""
     lines = [line.strip() for line in str(error.orig).splitlines() if line.strip()]
     return "; ".join(lines[:2]) or type(error.orig).__name__
 

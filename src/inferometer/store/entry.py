@@ -37,7 +37,7 @@ class Entry:
     engine: str | None = None
     engine_version: str | None = None
     commit: str | None = None
-    hardware: str | None = None  # as people say it
+    hardware: str | None = None  # in words
     requests: int | None = None
     workload_id: str | None = None
     stack_id: str | None = None
@@ -53,7 +53,7 @@ class Entry:
 
     @property
     def is_predicted(self) -> bool:
-        """A model of a server was asked, nothing was measured: `SimulatorSettings.predicts` names it so."""
+        """A model of a server predicted it, nothing was measured: `SimulatorSettings.predicts` names it so."""
         return self.engine is not None and ", predicted by " in self.engine
 
     @property
@@ -123,7 +123,7 @@ def flat(plan: Any, path: tuple[str | int, ...] = ()) -> dict[str, str]:
 
 
 def text_of(value: object) -> str:
-    """As YAML says it: `true`, and 10 for 10.0."""
+    """As YAML writes it: `true`, and 10 for 10.0."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
@@ -199,7 +199,7 @@ def _target(plan: Mapping[str, Any]) -> str | None:
 
 
 def _hardware(run: Run) -> str | None:
-    """Accelerators, counted; else what was told, else the machine where the target is on it, else its hosts."""
+    """Accelerators, counted; else what was reported, else the machine where the target is on it, else its hosts."""
     subject, machine = run.subject, run.environment.machine
     if subject.accelerators:
         return ", ".join(f"{count}x {name}" for name, count in sorted(subject.accelerator_counts.items()))

@@ -94,7 +94,7 @@ class ExperimentFolder:
             file.truncate(whole)  # half a line of a writer that was killed
             try:
                 written = file.write(line)
-                if written < len(line):  # the disk is full in the middle of it; the next write says so
+                if written < len(line):  # the disk is full in the middle of it; the next write reports it
                     file.write(line[written:])
                 os.fsync(file.fileno())
             except OSError:
@@ -102,7 +102,7 @@ class ExperimentFolder:
                 raise
 
     def redefine(self, definition: Settings) -> None:
-        """The file of the experiment was edited, and it goes on with the new one; the old one is kept beside it."""
+        """The file of the experiment was edited, and it goes on with the new one; the old one is kept next to it."""
         about = read_json(self.path / ABOUT, "experiment")
         earlier = [*about.get("earlier", []), about.get("definition")]
         _write(self.path / ABOUT, {**about, "definition": dict(definition), "earlier": earlier})
@@ -144,7 +144,7 @@ def _write(file: Path, content: Settings) -> None:
 
 
 def load_experiment(path: Path) -> KeptExperiment:
-    """A `DamagedError` says what is wrong with one that cannot be read."""
+    """A `DamagedError` names what is wrong with one that cannot be read."""
     read = read_experiment(path)
     if isinstance(read, Damaged):
         raise read.error

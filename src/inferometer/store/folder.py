@@ -116,7 +116,7 @@ class RunFolder:
 
     @property
     def observer_log(self) -> Path:
-        """What is sampled beside the load; read with the logs of the shards."""
+        """What is sampled during the load; read with the logs of the shards."""
         return self.path / OBSERVER_LOG
 
     def write_plan(self, plan: Mapping[str, Any]) -> None:
@@ -133,7 +133,7 @@ class RunFolder:
         self._write("verdict", verdict_document(verdict))
 
     def write_state(self, state: State) -> None:
-        """`partial` until the run says how it ended."""
+        """`partial` until the run has an end state."""
         self._write("run", about_run(self.started_at, state, self.kind, self.source))
         if state != "partial":
             self._write_file(MANIFEST, manifest_bytes(manifest_of(self.path)))
@@ -159,7 +159,7 @@ class RunFolder:
         return records, gathered
 
     def observed(self) -> Gathered:
-        """What the observer logged beside a load that is not ours."""
+        """What the observer logged during a load that is not ours."""
         return read_logs([self.observer_log])[1] if self.observer_log.is_file() else Gathered()
 
     def write_observed(self, records: Records | None, gathered: Gathered) -> None:
@@ -259,7 +259,7 @@ def new_run(
 
 
 def load_run(path: str | Path, files_elsewhere: Collection[str] = ()) -> Run:
-    """A run from its folder; a `DamagedError` says what is wrong with one that cannot be read."""
+    """A run from its folder; a `DamagedError` names what is wrong with one that cannot be read."""
     read = read_run(Path(path), files_elsewhere)
     if isinstance(read, Damaged):
         raise read.error
@@ -349,7 +349,7 @@ def made_folder(store: Path, started: datetime, *, is_latest: bool = False) -> P
         draws += 1
         if path.name <= newest:
             continue
-        with translated_errors(path), suppress(FileExistsError):  # drawn by somebody else in this second: draw again
+        with translated_errors(path), suppress(FileExistsError):  # drawn by another process in this second: draw again
             path.mkdir()
             return path
 

@@ -101,7 +101,7 @@ def _insert_many(db: Connection, table: Table, rows: list[tuple[Any, ...]]) -> N
 
 
 def enter_marks(db: Connection, run: str, marks: Marks) -> None:
-    """Add what a folder says to what is known; a baseline goes to whom it was given last."""
+    """Add the content of a folder to the index; a baseline belongs to the run that got it last."""
     if not (marks.tags or marks.baselines or marks.experiment):
         return
     for tag in sorted(marks.tags - set(tags_of(db, run))):
@@ -131,7 +131,7 @@ def tags_of(db: Connection, run: str) -> list[str]:
 
 
 def forget(db: Connection, ids: Sequence[str]) -> None:
-    """The runs; what was said of them stays until it is said that they are gone."""
+    """The runs; their marks stay until the runs are reported as gone."""
     for part in _parts(ids):
         numbers = list(db.execute(select(runs.c.number).where(runs.c.id.in_(part))).scalars())
         for column in (quantities.c.run, parameters.c.run, runs.c.number) if numbers else ():
@@ -214,7 +214,7 @@ def _entry(
 
 
 def _check_types(row: Mapping[str, Any], values: Any) -> None:
-    """SQLite keeps whatever it is given in any column, and so may whoever else wrote there."""
+    """SQLite keeps any type in any column, and another program may have written one."""
     for name, value in row.items():
         if value is not None and type(value) is not (int if name == "requests" else str):
             raise TypeError(f"{name} is {value!r}")

@@ -151,8 +151,8 @@ def measured(folder: Path) -> str | None:
 
 
 def leave_out(folder: Path, is_heavy: Callable[[str], bool]) -> int:
-    """Delete such files of a finished run, and say how many bytes they had. The manifest knows them still, as left out:
-    the folder is whole without them. Killed half way, some are there that nobody misses."""
+    """Delete such files of a finished run, and return how many bytes they had. The manifest knows them still, as left
+    out: the folder is whole without them. If killed half way, some unneeded files are left."""
     file = folder / MANIFEST
     if not is_there(file):
         return 0

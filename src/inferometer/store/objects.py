@@ -38,7 +38,7 @@ class Objects:
             self._fs.pipe_file(f"{self.url}/inferometer.txt", b"Inferometer keeps runs here, under runs/.\n")
 
     def upload(self, folder: Path) -> str:
-        """Copy a finished run there and say its location. A run without its manifest is not there yet."""
+        """Copy a finished run there and return its location. A run without its manifest is not there yet."""
         place = self.at(folder.name)
         if not (folder / MANIFEST).exists():
             write_manifest(folder)

@@ -22,7 +22,7 @@ Matches = Callable[[str], bool]
 
 
 def linear(pattern: str) -> Matches | None:
-    """A function that says whether a text has the pattern in it, in linear time; None where RE2 is not installed or
+    """A function that returns whether a text has the pattern in it, in linear time; None where RE2 is not installed or
     does not know the pattern (look-around, references to a group)."""
     try:
         import re2
@@ -182,7 +182,7 @@ class Name:
 
 
 def meaning(db: Connection, text: str) -> Name:
-    """Columns and marks first, then quantities, then settings of the plan; `plan.` says that it is one of those."""
+    """Columns and marks first, then quantities, then settings of the plan; the prefix `plan.` marks one of those."""
     name = text.strip()
     if name.startswith("plan."):
         return _parameter(db, name.removeprefix("plan.")) or _unknown(db, name)
@@ -374,7 +374,7 @@ def _marked(mark: str, condition: Condition) -> Clause:
 
 
 def _set(path: str, condition: Condition) -> Clause:
-    """Runs whose plan says so. What a plan does not say is different from anything."""
+    """Runs whose plan has this setting. A missing setting is different from any value."""
     positive = {"!=": "=", "!~": "=~"}.get(condition.operator)
     wanted = Condition(condition.name, positive or condition.operator, condition.value)  # type: ignore[arg-type]
     there = or_(parameters.c.path == path, parameters.c.path.startswith(f"{path}[", autoescape=True))
@@ -392,7 +392,7 @@ def _setting(condition: Condition) -> Clause:
 
 
 def ordering(db: Connection, sort: str | None) -> list[Any]:
-    """`-output_rate`: the largest first; what has no such value comes last. The newest first where nothing is said."""
+    """`-output_rate`: the largest first; what has no such value comes last. The newest first by default."""
     newest = runs.c.id.desc()
     if sort is None:
         return [newest]

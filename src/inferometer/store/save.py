@@ -1,4 +1,4 @@
-"""Keeps a run that is made in one piece: an offline batch, a startup, an imported result, somebody's own benchmark."""
+"""Keeps a run that is made in one piece: an offline batch, a startup, an imported result, a user's own benchmark."""
 
 import os
 import shutil
@@ -55,7 +55,7 @@ def keep(
     samples: Samples | None = None,
     files: Mapping[str, Content] | None = None,
 ) -> Run:
-    """Write the folder of a run whose numbers are known already, and enter it in the index. `files` are kept beside
+    """Write the folder of a run whose numbers are known already, and enter it in the index. `files` are kept next to
     it as they are: a log, the result of another tool. The folder is seen whole or not at all."""
     kept_in = open_store(store)
     started = started or datetime.now(UTC)
@@ -107,7 +107,7 @@ def _contents(plan: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -
 
 @contextmanager
 def _draft(home: Path) -> Iterator[Path]:
-    """A folder that nobody sees, gone if it was not placed."""
+    """A hidden folder, deleted if it was not moved into place."""
     with translated_errors(home):
         (home / "runs").mkdir(parents=True, exist_ok=True)
         path = Path(tempfile.mkdtemp(prefix=DRAFT, dir=home / "runs"))
@@ -120,7 +120,7 @@ def _draft(home: Path) -> Iterator[Path]:
 
 def _write(draft: Path, contents: Mapping[str, Content], *, to_disk: bool) -> None:
     """Everything, and the manifest. What was imported is not waited for: after a power cut it can be imported again,
-    and the manifest tells whether it has to be."""
+    and the manifest shows whether it has to be."""
     facts = manifest_of(draft) | {name: facts_of(content) for name, content in contents.items() if name != MARKS}
     for name, content in {**contents, MANIFEST: manifest_bytes(facts)}.items():
         with translated_errors(draft / name):

@@ -1,7 +1,7 @@
 """What the files of a run must look like to be used: checked once, where a run folder is read.
 
 Only what everything relies on is described: more keys are fine, and every key may be missing, as in runs of older
-versions and of other tools. Numbers have bounds far beyond anything that is measured, so that nobody after this has to
+versions and of other tools. Numbers have bounds far beyond anything that is measured, so that no code after this has to
 think of infinities; text is valid Unicode; nothing is nested without end.
 """
 
@@ -140,7 +140,7 @@ def decoded_environment(content: Settings, where: object) -> Environment:
 
 
 def _decoded(decode: Callable[[Settings], T], content: Settings, where: object) -> T:
-    """What the content says; else a `StoreError` that names the field."""
+    """The content as this type; else a `StoreError` that names the field."""
     try:
         return decode(content)
     except StoreError as error:

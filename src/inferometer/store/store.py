@@ -100,8 +100,8 @@ class Store:
     def add(self, run: Run) -> Run:
         """Enter a finished run in the index, after its upload where there is one. Says where it is now.
 
-        A run whose folder is beside the index is entered by the next question, which looks there in any case: until
-        then nobody can miss it, and who only measures does not wait for a database."""
+        A run whose folder is next to the index is entered by the next query, which looks there in any case: until
+        then no query can miss it, and measuring does not wait for a database."""
         if self.objects is None and self._moves_with_us and self._batch is None:
             return run
         folder = run.folder or self.home / "runs" / run.id
@@ -184,9 +184,9 @@ class Store:
         identity: str | Identity | None = None,
         experiment: str | None = None,
     ) -> list[Entry]:
-        """The newest first, or as `sort` says (`-output_rate`). `columns` are quantities and settings, as a person
-        writes them, that the entries should have beside the headline; `numbers` are keys of quantities, which a run
-        has or has not."""
+        """The newest first, or in the order of `sort` (`-output_rate`). `columns` are quantities and settings, as a
+        person writes them, that the entries should have in addition to the headline; `numbers` are keys of quantities,
+        which a run has or has not."""
         conditions = [query.condition(given) if isinstance(given, str) else given for given in where]
         conditions += [query.Condition("kind", "=", kind)] if kind else []
         conditions += [query.Condition("experiment", "=", experiment)] if experiment else []
@@ -268,12 +268,12 @@ class Store:
             return [entry for _, entry in numbered]
         settings = {name.name for name in names if name.kind == "parameter"}
         more = index.values_of(db, names, [number for number, _ in numbered])
-        for number, entry in numbered:  # just made, nobody else has them
+        for number, entry in numbered:  # just made, not shared
             entry.values.update((name, value) for name, value in more[number].items() if name not in settings)
             entry.parameters.update((name, value) for name, value in more[number].items() if name in settings)
         return [entry for _, entry in numbered]
 
-    # -- what people say of runs --------------------------------------------------------------------------------
+    # -- marks: tags, baselines ----------------------------------------------------------------------------------
 
     def tag(self, wanted: str, labels: Sequence[str]) -> Entry:
         checked = [checked_label(label, "tag") for label in labels]
@@ -307,7 +307,7 @@ class Store:
             self._mark(run, lambda marks: marks.not_baseline(baseline))
 
     def baseline(self, name: str) -> Entry:
-        """The run that is the baseline of that name; says so where it was deleted."""
+        """The run that is the baseline of that name; an error if it was deleted."""
         run, set_at = self.answer(lambda db: index.baseline_of(db, name)) or (None, "")
         if run is None:
             raise self._no_baseline(name)
@@ -357,8 +357,9 @@ class Store:
     # -- following the folders ----------------------------------------------------------------------------------
 
     def answer(self, question: Callable[[Connection], Answer]) -> Answer:
-        """What the index says, once it is up to date. One that is not as it was written is made anew from the folders;
-        where it cannot be written it is made in memory: a full disk is no reason not to look at what is there."""
+        """The content of the index, once it is up to date. One that is not as it was written is made anew from the
+        folders; where it cannot be written it is made in memory: a full disk is no reason not to look at what is
+        there."""
         try:
             try:
                 return self._ask(self.database, question)

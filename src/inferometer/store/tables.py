@@ -32,7 +32,7 @@ runs = Table(
     Column("number", _NUMBER, primary_key=True, autoincrement=True),  # short: the tables below repeat it often
     Column("id", String, nullable=False, unique=True),
     Column("started", String, nullable=False),  # UTC, so that it sorts; "" where it is not known
-    Column("started_as", String, nullable=False),  # as the run says it, with its zone
+    Column("started_as", String, nullable=False),  # as the run has it, with its zone
     Column("state", String, nullable=False),
     Column("kind", String, nullable=False),
     Column("source", String),
@@ -43,7 +43,7 @@ runs = Table(
     Column("engine", Text),
     Column("engine_version", Text),
     Column("commit", Text),
-    Column("hardware", Text),  # as people say it
+    Column("hardware", Text),  # in words
     Column("requests", BigInteger),
     Column("workload_id", String),  # the three hashes of `judge.identity`
     Column("stack_id", String),
@@ -124,8 +124,8 @@ experiments = Table(
 # -- migrations ------------------------------------------------------------------------------------------------------
 
 SCHEMA = "inferometer"  # of PostgreSQL: its database may hold other tools' tables, which like to be named runs too
-OLDEST = 2  # version 1 was a single table of SQLite, with nothing in it that the run folders do not say
-_LOCK = 0x1F0E7E12  # any number that nobody else locks
+OLDEST = 2  # version 1 was a single table of SQLite, with nothing in it that the run folders do not have
+_LOCK = 0x1F0E7E12  # an arbitrary number that no other program locks
 
 Step = Callable[[Connection], None]
 
@@ -166,11 +166,11 @@ def is_current(db: Connection) -> bool:
 
 
 def migrate(db: Connection) -> None:
-    """Inside a transaction that nobody else writes in."""
+    """Inside a transaction with a write lock."""
     if db.dialect.name != "sqlite":
         db.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
         db.execute(text(f"create schema if not exists {SCHEMA}"))
-    if is_current(db):  # somebody else did it while we waited
+    if is_current(db):  # another process did it while we waited
         return
     version = version_of(db)
     if version < OLDEST:

@@ -118,9 +118,7 @@ class Rule:
 
     def __post_init__(self) -> None:
         if self.keep_last is None and self.older_than is None:
-            raise PlanError(
-                "prune: no rule says which runs to delete", "give --older-than 90d, --keep-last 100, or both"
-            )
+            raise PlanError("prune: no rule selects runs to delete", "give --older-than 90d, --keep-last 100, or both")
 
 
 @dataclass(frozen=True)

@@ -379,7 +379,7 @@ def _await(asker: Asker, sleeping: bool, until: float) -> None:
         if time.monotonic() > until:
             what = "asleep" if sleeping else "awake"
             raise TargetError(
-                f"{asker.where} is not {what} yet, it says is_sleeping={state}", "look at the server's log"
+                f"{asker.where} is not {what} yet, it reports is_sleeping={state}", "look at the server's log"
             )
         time.sleep(LOOK_S)
 

@@ -53,7 +53,7 @@ class ContainerEngine:
         return _document(self._ask("inspect", "--format", "{{json .State}}", container))
 
     def image(self, image: str) -> ServerStart:
-        """The image as it is here: its name, id and digest, so that `latest` can be told from `latest`."""
+        """The image as it is here: its name, id and digest, because `latest` changes."""
         facts = _document(self._ask("image", "inspect", image))
         digests = [digest.partition("@")[2] for digest in facts.get("RepoDigests") or []]
         digest = digests[0] if digests else None
@@ -246,7 +246,7 @@ class Container:
             raise
 
     def ended(self) -> str | None:
-        """How it ended. Its log ends when it does, so that it need not be asked about all the time."""
+        """How it ended. Its log ends when it does, so there is no need to poll for it."""
         if self._logs.ended() is None:
             return None
         state = self._engine.state(self.id)
@@ -269,6 +269,6 @@ class Container:
         return structs.replace(self._engine.image(image), container=self.id, engine=engine)
 
     def _remove_all(self, grace_s: float) -> None:
-        """By its label too: a start that was interrupted told no id."""
+        """By its label too: an interrupted start reports no id."""
         for container in {*self._engine.labelled(self._token), *([self.id] if self.id else [])}:
             self._engine.remove(container, grace_s)

@@ -37,7 +37,7 @@ class Aim:
         return structs.replace(environment, server=self.server.facts, startup=_startup(self.server))
 
     def probed(self) -> TargetFacts:
-        """What the target is. Of a fleet a replica says that: a router may list no model, or name itself."""
+        """What the target is. For a fleet a replica is queried: a router may list no model, or name itself."""
         target = self.plan.target
         if self.server is None or self.server.engine_url == self.server.url:
             facts = probe(target)
@@ -46,7 +46,7 @@ class Aim:
         return replace(facts, urls=[base_url(url) for url in target.url])
 
     def death(self) -> str | None:
-        """What to say when the server did not outlive the load."""
+        """The message for a server that did not outlive the load."""
         how = self.server.ended() if self.server else None
         return self.server.failure(f"ended {how} during the load").message if self.server and how else None
 
@@ -64,7 +64,7 @@ class Aim:
 
 
 def _startup(server: StartedServer) -> Startup | None:
-    """Of engines that say in their log what they do while they start."""
+    """For engines whose log shows what they do while they start."""
     if server.ready_s is None or server.server.type in ("simulator", "fleet", "ray-serve"):
         return None
     from inferometer.target.startup import startup_of  # only for servers that we start

@@ -17,7 +17,7 @@ NOT_FOUND = 78  # sysexits.h EX_CONFIG: there is no such function
 
 def main(arguments: list[str]) -> int:
     where, args, result = arguments
-    import_from(os.getcwd())  # noqa: PTH109  (the function is somebody's own, and so are the modules it imports)
+    import_from(os.getcwd())  # noqa: PTH109  (the function is the user's own, and so are the modules it imports)
     try:
         function: Any = attribute_at(where)
     except ImportError as error:
@@ -29,7 +29,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """What a person may return beside plain data: a generator, a tuple, a dataclass, a number of another library."""
+    """What a user's function may return besides plain data: a generator, a tuple, a dataclass, a number of another
+    library."""
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     if isinstance(value, Iterator | set):

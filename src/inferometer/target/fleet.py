@@ -72,7 +72,8 @@ class FleetServer(StartedServer):
         return next((replica for replica in self.replicas if replica.ended()), None)
 
     def _reset_cache(self) -> Reset:
-        """Ours passes it on to all replicas and forgets what it knows of them; with another the replicas are asked."""
+        """Our router passes it on to all replicas and clears its own state; with another router each replica is
+        called."""
         if self.launch.resets:
             return reset_prefix_cache(self.launch, self.target)
         resets = [reset_prefix_cache(replica.launch, self.target) for replica in self.replicas]
@@ -144,7 +145,7 @@ def _router_launch(router: Router, place: LaunchPlace, urls: Sequence[str], fold
 def _replica(
     of: Server, place: LaunchPlace, target: Target, folder: Path, log: Path, notify: Notify, echo: bool, count: int
 ) -> Iterator[StartedServer]:
-    """One replica, started and not ready yet; its log lies beside the router's."""
+    """One replica, started and not ready yet; its log is next to the router's."""
     number = place.replica + 1
     own_log = log.with_name(f"{log.stem.replace('server', 'replica', 1)}-{number}{log.suffix}")
     own_folder = folder / f"replica-{number}" if of.prepare else folder

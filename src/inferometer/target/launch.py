@@ -33,7 +33,7 @@ class LaunchPlace:
 
     @property
     def url(self) -> str:
-        """Where it is asked from here: a server that listens everywhere is also on the loopback."""
+        """Its address from here: a server that listens on all interfaces is also on the loopback."""
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
         return f"http://[{host}]:{self.port}" if ":" in host and "[" not in host else f"http://{host}:{self.port}"
 
@@ -53,7 +53,7 @@ class Launch:
     name: str  # as people call it
     url: str
     argv: list[str] = field(default_factory=list)  # empty where nothing is started here
-    env: Mapping[str, str] = field(default_factory=dict)  # beside ours
+    env: Mapping[str, str] = field(default_factory=dict)  # in addition to ours
     folder: Path | None = None
     names: list[str] = field(default_factory=list)  # its model is served under one of them; empty: under any
     health: tuple[str, ...] = ("/health",)
@@ -64,7 +64,7 @@ class Launch:
     reset_hint: str = ""
     version: tuple[str, str] | None = None  # path to ask, and the field of its answer
     metrics: tuple[str, ...] = ()  # where it reports its metrics, if not at its own address
-    engine: str | None = None  # as people call it, where its answers do not tell
+    engine: str | None = None  # its common name, if its answers do not contain it
     first_query: bool = False  # ready is not enough: one query must be answered before the load
     held_by_stdin: bool = False  # it ends when its stdin closes, even if we are killed
     missing: str = ""  # what to do when its program is not here
@@ -118,7 +118,7 @@ def served_names(argv: list[str], place: LaunchPlace, flag: str = "--served-mode
 
 
 def check_port(host: str, port: int, setting: str = "server.port") -> None:
-    """A `TargetError` where somebody listens already: what answered there would not be what we started."""
+    """A `TargetError` if the port is taken: what answered there would not be the server that we started."""
     if not port_is_free(host, port):
         raise TargetError(
             f"port {port} of {host} is already in use",
@@ -208,14 +208,14 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """An engine's container image: how it is told from others by its name, and what is different inside of it."""
+    """An engine's container image: how its name identifies it, and what is different inside it."""
 
     name: str = ""  # part of the image's name
     port: int = 8000
     model_flag: str | None = None
     spelling: Spelling = AS_WRITTEN
     before: tuple[str, ...] = ()  # words that its program wants in front
-    listen: tuple[str, ...] = ()  # flags without which it hears only its own container
+    listen: tuple[str, ...] = ()  # flags without which it listens only inside its container
     models: str = "/v1/models"
     resets: tuple[str, ...] = ()
     reset_env: tuple[str, ...] = ()  # `NAME=value`, without which there is nothing to reset by

@@ -53,7 +53,7 @@ def locks_folder() -> Path:
     try:
         if not folder.is_dir():
             folder.mkdir()
-            folder.chmod(0o1777)  # whatever the umask says; nobody may delete another's lock
+            folder.chmod(0o1777)  # independent of the umask; no user may delete another's lock
     except FileExistsError:
         return folder
     except OSError as error:
@@ -98,7 +98,7 @@ def endpoint_claims(urls: Sequence[str]) -> list[Claim]:
 def gpu_claims(server: Server, environ: Mapping[str, str]) -> list[Claim]:
     """The GPUs that a server will use: those it is shown, else all of this host.
 
-    All of them exclude each of them: whoever takes one holds `gpus` together with the others.
+    All of them exclude each of them: a process that takes one holds `gpus` together with the others.
     """
     visible = visible_gpus(server, environ)
     if visible is None:
@@ -152,7 +152,7 @@ def _opened(path: Path) -> int:
         except FileNotFoundError:
             with suppress(FileExistsError):
                 file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-                os.fchmod(file, 0o666)  # whatever the umask says
+                os.fchmod(file, 0o666)  # independent of the umask
                 return file
         except OSError as error:
             raise cannot_lock(path, error) from error

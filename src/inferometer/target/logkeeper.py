@@ -98,7 +98,7 @@ class Stars:
 
 
 class _EndedError(Exception):
-    """We are asked to end."""
+    """We received a signal to stop."""
 
 
 def _stop(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""Servers that nobody ends any more, because we were killed: each one is written down before it starts, and looked for
+"""Servers left running because we were killed: each one is written down before it starts, and looked for
 at the next start. A process is signalled only where its number, its birth or its mark says that it is the one."""
 
 import os
@@ -78,7 +78,7 @@ def registered(token: str, name: str, command: str, engine: str | None = None) -
 
 
 def end_orphans(notify: Callable[[str], None]) -> None:
-    """End every server whose owner was killed, and say so."""
+    """End every server whose owner was killed, and report it."""
     for path in sorted(_folder().glob("*.json")):
         entry = _read(path)
         if entry is None or entry.machine != machine() or entry.owner_lives:

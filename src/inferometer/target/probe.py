@@ -45,7 +45,7 @@ class TargetFacts:
 
 
 def probe(target: Target) -> TargetFacts:
-    """Ask every URL; the facts are those of the first. A `TargetError` says what is in the way."""
+    """Ask every URL; the facts are those of the first. A `TargetError` names the problem."""
     if not target.url:
         raise TargetError("target.url: is missing", START_ONE)
     replicas = [_probe_one(target, url) for url in target.url]
@@ -75,7 +75,7 @@ def _refuse_chat_only(target: Target) -> None:
         status = asker.post(_path(url, completions)).status
         if status not in _NO_SUCH_PATH or asker.post(_path(url, chat)).status in _NO_SUCH_PATH:
             return
-    except TargetError:  # it says nothing about paths: the load will show what it does
+    except TargetError:  # no information about paths: the load will show it
         return
     raise TargetError(f"{asker.where} has no {completions} ({status}), but {chat} is there", "--api chat")
 
@@ -133,7 +133,7 @@ def _listed(names: list[str], most: int = 5) -> str:
 
 
 def _without_models(target: Target, url: str, asker: Asker, reply: ServerReply) -> TargetFacts:
-    """No list of models: fatal, unless the plan says all that is needed and the path is merely missing."""
+    """No list of models: fatal, unless the plan has all that is needed and only the path is missing."""
     missing_path = reply.status in _NO_SUCH_PATH and target.model is not None
     if not missing_path and api_of(target.api).needs_model:
         raise _not_usable(target, asker, reply)
@@ -175,13 +175,13 @@ def _not_allowed(target: Target, asker: Asker, status: int, message: str) -> Tar
 
 
 def _message(reply: ServerReply) -> str:
-    """The error's text in a JSON body of the usual shapes; a page of HTML says nothing in one line."""
+    """The error's text in a JSON body of the usual shapes; an HTML page has no useful single line."""
     document = reply.json()
     return message_in(document) if isinstance(document, dict) and document else ""
 
 
 def _engine(asker: Asker, reply: ServerReply, card: dict[str, Any], url: str) -> tuple[str | None, str | None]:
-    """Name and version, from what servers say of themselves: the model's owner, the Server header, /version."""
+    """Name and version, from what servers report: the model's owner, the Server header, /version."""
     owner = _name(card.get("owned_by")) or ""
     name = _title_of(owner) or _by_header(reply) or owner or None
     try:
@@ -232,7 +232,7 @@ Question = Callable[[str], ServerReply]  # from a path to what it answers
 
 
 class NotReadyError(Exception):
-    """What is in the way, to be told with the end of the server's log."""
+    """The problem, to be shown with the end of the server's log."""
 
     def __init__(self, what: str, hint: str | None = None, *, in_time: bool = True) -> None:
         super().__init__(what)
@@ -300,7 +300,7 @@ def _look_at_models(ask: Question, launch: Launch, answered: bool, own_paths: bo
 
 
 def _ask(ask: Question, path: str) -> tuple[ServerReply | None, str]:
-    """The answer, or what is in the way of one; and what to say of it where it is not good."""
+    """The answer or the problem, and a message for an answer that is not good."""
     try:
         reply = ask(path)
     except TargetError as error:
@@ -356,7 +356,7 @@ def _path_hint(launch: Launch, own_paths: list[str], seen: Look) -> str | None:
 
 
 def _question(launch: Launch, target: Target) -> Question:
-    """How it is asked: with short patience, for it is asked again."""
+    """With a short timeout, because the probe is repeated."""
     patience = min(ANSWER_S, launch.ready_s)
     timeout = Timeouts(connect=min(CONNECT_S, target.timeout.connect, patience), request=patience)
     changes: dict[str, Any] = {"url": [launch.url], "timeout": timeout}
@@ -373,7 +373,7 @@ _RUNTIME = (
 )
 
 
-_FAILURES = (  # in the order of how much they say
+_FAILURES = (  # the most informative first
     (r"platform (is )?not detected|failed to infer device type|unspecified platform", _RUNTIME),
     (
         r"could not select device driver|unresolvable CDI devices|nvidia-container-cli",

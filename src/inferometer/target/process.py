@@ -1,5 +1,5 @@
 """One started process with all its children: its output goes to a log, and it is ended with everything it began, by
-signals to those processes and to nobody else."""
+signals to those processes and to no others."""
 
 import os
 import signal
@@ -130,13 +130,13 @@ def _read(pid: int) -> ListedProcess | None:
 def _is_marked(pid: int, token: str) -> bool:
     try:
         variables = (_PROC / str(pid) / "environ").read_bytes()
-    except OSError:  # somebody else's
+    except OSError:  # another user's
         return False
     return f"{MARK}={token}".encode() in variables.split(b"\0")
 
 
 def _listed_by_ps() -> Iterator[ListedProcess]:
-    """Where there is no /proc; there a session is not told, a group is enough."""
+    """For systems without /proc, where a session cannot be read; the group is enough."""
     command = ["ps", "-axo", "pid=,pgid=,state=,lstart="]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
     for line in done.stdout.splitlines():
@@ -236,7 +236,7 @@ class StartedProcess:
         return exit_info.si_status if exit_info.si_code == os.CLD_EXITED else -exit_info.si_status
 
     def _end_log(self) -> None:
-        """It ends by itself when the last writer has; a child that nobody found may write on."""
+        """It ends by itself when the last writer has; a child that was not found may go on writing."""
         try:
             self._keeper.wait(LOG_END_S)
         except subprocess.TimeoutExpired:

@@ -154,7 +154,7 @@ class StartedServer:
 
     @property
     def engine_url(self) -> str:
-        """Where an engine itself is asked what it is, if something else is in front of it."""
+        """Where to query the engine itself, if something else is in front of it."""
         return self.url
 
     @property
@@ -195,7 +195,7 @@ class StartedServer:
         return with_texts(facts, self.redactor.hide_within)
 
     def await_ready(self) -> None:
-        """Wait until it can be asked; a `TargetError` with the end of its log when that does not come."""
+        """Wait until it answers; a `TargetError` with the end of its log if it never does."""
         deadline = self._began + self.launch.ready_s
         try:
             served = await_ready(self.launch, self.target, self.server.ready.path, self.ended, deadline)
@@ -291,9 +291,9 @@ def running(
     log: Path | None = None,
     shared: bool = False,
 ) -> Iterator[StartedServer]:
-    """The plan's server, ready to be asked, for as long as the context lasts.
+    """The plan's server, ready for requests, for as long as the context lasts.
 
-    Its log and those of its preparation are kept in the folder. `holder` is what others are told who want the same
+    Its log and those of its preparation are kept in the folder. `holder` is shown to others who want the same
     GPUs; they are waited for up to `wait_s`. `shared`: it will serve several runs, as with `keep: shared`.
     """
     target = target or Target()
@@ -361,7 +361,7 @@ def started(
 
 
 def _redactor(server: Server, launch: Launch, target: Target) -> Redactor:
-    """What the plan says, and what the preparation handed on."""
+    """What the plan sets, and what the preparation handed on."""
     handed = [value for name, value in launch.env.items() if is_secret(name)]
     return redactor_of(target=target, server=server, more=handed)
 

@@ -61,7 +61,7 @@ Direction = Literal["lower", "higher"]
 
 
 def attribute_at(place: str) -> Any:
-    """What `"module:attribute"` names, imported now; the attribute may have dots. An `ImportError` says what is not
+    """What `"module:attribute"` names, imported now; the attribute may have dots. An `ImportError` names what is not
     there; errors of the module's own imports pass as they are."""
     module, colon, attribute = place.partition(":")
     if not (module and colon and attribute):

@@ -114,7 +114,7 @@ def change_text(change: float | None, relative: bool = True, unit: str = "") -> 
 
 
 def change_size_text(change: float, relative: bool = True, unit: str = "") -> str:
-    """How much, where a word beside it says which way: `4.9%`."""
+    """The size of a change whose direction is written next to it: `4.9%`."""
     if relative and change > MANIFOLD:
         return f"×{number_text(1 + change)}"
     if relative:
@@ -202,7 +202,7 @@ def _in_unit_of(value: float, distance: float, unit: str) -> str:
 
 
 def _two_digits(distance: float) -> str:
-    """A spread is itself uncertain: two digits say all there is. Below a hundredth it is rounded up, not away."""
+    """A spread is itself uncertain: two digits are enough. Below a hundredth it is rounded up, not away."""
     if distance >= 1 or distance == 0:
         return f"{distance:,.0f}" if distance >= 9.95 or distance == 0 else _fixed(distance, 1)
     return _fixed(max(distance, 0.01), 2)

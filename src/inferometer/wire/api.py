@@ -1,7 +1,7 @@
-"""What all APIs have in common: what a request's body says, and what the events of its answer amount to.
+"""What all APIs have in common: the request's body, and the meaning of its answer's events.
 
 Each API is a module of `wire.apis`, found through `APIS` and imported on use: one is added as a file and a line here,
-for its `Api` says all that plans, workloads, probes and the load ask of it. A server may send anything: what leaves
+for its `Api` defines all that plans, workloads, probes and the load need of it. A server may send anything: what leaves
 `read_events` and `read_whole` has the types of `Answer`, counts that fit and texts of bounded length. What an event has
 instead is the answer's error. Documents nested up to 1024 deep are parsed (orjson refuses more), so nothing here walks
 down a document, prints or encodes it without a limit of its own.
@@ -54,14 +54,14 @@ class Answer:
     tokens: Sequence[int] = field(default_factory=list)
     counted: int = 0  # token-bearing events, or tokens by running usage
     running_usage: bool = False
-    by_length: bool = False  # nothing but the text's length says how many tokens there are
+    by_length: bool = False  # the number of tokens follows from the text's length only
     visible_event: int | None = None  # first event with text that a reader sees
     usage: Json | None = None  # in OpenAI's words, whatever the API's
     finish_reason: str | None = None  # likewise, where there is a word for it
     request_id: str | None = None
     done: bool = False  # the stream's end mark came
     error: str | None = None
-    failed: bool = False  # the error is what the server says of its own failure
+    failed: bool = False  # the error is the server's own message
     text: list[str] = field(default_factory=list)
     learned: tuple[bytes, Skeleton] | None = None  # an event, and the shape that was learned of it
 
@@ -73,7 +73,7 @@ class Manner:
     stream: bool = True
     continuous_usage: bool = False
     with_length: bool = False
-    ignore_eos: bool | None = None  # None: on where a length is asked
+    ignore_eos: bool | None = None  # None: on if a length is requested
     sampling: Json = field(default_factory=dict)  # min_tokens, temperature, top_p, stop: those that are given
     extra: Json = field(default_factory=dict)
 
@@ -125,7 +125,7 @@ class Api:
     path: str
     body: Callable[[str | None, Prompt], Json]  # the model and the prompt
     deltas: Callable[[Json], tuple[str, bool]]  # an event's visible text, and whether it carries anything else
-    note: Callable[[Answer, Json], int | None] = note_openai  # what else an event says; returns a running total
+    note: Callable[[Answer, Json], int | None] = note_openai  # reads the rest of an event; returns a running total
     fields: Callable[[Manner], Json] = openai_fields
     ask_length: Callable[[Json, int | None], None] = ask_max_tokens
     credentials: Callable[[str], dict[str, str]] = bearer
@@ -277,7 +277,7 @@ class _Reading:
             return ""
         try:
             event = api.parse(data)
-            if event.get("error"):  # routers send it in any dialect, with choices beside it too
+            if event.get("error"):  # routers send it in any dialect, also together with choices
                 raise ServerError
             text, other = api.deltas(event)
             if type(text) is not str:
@@ -309,11 +309,11 @@ class _Reading:
 
 
 class OddEvent(ValueError):
-    """An event that is JSON but not what the API promises; the message says where."""
+    """An event that is JSON but not what the API promises; the message has the place."""
 
 
 class ServerError(ValueError):
-    """An event with which the server says that it failed."""
+    """An event with which the server reports a failure."""
 
 
 def count_in(usage: Json | None, name: str) -> int | None:
@@ -344,8 +344,8 @@ def kind_of(value: Any) -> str:
 
 
 def _note_odd_event(answer: Answer, data: bytes, problem: Exception) -> None:
-    """An error in mid-stream, or something that is no event of this API. The first one is told, but what the server
-    says of its failure before anything that is only odd."""
+    """An error in mid-stream, or something that is no event of this API. The first one is kept, but what the server
+    reports about its failure goes before anything that is only odd."""
     failed = isinstance(problem, ServerError)
     if answer.error is not None and (answer.failed or not failed):
         return
@@ -374,7 +374,7 @@ def _count_tokens(answer: Answer, bears: Sequence[int], gains: Sequence[int], st
 
 
 def _scaling(bears: Sequence[int], counted: int, reported: int) -> Piecewise[list[int]]:
-    """As many tokens as the usage says, spread evenly over the events that bear any."""
+    """As many tokens as in the usage, spread evenly over the events with text."""
     tokens: list[int] = []
     seen = 0
     for bearing in bears:

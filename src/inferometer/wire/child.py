@@ -20,7 +20,7 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 
 def import_from(folder: str) -> None:
-    """Let modules of a folder be imported, for somebody's own code: behind the standard library, whose names they must
+    """Let modules of a folder be imported, for the user's own code: behind the standard library, whose names they must
     not take, and before what is installed."""
     library = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
     library |= {place / "lib-dynload" for place in library}

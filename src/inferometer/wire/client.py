@@ -61,7 +61,7 @@ class Client:
         on_read: Callable[[Exchange], None] | None = None,
     ) -> Exchange:
         """Send the bytes of a request; `on_end` is called once, when its answer is over. `recognise`: events may be
-        recognised as they come, for nobody wants their text. `on_read` looks at the answer after every read."""
+        recognised as they come, because their text is not needed. `on_read` looks at the answer after every read."""
         exchange = Exchange(self, request, on_end)
         if on_read is not None:
             exchange.on_read = partial(on_read, exchange)
@@ -82,13 +82,13 @@ class Client:
         return max(self._in_flight, key=lambda exchange: exchange.size, default=None)
 
     def finish(self, exchange: Exchange, outcome: str, error: str | None = None) -> None:
-        """The exchange is over: tell whoever asked."""
+        """The exchange is over: call its owner."""
         exchange.outcome = outcome
         exchange.error = error
         exchange.ended_at = now()
         exchange.connection = None
         self.reactor.answered(exchange.ended_at - exchange.started_at)
-        if outcome == "oversized":  # nobody reads it, and others want the memory
+        if outcome == "oversized":  # it will not be read, and others need the memory
             exchange.keep_beginning()
         if exchange in self._in_flight:
             del self._in_flight[exchange]

@@ -36,7 +36,7 @@ OURS = frozenset(  # what a call fails with where this machine, and not the serv
     {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL}
 )
 MOST_READS = 1 << 18  # of one answer, as in _reader.c: two for each token of the longest answers there are
-READ_COST = 128  # bytes that a read takes beside its data: two objects and their places in the lists
+READ_COST = 128  # bytes that a read takes in addition to its data: two objects and their places in the lists
 
 
 class Pool(Owner, Protocol):
@@ -154,7 +154,7 @@ class Connection:
             self._reactor.unwatch(self._fd)
             self._socket.close()
             self._fd = -1
-        if self._refused == 0 or self._refused in OURS:  # what a server did tells more than a lack of our own
+        if self._refused == 0 or self._refused in OURS:  # what a server did is more useful than a lack of our own
             self._refused = error_number
         if self._tried < len(self._client.addresses):
             self._connect()
@@ -254,7 +254,7 @@ class Connection:
 
     def is_quiet(self) -> bool:
         """Whether nothing came since the last answer: what did would be taken for the next one's. A connection that
-        is not is closed, unless it was only TLS that had something to tell."""
+        is not is closed, unless only TLS itself sent something."""
         try:
             self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -558,8 +558,8 @@ class Connection:
         self._complete(exchange, surplus > 0)
 
     def _complete(self, exchange: Exchange, surplus: bool = False) -> None:
-        """The answer is whole: the connection rests, or closes when the server said so, or when more came than that
-        (what follows on it could not be told from the next answer)."""
+        """The answer is whole: the connection rests, or closes if the server asked for it, or when more came than that
+        (the surplus could not be separated from the next answer)."""
         assert exchange.head is not None
         self._exchange = None
         self._uncount(exchange)
@@ -609,7 +609,7 @@ class Connection:
             self._opening = None
         if self._exchange is not None:
             self._give_up(self._exchange)
-        self._exchange = None  # so that a failure still on its way is not told of what is over
+        self._exchange = None  # so that a failure still on its way does not reach an exchange that is over
         self._client.forget(self)
         if self._fd >= 0:
             self._reactor.unwatch(self._fd)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Owner(Protocol):
-    """Who is told when an exchange is over: the client."""
+    """The owner of an exchange, called when it is over: the client."""
 
     origin: Origin
 
@@ -63,7 +63,7 @@ class Exchange:
         self.client = client
         self.request = request
         self.on_end = on_end
-        self.on_read: Callable[[], None] | None = None  # told of every read; keeps the compiled reader out
+        self.on_read: Callable[[], None] | None = None  # called for every read; keeps the compiled reader out
         self.started_at = now()
         self.sent_at: int | None = None
         self.ended_at: int | None = None
@@ -76,7 +76,7 @@ class Exchange:
         self.error: str | None = None
         self.heard = 0  # reads at the last look for silence
         self.quiet_since = 0
-        self.recognise = False  # events may be recognised as they come: nobody wants their text
+        self.recognise = False  # events may be recognised as they come: their text is not needed
         self.learned: tuple[bytes, Skeleton] | None = None  # an event, and the shape that was learned when it was read
 
     def forget_answer(self) -> None:
@@ -85,7 +85,7 @@ class Exchange:
         self.stamps: list[bytes] = []  # kernel: struct timespec; otherwise packed by us in the same form
         self.since: list[int] = []  # of each read: it came after this instant; or UNPROVEN, or LEFT by the one before
         self.own: set[int] = set()  # the reads without a stamp of the kernel
-        self.bulk: tuple[bytes, bytes, int] | None = None  # all bytes, what the compiled reader says of its reads, and
+        self.bulk: tuple[bytes, bytes, int] | None = None  # all bytes, the compiled reader's list of reads, and
         # how many of them it had to stamp itself
         self.recognised: Recognised | None = None  # then the bytes are only those of the headers and of odd events
         self.shape = -1  # that the compiled reader expects of its events

@@ -119,7 +119,8 @@ _kept_facts = lru_cache(64)(_facts)
 
 
 class Chunks:
-    """Follows the chunks of a body from read to read: their sizes alone say where it ends, whatever the data are."""
+    """Follows the chunks of a body from read to read: only their sizes determine where it ends, whatever the data
+    are."""
 
     __slots__ = ("_begun", "_inside", "_missing")
 
@@ -135,7 +136,7 @@ class Chunks:
 
     def feed(self, data: bytes) -> int:
         """Go on through the bytes of a read: -1 while the body is incomplete, else how many of them lie behind its end.
-        ValueError says that the framing is broken."""
+        A ValueError means that the framing is broken."""
         if self._begun:
             data, self._begun = self._begun + data, b""
         at = self._missing  # where the next framing is

@@ -46,11 +46,11 @@ class Origin:
 
     @property
     def proxy_headers(self) -> dict[str, str]:
-        """What a plain proxy wants with every request; one that opens a tunnel is told once."""
+        """What a plain proxy wants with every request; one that opens a tunnel gets it once."""
         return {} if self.tunnelled or self.proxy_key is None else {"Proxy-Authorization": self.proxy_key}
 
     def connection(self, timeout_s: float) -> http.client.HTTPConnection:
-        """A blocking connection, not open yet, for the few questions before and beside the load."""
+        """A blocking connection, not open yet, for the few requests before and during the load."""
         peer = self.proxy or self
         if self.tls is None:
             return http.client.HTTPConnection(peer.host, peer.port, timeout=timeout_s)
@@ -135,7 +135,7 @@ class TlsSession:
         self.started = False
         self.whole = True  # no part of a record waits for its rest
         self._header, self._left = b"", 0  # of the record that it is in: its header so far, and what is missing of it
-        self.ended = False  # the server said that nothing more comes
+        self.ended = False  # the server sent its last TLS record
 
     def handshake(self) -> bool:
         """One more step; true when it is done."""
@@ -166,7 +166,7 @@ class TlsSession:
         return b"".join(plain)
 
     def feed(self, sealed: bytes) -> None:
-        """Bytes that came. We follow the records: OpenSSL takes a part of one and does not say that it has it."""
+        """Bytes that came. We follow the records: OpenSSL takes a part of one and does not report that it has it."""
         self.incoming.write(sealed)
         at, size = self._left, len(sealed)
         while at < size:

@@ -36,7 +36,7 @@ BATCH = 1024  # events taken from one poll
 TURN = 8  # events after which timers have theirs: a burst of requests must not hold up what is due
 QUIET_NS = 100_000, 500_000  # room that a piece of quiet work needs before the next timer, at least and at most
 QUIET_TIMES = 3  # as much as the pieces before took
-NAP_OVERRUN_NS = 150_000  # a nap lasts longer than asked by up to this
+NAP_OVERRUN_NS = 150_000  # a nap lasts longer than requested by up to this
 FAR_NS = 1 << 62
 MANY = 4  # descriptors ready at once: a longer nap costs them no exactness and saves polls
 LONGEST_NAP_S = 0.0015  # docs/decisions/nap-length.md
@@ -129,7 +129,7 @@ class Reactor:
         """Where the compiled reader is there: have it collect the answer that arrives on a descriptor. From its headers
         on (-1), or the chunks of an event stream behind them, where so many bytes of one are still to come;
         acknowledged in one of the ways of `wire.sockets`; of at most so many bytes; and with events of the shape with
-        that number, if any (-1). The descriptor's callback then hears `COMPLETE`, `LOOK` or `TOO_LARGE`, and `take`
+        that number, if any (-1). The descriptor's callback then gets `COMPLETE`, `LOOK` or `TOO_LARGE`, and `take`
         hands over what was collected."""
         return getattr(self._poller, "attach", None)
 
@@ -157,7 +157,7 @@ class Reactor:
 
     def on_signal(self, number: int, action: Callable[[], None]) -> Callable[[], None]:
         """Call `action` inside the loop for each time the signal arrives; returns a function that undoes it. Only the
-        main thread hears signals: elsewhere nothing happens."""
+        main thread receives signals: elsewhere nothing happens."""
         if threading.current_thread() is not threading.main_thread():
             return lambda: None
         inbox, outbox = socket.socketpair()
@@ -165,7 +165,7 @@ class Reactor:
             end.setblocking(False)
 
         def arrived(_number: int, _frame: FrameType | None) -> None:
-            with suppress(BlockingIOError):  # so many that one more tells nothing new
+            with suppress(BlockingIOError):  # so many that one more makes no difference
                 outbox.send(b"!")
 
         def deliver(_events: int) -> None:
@@ -214,9 +214,9 @@ class Reactor:
                 self._rest()
 
     def _polled_again(self, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """What is ready, asked once more at a known instant: what is not among it came after that. A poll that waited
+        """What is ready, polled once more at a known instant: what is not among it came after that. A poll that waited
         looked at some instant before it returned, and a process that lost its core in between does not know when. What
-        the compiled reader tells, it tells once: that stays."""
+        the compiled reader reports, it reports once: that stays."""
         polled_at = self.polled_at
         again = self._poll(0)
         self.polled_at = polled_at  # what the first poll named was there before the second

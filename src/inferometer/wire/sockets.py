@@ -1,4 +1,4 @@
-"""What sockets are told: kernel stamps of when bytes arrived, bytes that leave when they are handed over, and
+"""Options of sockets: kernel stamps of when bytes arrived, bytes that leave when they are handed over, and
 acknowledgements that may wait for each other."""
 
 import functools
@@ -112,7 +112,7 @@ class Acknowledging:
         return ONCE
 
     def learn(self, delay: int, apart: bool) -> None:
-        """A stream is over that was acknowledged so; `apart` says whether the server was seen to send on."""
+        """A stream is over that was acknowledged so; `apart` is whether the server was seen to send on."""
         if delay == ONCE:
             self._trying = False
             self._apart = self._apart or apart
@@ -120,7 +120,7 @@ class Acknowledging:
 
 # -- sending ---------------------------------------------------------------------------------------------------------
 
-UNPACED = (b"cubic", b"reno")  # what a process may choose is the system's to say; Reno always is
+UNPACED = (b"cubic", b"reno")  # the system decides what a process may choose; Reno always is
 
 
 def send_at_once(made: socket.socket) -> None:

@@ -1,8 +1,7 @@
 """Server-sent events out of an answer's bytes: each event's data, and where in the bytes it was complete.
 
-An event that is named `error` says so in its data too, so that no reader of data misses it. Events do not depend on how
-the bytes were cut into reads and chunks (a property test says so).
-"""
+An event that is named `error` is marked in its data too, so that no reader of data misses it. Events do not depend on
+how the bytes were cut into reads and chunks (a property test shows it)."""
 
 import functools
 import re

@@ -57,7 +57,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Columns by their use, a number for each row that could be read; `rows` says which row of the file it is."""
+    """Columns by their use, a number for each row that could be read; `rows` has its row in the file."""
 
     rows: Ints
     values: dict[str, Ints]

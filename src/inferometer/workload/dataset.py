@@ -32,7 +32,7 @@ def is_live(spec: Dataset, kind: str) -> bool:
 
 @dataclass(slots=True)
 class RecordedSessions:
-    """A function from an index to a session; after the last session the first comes again, which is said once."""
+    """A function from an index to a session; after the last session the first comes again, with one note."""
 
     spec: Dataset
     rows: Rows
@@ -81,7 +81,7 @@ class RecordedSessions:
             raise DataError(f"{self.rows.where(row)} {error}", "the file has changed while it was used") from None
 
     def outputs(self, index: int) -> list[int]:
-        """Tokens asked of each answer of a session: what the plan asks wins over what was recorded."""
+        """Tokens requested of each answer of a session: the plan overrides what was recorded."""
         recorded = self.survey.turns(int(self.order[index % len(self.order)]))[1]
         if self.spec.output_tokens is None:
             return recorded

@@ -24,7 +24,7 @@ Reader = Callable[[Any, Columns], Iterable["Conversation"]]  # `RowError` where 
 
 @dataclass(slots=True)
 class Conversation:
-    """Chat messages as recorded, answers included. `output_tokens` is asked of the answers where the file says so."""
+    """Chat messages as recorded, answers included. `output_tokens` is requested of the answers if the file has it."""
 
     messages: list[Json]
     tools: list[Json] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Conversation:
     unanswered: bool = False  # its answers are blanks, to be filled by live ones
 
     def turn_ends(self) -> list[int]:
-        """How many messages are sent when the model is asked: all up to one that an answer follows, or to the last."""
+        """How many messages are sent with a request: all up to one that an answer follows, or to the last."""
         roles = [message["role"] for message in self.messages] + ["assistant"]
         return [at + 1 for at in range(len(self.messages)) if roles[at] in _ASKING and roles[at + 1] == "assistant"]
 
@@ -117,7 +117,7 @@ def _kind(value: Any) -> str:
 
 # -- formats ---------------------------------------------------------------------------------------------------------
 
-TEMPLATE = "template"  # beside the columns: a prompt of several of them
+TEMPLATE = "template"  # in addition to the columns: a prompt of several of them
 _FIELD = re.compile(r"\{([^{}]+)\}")
 
 READERS = {

@@ -116,7 +116,7 @@ class Picture:
 
 
 def image_url(spec: Picture, key: bytes) -> str:
-    """An image of the asked size that no other key gives, as a chat message holds it."""
+    """An image of the requested size that no other key gives, as a chat message holds it."""
     data = png(spec, key) if spec.format == "png" else jpeg(spec, key)
     return f"data:image/{spec.format};base64,{base64.b64encode(data).decode()}"
 
@@ -168,7 +168,7 @@ _END_OF_BLOCK = (0b0, 1)
 
 
 def jpeg(spec: Picture, key: bytes) -> bytes:
-    """A mosaic: decoders see an image of the asked size; the file is small."""
+    """A mosaic: decoders see an image of the requested size; the file is small."""
     squares = pixels(spec, key)[::8, ::8].mean(axis=2).astype(int).ravel().tolist()
     frame = struct.pack(">BHHB", 8, spec.height, spec.width, 1) + bytes([1, 0x11, 0])
     parts = (

@@ -24,7 +24,7 @@ _ERROR = (2, "ERROR", "STATUS_CODE_ERROR", "error")
 
 
 class TimedSpan(Protocol):
-    """What depends on what can be told by times alone."""
+    """Dependencies between calls, inferred from times alone."""
 
     start_s: float
     end_s: float

@@ -29,7 +29,7 @@ _STRUCTURAL = (_TURNS != 0) | np.isin(np.arange(256), [_QUOTE, _BACKSLASH, _COMM
 
 
 class NotAnArrayError(ValueError):
-    """The file is not a JSON array, or it breaks off; says what is wrong and at which byte."""
+    """The file is not a JSON array, or it breaks off; the message has the reason and the byte."""
 
 
 def lines(file: IO[bytes]) -> tuple[Ints, Ints]:

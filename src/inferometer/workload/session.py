@@ -36,7 +36,7 @@ Prompt = str | list[int] | list[dict[str, Any]]  # text, token ids, or chat mess
 
 @dataclass(slots=True)
 class Request:
-    """One request of a session: the prompt and what is asked of the answer."""
+    """One request of a session: the prompt and what is requested of the answer."""
 
     prompt: Prompt
     output_tokens: int | None = None  # None: the server decides when to stop
@@ -80,12 +80,13 @@ Workload = Callable[[int], Session]
 
 
 def _nobody(_text: str) -> None:
-    """Where nobody listens."""
+    """Ignores all events."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadContext:
-    """All of it may be missing: a rehearsal has no server. `note` tells a person something once, before the load."""
+    """All of it may be missing: a rehearsal has no server. `note` prints a message for the user once, before the
+    load."""
 
     model: str | None = None
     models: tuple[str, ...] = ()  # all that are served, where the server lists them
@@ -96,7 +97,7 @@ class WorkloadContext:
     proxy: str | None = field(default=None, repr=False)
     max_model_len: int | None = None
     note: Callable[[str], None] = _nobody
-    keep_words: bool = False  # whoever reads the prompts wants their words one by one
+    keep_words: bool = False  # the reader of the prompts needs their words one by one
 
 
 NOWHERE = WorkloadContext()
@@ -135,7 +136,7 @@ When = tuple[int, int, int]  # the index of a session, and what else its arrival
 class Ahead:
     """Takes the indices in order and keeps their sessions ready; where none is, it is made on the spot.
 
-    `polish` gets a session ready for the wire and says how many bytes it takes; `most` is how many will be wanted.
+    `polish` gets a session ready for the wire and returns how many bytes it takes; `most` is how many will be wanted.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class Ahead:
         self._most = MOST if most is None else min(most, MOST)
         self._ready: deque[tuple[When, Session | None, int]] = deque()
         self._bytes = 0
-        self._ended = False  # no more indices, or one whose session cannot be made: that is told when its turn comes
+        self._ended = False  # no more indices, or one whose session cannot be made: reported when its turn comes
 
     @property
     def short(self) -> bool:
@@ -177,7 +178,7 @@ class Ahead:
         try:
             session = self._workload(when[0])
             size = self._polish(when[0], session)
-        except Exception:  # it is not wanted yet; it fails again, and is heard, when it is
+        except Exception:  # it is not wanted yet; it fails again, and is reported, when it is
             self._ended = True
             self._ready.append((when, None, 0))
             return False

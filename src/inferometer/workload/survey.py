@@ -24,7 +24,7 @@ from inferometer.workload.writer import TokenCounter
 VERSION = 2  # of what a survey means; a new one makes old ones in caches unused
 EXAMPLES = 3  # rows left out that are named
 NOTIFY_EVERY_S = 5.0
-NONE = -1  # no length is asked
+NONE = -1  # no length is requested
 
 Notify = Callable[[str], None]
 
@@ -42,7 +42,7 @@ class Wanted:
     min_tokens: int | None = None
     max_tokens: int | None = None
     context: int | None = None  # tokens that fit into the model, prompt and answer
-    output_tokens: int | None = None  # the most that is asked of an answer; None: what the row says
+    output_tokens: int | None = None  # the most that is requested of an answer; None: the row's
     prefix_chars: int = 100
     refuse: bool = False
     tools: bool = True  # whether the API has a place for them
@@ -70,7 +70,7 @@ class Survey:
         return len(self.row)
 
     def turns(self, session: int) -> tuple[list[int], list[int]]:
-        """Input tokens and asked output tokens of each turn."""
+        """Input tokens and requested output tokens of each turn."""
         turns = slice(int(self.first[session]), int(self.first[session + 1]))
         return self.inputs[turns].tolist(), self.outputs[turns].tolist()
 
@@ -224,7 +224,7 @@ class _Surveyor:
         return before
 
     def _output_length(self, conversation: Conversation, before: list[int], end: int) -> int:
-        """The length asked of an answer: what the row says, or that of the recorded one."""
+        """The length requested of an answer: the row's, or that of the recorded one."""
         if conversation.output_tokens is not None:
             return conversation.output_tokens
         if end == len(conversation.messages) or conversation.unanswered:

@@ -123,7 +123,7 @@ class _Chosen(NamedTuple):
 def synthetic(
     spec: Synthetic, seed: int, traffic: int, nonce: str, *, context: WorkloadContext = NOWHERE
 ) -> "SyntheticTape":
-    """The sessions that the plan describes; what the target cannot hold or does not serve is said here."""
+    """The sessions that the plan describes; what the target cannot hold or does not serve is reported here."""
     tape = SyntheticTape(spec, seed, traffic, nonce, context)
     _check_context(spec, context)
     _check_models(spec, context)
@@ -166,7 +166,7 @@ class SyntheticTape:
         return self._session(index, chosen)
 
     def primes(self) -> Iterator[Request]:
-        """What to send once before the load, for each model that is asked: the shared beginnings, whole."""
+        """What to send once before the load, for each model in use: the shared beginnings, whole."""
         for beginning in self._prefixes.primes() if self._prefixes else ():
             written, tokens = self.writer.write(beginning), len(beginning) + self.writer.added
             for body in [{"model": name} for name in self._models] or [{}]:
@@ -272,7 +272,7 @@ class SyntheticTape:
         return {"tools": tools.definitions or [_QUERY], "tool_choice": tools.choice if calls else "none"}
 
     def _tool_answer(self, index: int, turn: int, tools: Tools) -> list[Message]:
-        """A call as the history has it, and what the tool said: made up, so that they fit each other."""
+        """A call as the history has it, and the tool's output: made up to fit each other."""
         name = (tools.definitions or [_QUERY])[0].get("function", {}).get("name", "get_data")
         function = {"name": name, "arguments": '{"query": "data"}'}
         call = {"id": f"call_{index}_{turn}", "type": "function", "function": function}

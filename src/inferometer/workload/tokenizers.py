@@ -23,7 +23,7 @@ from inferometer.workload.session import WorkloadContext
 # -- tokenizers ------------------------------------------------------------------------------------------------------
 
 EXTRA = "tokenizers"
-# What splits text before the merges where a file of ranks does not say it: cl100k's, which is Llama 3's and Qwen's too,
+# What splits text before the merges if a file of ranks does not have it: cl100k's, which is Llama 3's and Qwen's too,
 # but for Qwen's single digits (https://github.com/QwenLM/Qwen/blob/main/tokenization_note.md).
 CL100K = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
@@ -46,7 +46,7 @@ class Tokenizer(Protocol):
 
 @lru_cache(8)
 def tokenizer_named(name: str) -> Tokenizer:
-    """The tokenizer in a folder or a file, or that of a model on the hub; a `PlanError` says what is missing."""
+    """The tokenizer in a folder or a file, or that of a model on the hub; a `PlanError` names what is missing."""
     try:
         path = Path(name).expanduser()
         is_file, is_folder = path.is_file(), path.is_dir()

@@ -322,7 +322,7 @@ class _Replay:
         )
 
     def _think_s(self, request: int) -> float:
-        """From the end of the answer before, where the recording says how long that took; else from its start."""
+        """From the end of the answer before, where the recording has how long that took; else from its start."""
         recording = self._recording
         since = int(recording.at[request] - recording.at[request - 1])
         return max(since - max(int(recording.elapsed[request - 1]), 0), 0) / NANOSECONDS

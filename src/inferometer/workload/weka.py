@@ -26,7 +26,7 @@ _SUBAGENT = "subagent"
 
 @dataclass(slots=True)
 class HashedCall:
-    """One request. Times are seconds after the first call of its trace; `agent` tells main and sub-agents apart."""
+    """One request. Times are seconds after the first call of its trace; `agent` distinguishes main and sub-agents."""
 
     agent: str
     start_s: float

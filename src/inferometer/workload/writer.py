@@ -41,7 +41,7 @@ def words() -> tuple[str, ...]:
 
 
 def plain_lexicon() -> Lexicon:
-    """All words, where no tokenizer is asked."""
+    """All words, if no tokenizer is used."""
     return Lexicon(words(), words())
 
 
@@ -127,7 +127,7 @@ MODEL = "model"
 @dataclass(frozen=True, slots=True)
 class Writer:
     """`write` makes as many tokens as it gets numbers; a server adds `added` to a prompt, and in a chat `between` for
-    each further question and answer. `exact` says whether that was counted or is only likely."""
+    each further question and answer. `exact` is whether that was counted or estimated."""
 
     write: Write
     added: int = 0

@@ -151,7 +151,7 @@ def test_points_of_many_nights_are_joined_once_and_workloads_named() -> None:
     assert len(spec["data"]["values"]) == 5 and points["name"] == "points"
     assert {"300 in: 8 req/s", "2,000 in: 3 req/s"} <= {row["label"] for row in labels["data"]["values"]}
     mixed = throughput_by_user_speed([*nights, night("300 in", 8, 30, None)])
-    assert "not per GPU, as 1 of 4 runs do not tell how many they had" in mixed["title"]["subtitle"]
+    assert "not per GPU, as 1 of 4 runs have no number of GPUs" in mixed["title"]["subtitle"]
 
 
 def test_a_search_whose_least_load_is_unclear_does_not_say_that_it_is_missed() -> None:

@@ -180,7 +180,7 @@ def entry(run: Run, quantity: Quantity) -> dict[str, Any]:
 
 
 def _subject(run: Run) -> str:
-    """What was measured, in words that stay the same: plan, model, accelerators. Plans without a name are told apart
+    """What was measured, in words that stay the same: plan, model, accelerators. Plans without a name are distinguished
     by the hash of what they ask: two workloads are not one line."""
     parts = (run.plan.get("name") or f"{run.kind} {identity(run).workload[:DIGITS]}", run.subject.model, gpu_text(run))
     return ", ".join(str(part) for part in parts if part)
@@ -200,7 +200,7 @@ def _extra(run: Run, quantity: Quantity) -> str:
     return "\n".join(line for line in lines if line)
 
 
-# the metrics of `vllm bench serve`; everything else that it says goes beside each of them
+# the metrics of `vllm bench serve`; everything else of it goes with each of them
 SERVE = (
     *(f"{stat}_{name}_ms" for name in ("ttft", "tpot", "itl", "e2el") for stat in ("mean", "median", "std", "p99")),
     *("request_throughput", "output_throughput", "total_token_throughput"),

@@ -1,4 +1,4 @@
-"""What exporters ask of a run beside its numbers and its subject: rate, lengths, duration. A run of another tool may
+"""What exporters need of a run besides its numbers and its subject: rate, lengths, duration. A run of another tool may
 have none of it: then None, never a default."""
 
 from collections.abc import Mapping
@@ -77,7 +77,7 @@ def api_of(run: Run) -> str:
 
 
 def started(run: Run) -> datetime:
-    """When the run began, in UTC; a run that does not say it began in 1970."""
+    """When the run began, in UTC; without a start time it began in 1970."""
     try:
         moment = datetime.fromisoformat(run.started_at)
     except ValueError:
@@ -149,7 +149,7 @@ def _plan(run: Run) -> Plan | None:
 
 
 def server_series(run: Run) -> list[SourceSeries]:
-    """What the servers told of themselves during the run; empty where nobody asked them."""
+    """The servers' own metrics during the run; empty if they were not sampled."""
     samples = run.samples
     sources = [] if samples is None else [source for source in samples.source.categories if "://" in source]
     return all_series(samples, sources) if samples is not None and sources else []

@@ -218,7 +218,7 @@ def _source(run: Run) -> str:
 
 
 def _length(requested: Lengths | None, served: int | None) -> dict[str, Any] | None:
-    """As the plan has it; what it does not tell is what was served, of a distribution not known."""
+    """As the plan has it; what it does not have is what was served, of an unknown distribution."""
     middle = None if requested is None else requested.mean_value
     if requested is None or middle is None:
         return None if served is None else {"distribution": "other", "value": served}
@@ -245,7 +245,7 @@ def _aggregate(run: Run) -> dict[str, Any]:
 
 
 def _requests(run: Run) -> dict[str, Any] | None:
-    """Failed and unfinished requests are told apart, and none is lost: the total is what was sent."""
+    """Failed and unfinished requests are separate, and none is lost: the total is what was sent."""
     outcomes = run.summary.outcomes
     if not outcomes:
         return None if run.summary.requests is None else {"total": run.summary.requests}
@@ -255,7 +255,7 @@ def _requests(run: Run) -> dict[str, Any] | None:
 
 
 def _statistics(statistics: Mapping[str, float] | None, unit: str) -> dict[str, Any] | None:
-    """A mean is required there: without it there is nothing to say."""
+    """A mean is required there: without it there is nothing to write."""
     if not statistics or "mean" not in statistics:
         return None
     return {"units": unit} | {theirs: statistics[ours] for ours, theirs in STATISTICS.items() if ours in statistics}

@@ -113,7 +113,7 @@ def _parameters(run: Run) -> Row:
     return row | _of_dataset(run)
 
 
-_SIMULATOR = {"enable_prefix_caching": True, "enable_chunked_prefill": True}  # what it does unless it is told otherwise
+_SIMULATOR = {"enable_prefix_caching": True, "enable_chunked_prefill": True}  # its defaults
 
 
 def _simulated_gpu(arguments: Mapping[str, Any]) -> str | None:
@@ -235,7 +235,7 @@ def _of_run(samples: Samples, prefix: str, request: ExportRequest, run: Run) -> 
         json_piece(f"{prefix}_eviction_times.json", _eviction_times(samples)),
     ]
     if decisions is None:
-        request.notes.append(f"{run.id}: the router told no decisions, so there are no files of them")
+        request.notes.append(f"{run.id}: the router recorded no decisions, so there are no files of them")
         return files
     return [*files, *_of_decisions(decisions, prefix, start_at)]
 
@@ -277,7 +277,7 @@ def _over_time(series: ByReplica, start_at: int) -> dict[str, dict[str, float]]:
 
 
 def _metrics(samples: Samples, start_at: int) -> dict[str, dict[str, dict[str, float]]]:
-    """`{elapsed: {worker: {metric: value}}}`, with the names that this project gives what engines tell."""
+    """`{elapsed: {worker: {metric: value}}}`, with this project's names for the engines' metrics."""
     sources = [source for source in samples.source.counts() if source is not None and is_server(source)]
     table: dict[str, dict[str, dict[str, float]]] = {}
     for series in all_series(samples, sources):

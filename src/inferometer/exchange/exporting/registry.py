@@ -49,7 +49,7 @@ class ExportRequest:
     detailed: bool = False
     suffix: str = ""  # of the path it is wanted at: ".json"
     there: Callable[[str], bytes | None] = lambda _name: None
-    notes: list[str] = field(default_factory=list)  # what could not be told, for a person
+    notes: list[str] = field(default_factory=list)  # what could not be exported, for the user
 
 
 Exporter = Callable[[ExportRequest], list[DocumentPiece]]

@@ -207,7 +207,7 @@ def export_inferx(request: ExportRequest) -> list[DocumentPiece]:
 
 
 def _inferx(run: Run) -> list[tuple[str, bytes]]:
-    """A run that does not say when it began has instants since 1970."""
+    """A run without a start time has instants since 1970."""
     with tempfile.TemporaryDirectory() as folder:
         write_folder(replace(run, started_at=started(run).isoformat()), Path(folder))
         return [(path.name, path.read_bytes()) for path in sorted(Path(folder).iterdir())]

@@ -118,7 +118,7 @@ TOKENS = tuple(float(4**n) for n in range(14))  # 1 .. 67108864
 SERVER = {"gen_ai.server.request.duration": "e2e", "gen_ai.server.time_to_first_token": "ttft"}
 SERVER |= {"gen_ai.server.time_per_output_token": "itl"}
 OPERATIONS = {"chat": "chat", "anthropic": "chat", "responses": "chat", "embeddings": "embeddings"}
-DELTA = 1  # AGGREGATION_TEMPORALITY_DELTA: a run is over when it is told
+DELTA = 1  # AGGREGATION_TEMPORALITY_DELTA: a run is over when it is exported
 
 Attributes = dict[str, str | int]
 

@@ -154,7 +154,7 @@ def _count(amount: float | None) -> int | None:
 
 
 def _label(run: Run) -> str | None:
-    """The plan's name; of a predicted run also by what, because nothing else in the file would say so."""
+    """The plan's name; of a predicted run also the model's, because nothing else in the file would show it."""
     name = run.plan.get("name")
     if not run.environment.known_target.is_predicted:
         return name
@@ -265,7 +265,7 @@ def _whole(lengths: Any) -> list[int]:
 
 
 def _from_summary(run: Run) -> dict[str, Any]:
-    """Of a run without records: what it says, in milliseconds; nothing is made up for what it does not say."""
+    """For a run without records: its own values, in milliseconds; missing ones stay missing."""
     values = quantities(run.summary)
     outcomes = run.summary.outcomes
     done = outcomes.get("ok")

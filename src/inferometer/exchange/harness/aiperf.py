@@ -48,7 +48,7 @@ def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
         "use-server-token-count": True,  # its own tokenizer counts another model's words in its own way
         "output-artifact-dir": places.results,
         "ui": "none",
-        "no-gpu-telemetry": True,  # both are watched by us, beside every harness in the same way
+        "no-gpu-telemetry": True,  # we sample both, for every harness in the same way
         "no-server-metrics": True,
     }
     argv = ["aiperf", "profile", *flags(values)]

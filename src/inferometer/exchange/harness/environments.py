@@ -49,7 +49,7 @@ def check_startable(harness: Harness) -> None:
 
 
 def installed(harness: Harness) -> Path:
-    """The same; a `TargetError` says how to get it."""
+    """The same; a `TargetError` shows how to install it."""
     program = program_of(harness)
     if program is not None:
         return program

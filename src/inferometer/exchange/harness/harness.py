@@ -1,4 +1,4 @@
-"""What a harness is: another load generator, the command and the files that make it do what a plan says, and the files
+"""What a harness is: another load generator, the command and the files that make it carry out a plan, and the files
 that it leaves. Nothing is started here: a process on this machine and a pod do the same with what is rendered."""
 
 from collections.abc import Callable, Iterator, Mapping
@@ -38,7 +38,7 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """What makes a harness do what a plan says. `notes` has what the tool does differently, by a setting's path."""
+    """A plan as a harness's command and files. `notes` has what the tool does differently, by a setting's path."""
 
     argv: list[str]
     files: dict[str, str] = field(default_factory=dict)  # below `Places.inputs`
@@ -62,7 +62,7 @@ class Harness:
     requests: tuple[str, str] | None = None  # pattern and format of a second file, with every request
     program: str = ""  # in the `bin` of its environment, where `argv` does not begin with python
     requirements: tuple[str, ...] = ()  # of an environment of its own; none: it is not on PyPI
-    bare: tuple[str, ...] = ()  # packages that are installed without what they say they need
+    bare: tuple[str, ...] = ()  # packages that are installed without their declared dependencies
     python: tuple[int, int] = (3, 10)  # at least
     image: str | None = None  # in which a pod runs it
     key_env: str | None = None  # the variable that it reads the API's key from
@@ -70,7 +70,7 @@ class Harness:
     key_needed: bool = False  # it does not start without one, also where the server asks for none
 
 
-# -- what a plan says ------------------------------------------------------------------------------------------------
+# -- what a plan contains --------------------------------------------------------------------------------------------
 
 
 def synthetic(plan: Plan, name: str) -> Synthetic:
@@ -147,7 +147,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float)
 
 
-# -- what a harness cannot say ---------------------------------------------------------------------------------------
+# -- what a harness cannot express ------------------------------------------------------------------------------------
 
 # Settings that do not decide what is sent: how we send, watch, judge and keep, which the harness does in its own way.
 _OURS = (

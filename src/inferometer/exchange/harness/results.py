@@ -25,7 +25,7 @@ LOG = "harness.log"
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A result file of a harness, and what it says."""
+    """A result file of a harness, and its content."""
 
     path: Path
     imported: ImportedRun
@@ -76,7 +76,7 @@ def _with_requests(harness: Harness, folder: Path, imported: ImportedRun) -> Imp
 def import_folder(
     harness: Harness, folder: Path, store: Place, *, plan: Plan | None = None, tags: Iterable[str] = ()
 ) -> Run:
-    """Keep what a harness left in a folder, with the log in it, as a run. Nothing was watched beside it."""
+    """Keep what a harness left in a folder, with the log in it, as a run. Nothing else was sampled."""
     result = result_in(harness, folder)
     imported = result.imported
     summary = summary_of(imported)

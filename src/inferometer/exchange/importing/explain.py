@@ -1,4 +1,4 @@
-"""What became of every field of a result: read into the run, kept beside it, or ignored. The file is read again without
+"""What became of every field of a result: read into the run, kept with it, or ignored. The file is read again without
 the field, and what differs in the run is what the field decides."""
 
 from collections.abc import Iterator, Mapping
@@ -71,7 +71,7 @@ def _use(chosen: ImportFormat, source: Source, whole: ImportedRun, place: KeyPat
     name, document = ".".join(map(str, place)), _document(source)
     parts = _effect(chosen, source, whole, _without(document, place))
     new = another(_at(document, place))
-    if not parts and new is not None:  # its absence may mean what it says
+    if not parts and new is not None:  # its absence may be intended
         parts = _effect(chosen, source, whole, _with(document, place, new))
     if not parts:
         return FieldUse(name, "ignored")

@@ -30,7 +30,7 @@ MOST_GPUS = 100_000  # of one server: more is a mistake in the file, and each is
 
 
 def gpus(name: Any, count: Any) -> list[Any]:
-    """The name of every device, as many times as there are of it; one where the file does not say."""
+    """The name of every device, as many times as there are of it; one if the file does not have the number."""
     total = whole(count) or 1
     if not 1 <= total <= MOST_GPUS:
         raise DataError(f"must have 1 to {MOST_GPUS:,} accelerators, got {count}")
@@ -82,7 +82,7 @@ def closed(concurrency: Any) -> LoadDraft | None:
 
 
 def lengths(inputs: Any, outputs: Any, input_std: Any = None, output_std: Any = None) -> WorkloadDraft | None:
-    """A workload of prompts and answers of these lengths; `None` where none is told."""
+    """A workload of prompts and answers of these lengths; `None` if there are none."""
     workload: WorkloadDraft = {"type": "synthetic"}
     if (length := _length(inputs, input_std)) is not None:
         workload["input_tokens"] = length
@@ -100,7 +100,7 @@ def _length(mean: Any, std: Any) -> Any:
 
 
 def dataset(name: Any) -> WorkloadDraft | None:
-    """A workload of somebody's dataset, by its name."""
+    """A workload of a named dataset."""
     if not isinstance(name, str) or not name or name in MADE_UP:
         return None
     known = {"sharegpt": "sharegpt", "sonnet": "sonnet"}
@@ -108,7 +108,7 @@ def dataset(name: Any) -> WorkloadDraft | None:
 
 
 def lengths_in_name(name: str) -> tuple[int, int] | None:
-    """`in_300_out_100.json` says which lengths were asked."""
+    """`in_300_out_100.json` names the requested lengths."""
     match = _IN_NAME.search(name)
     return (int(match[1]), int(match[2])) if match else None
 
@@ -126,7 +126,7 @@ def plan_of(
     duration_s: float | None = None,
     seed: int | None = None,
 ) -> ImportedPlan:
-    """What is told of a plan, under the names it has there."""
+    """What a file has of a plan, under our plan's names."""
     address = redacted_url(url) if isinstance(url, str) and url.startswith(("http://", "https://")) else None
     target = {"url": address, "model": str(model) if model else None, "api": api}
     spoken = target if stream is not False else {**target, "stream": False}
@@ -149,7 +149,7 @@ def environment_of(
     metadata: Mapping[str, Json] | None = None,
     tool: ToolVersion | None = None,
 ) -> Environment:
-    """What a file tells of the engine and of the hardware it ran on: whatever it wrote there, as text."""
+    """What a file has about the engine and its hardware: whatever is written there, as text."""
     target = MeasuredTarget(server=_text(engine), version=_text(version) or None)
     cards = gpus if isinstance(gpus, list) else [] if gpus is None else [gpus]
     return Environment(
@@ -207,7 +207,7 @@ def requests_in(
 
 
 def started_at(first_s: float) -> datetime | None:
-    """The start of a run whose instants are seconds since 1970; those of a clock of their own tell none."""
+    """The start of a run whose instants are seconds since 1970; those of another clock give none."""
     return datetime.fromtimestamp(first_s, UTC) if first_s > EPOCH_S else None
 
 

@@ -1,4 +1,4 @@
-"""genai-bench: one JSON per scenario and concurrency, with `experiment_metadata.json` beside them. Times are in
+"""genai-bench: one JSON per scenario and concurrency, with `experiment_metadata.json` next to them. Times are in
 `_time_unit`, seconds where that is missing.
 
 Fields: sgl-project/genai-bench, genai_bench/metrics/metrics.py, aggregated_metrics_collector.py and time_units.py.
@@ -110,7 +110,7 @@ def _load(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> LoadDraft | N
 
 
 def _is_rate(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
-    """Whether `num_concurrency` is the rate of an open loop (`--qps-level`), which the file does not tell: it is none
+    """Whether `num_concurrency` is the rate of an open loop (`--qps-level`), which the file does not show: it is none
     of the concurrencies of the experiment, or not whole. Only runs with arrivals counted may be open loops."""
     level, listed = number(metrics.get("num_concurrency")), about.get("num_concurrency")
     if level is None or metrics.get("arrival_requests_per_second") is None:
@@ -123,7 +123,7 @@ def _notes(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> tuple[str, .
     if _is_rate(metrics, about):
         notes.append("num_concurrency is read as the rate of an open loop: the experiment has no such concurrency")
     elif metrics.get("arrival_requests_per_second") is not None and not isinstance(about.get("num_concurrency"), list):
-        notes.append("num_concurrency may be a rate (--qps-level): experiment_metadata.json, which tells, is not here")
+        notes.append("num_concurrency may be a rate (--qps-level): experiment_metadata.json, which has it, is missing")
     batch = whole(metrics.get("batch_size"))
     if batch is not None and batch > 1:
         notes.append(f"a request holds {batch} texts")

@@ -124,12 +124,13 @@ _COMPARED = ("ttft", "tpot", "e2e")
 
 
 def summary_of(run: ImportedRun) -> Summary:
-    """A summary like that of any run, without what the file does not tell."""
+    """A summary like that of any run, without what the file does not have."""
     return _of_records(run) if run.records is not None and len(run.records) else _of_file(run)
 
 
 def verdict_of(run: ImportedRun, summary: Summary, title: str) -> Verdict:
-    """By what the file shows. That nobody measured how the load was delivered, nor the tool's own error, is a note."""
+    """By what the file shows. A note says that neither the delivery of the load nor the tool's own error was
+    measured."""
     reasons = [*run.doubts, *contradictions(summary.measures), *_disagreements(run, summary), *_negative(run)]
     if summary.outcomes.get("ok") == 0:
         reasons.insert(0, ("nothing_answered", "No request was answered, so its times mean nothing."))
@@ -176,7 +177,7 @@ def _negative(run: ImportedRun) -> Iterator[tuple[str, str]]:
 
 
 def _of_file(run: ImportedRun) -> Summary:
-    """What the file says, and nothing else."""
+    """What the file contains, and nothing else."""
     outcomes = {"ok": run.answered, "failed": run.failed, "cancelled": run.unfinished}
     return Summary(
         loop=_loop(run.plan),
@@ -195,7 +196,7 @@ def _of_file(run: ImportedRun) -> Summary:
 
 
 def _of_records(run: ImportedRun) -> Summary:
-    """Ours of the records, without the measures that these cannot tell; the file's own numbers stand beside."""
+    """Ours of the records, without the measures that these cannot give; the file's own numbers are kept too."""
     assert run.records is not None
     summary = summarize(run.records, _plan(run) if run.arrivals_known else _ONE_BY_ONE, Facts())
     if not run.arrivals_known:
@@ -223,7 +224,7 @@ def _of_records(run: ImportedRun) -> Summary:
 
 
 def _without_times(summary: Summary, run: ImportedRun) -> Summary:
-    """Records that follow each other, because nobody knows when they were sent, have times of their own but no common
+    """Records that follow each other, because their send times are unknown, have times of their own but no common
     clock: nothing that depends on one is kept."""
     return replace(
         summary,
@@ -258,7 +259,7 @@ def _slices(slices: Slices | None, underivable: tuple[str, ...]) -> Slices | Non
 
 
 def _plan(run: ImportedRun) -> Plan:
-    """The plan in whose window the records are measured. A load that is not told has no window of its own."""
+    """The plan in whose window the records are measured. An unknown load has no window of its own."""
     try:
         return Plan.model_validate(run.plan)
     except ValidationError:
@@ -282,7 +283,7 @@ def _concurrency(run: ImportedRun) -> Concurrency:
 
 
 def _failures(run: ImportedRun) -> Failures:
-    """They have no kind where the file tells none."""
+    """They have no kind if the file has none."""
     decided = (run.answered or 0) + (run.failed or 0)
     rate = run.failed / decided if run.failed is not None and run.answered is not None and decided else None
     return Failures(failure_rate=rate, failed=run.failed)
@@ -310,7 +311,7 @@ class Options:
     tags: tuple[str, ...] = ()
     again: bool = False
     dry_run: bool = False
-    below: Path | None = None  # the folder that was given: what lies below it tells results apart
+    below: Path | None = None  # the folder that was given: the path below it distinguishes results
 
     def shown(self, path: Path) -> str:
         """The file's name, with the folders between it and the one that was given."""
@@ -343,7 +344,7 @@ def read_result(path: Path, name: str) -> ParsedFile:
 
 
 def import_one(path: Path, place: Store, options: Options) -> Imported:
-    """One of many files: whoever calls it opens a batch of the store around all of them."""
+    """One of many files: the caller opens a batch of the store around all of them."""
     for tag in options.tags:
         checked_label(tag, "tag")
     source = _source(path)
@@ -367,7 +368,7 @@ def _source(path: Path) -> Source:
     try:
         return read_source(path)
     except DataError as error:
-        if path.suffix in _RESULTS:  # damaged, or cut off: what it was cannot be told any more
+        if path.suffix in _RESULTS:  # damaged, or cut off: its kind is unknown
             raise BrokenResult(error.message, error.hint) from None
         raise
     except RecursionError:

@@ -2,7 +2,7 @@
 All times are seconds.
 
 Fields: kubernetes-sigs/inference-perf, inference_perf/reportgen/base.py. `config.yaml` and the server-side
-`*_prometheus_metrics.json` are read with the report where they stand beside it.
+`*_prometheus_metrics.json` are read with the report if they are next to it.
 """
 
 import re
@@ -127,7 +127,7 @@ def _server_side(source: Source) -> dict[str, MeasureSummary]:
 
 
 def _config(source: Source) -> Mapping[str, Any]:
-    """The configuration beside the report, or above it."""
+    """The configuration next to the report, or above it."""
     content = source.sibling("config.yaml") or source.sibling("../config.yaml")
     try:
         config = yaml_value(text_in(content))[0] if content else None
@@ -156,7 +156,7 @@ def _plan(
 
 
 def _workload(data: Mapping[str, Any], good: Mapping[str, Any]) -> WorkloadDraft | None:
-    """Lengths as asked, where the configuration tells them; else those that were served, as means."""
+    """Lengths as requested, if the configuration has them; else those that were served, as means."""
     shared = data.get("shared_prefix")
     if data.get("type") == "shared_prefix" and isinstance(shared, Mapping):
         prefix = {"tokens": whole(shared.get("system_prompt_len")), "suffix_tokens": whole(shared.get("question_len"))}

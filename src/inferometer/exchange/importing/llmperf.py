@@ -92,7 +92,7 @@ def _read_responses(source: Source) -> ParsedFile:
     """No instants are kept, so there is no time to see it over: distributions only, ours of their values."""
     summary = source.name.replace("_individual_responses", "_summary")
     if summary != source.name and source.sibling(summary) is not None:
-        raise SiblingError(f"{source.name}: has the requests of {summary} beside it", f"import {summary}")
+        raise SiblingError(f"{source.name}: has the requests of {summary} next to it", f"import {summary}")
     rows = [row.fields for row in source.rows()]
     good = [response for response in rows if response.get("error_code") is None]
     measures = {
@@ -103,7 +103,7 @@ def _read_responses(source: Source) -> ParsedFile:
         answered=len(good),
         failed=len(rows) - len(good),
         definitions=DEFINITIONS,
-        notes=("no instants are kept: the summary beside it has the rates",),
+        notes=("no instants are kept: the summary next to it has the rates",),
     )
     return ParsedFile([run])
 

@@ -1,4 +1,4 @@
-"""MLPerf LoadGen's `mlperf_log_summary.txt`. Every time says its unit, nearly always nanoseconds.
+"""MLPerf LoadGen's `mlperf_log_summary.txt`. Every time has its unit, nearly always nanoseconds.
 
 Lines: mlcommons/inference, loadgen/results.cc. All latencies count from the scheduled time, TTFT too.
 """

@@ -93,7 +93,7 @@ def check_format(name: str, source: Source) -> None:
 
 
 def looks_like(source: Source) -> tuple[str, str]:
-    """What a foreign file is, as far as its content tells, and what to do with it."""
+    """What a foreign file is, judged by its content, and what to do with it."""
     known = next(((what, hint) for fits, what, hint in _FOREIGN if fits(source)), None)
     every = f"there are {', '.join(FORMATS)}; --format names one"
     return known if known is not None else (_shape(source), every)
@@ -218,7 +218,7 @@ def parse(
     where: str | None = None,
     sibling: Callable[[str], bytes | None] = lambda _name: None,
 ) -> Source:
-    """What a file's bytes say."""
+    """The content of a file's bytes."""
     where = where or name
     if len(content) > LARGE and (source := _large(name, content, where, sibling)) is not None:
         return source
@@ -283,7 +283,7 @@ def _json(name: str, content: bytes, text: str, where: str, sibling: Callable[[s
 
 
 def _unique(text: str) -> Any:
-    """What JSON says, where no key is given twice: nobody could tell which of them was measured."""
+    """The content of JSON in which no key is given twice: it would be unclear which of them was measured."""
     value, twice = json_value(text)
     if twice:
         raise RefusedError(f"{twice[0]} is given twice")

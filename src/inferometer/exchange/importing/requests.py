@@ -16,7 +16,7 @@ from inferometer.record.record import Outcome, Record
 from inferometer.record.streamed import HELD_READS
 from inferometer.vocabulary import NANOSECONDS
 
-# Other tools do not keep when a request was due, and do not tell their own delays apart from the server's.
+# Other tools do not keep when a request was due, and do not separate their own delays from the server's.
 NOT_SCHEDULED = ("ttft_scheduled", "ttfo_scheduled", "e2e_scheduled", "done_scheduled", "queue_wait", "send_delay")
 NOT_CONNECTED = ("connect", "tls", "ttfo")
 WITHOUT_READS = ("itl", "icl", "stall")  # where only the first and the last token have an instant
@@ -46,7 +46,7 @@ class ImportedRequest:
 
 
 def records_of(requests: Iterable[ImportedRequest]) -> Records:
-    """In the order told, on a clock that begins with the first of them. The reads of many do not stay in memory."""
+    """In the file's order, on a clock that begins with the first of them. The reads of many do not stay in memory."""
     all_requests = list(requests)
     origin = min((_due(request) for request in all_requests), default=0.0)
     _check_span(all_requests, origin)
@@ -111,8 +111,8 @@ def _at(instant_s: float, origin: float) -> int:
 
 
 def _tokens(request: ImportedRequest) -> NDArray[np.int64]:
-    """Tokens of each read: as told; else the first read has one and the rest share what is left, the earlier ones the
-    more. Where there are more reads than tokens some had none: their instants stay, for gaps are made of them."""
+    """Tokens of each read: as recorded; else the first read has one and the rest share what is left, the earlier ones
+    the more. Where there are more reads than tokens some had none: their instants stay, for gaps are made of them."""
     if request.read_tokens is not None:
         return np.array(request.read_tokens, np.int64)
     reads = len(request.reads_s)
@@ -125,7 +125,7 @@ def _tokens(request: ImportedRequest) -> NDArray[np.int64]:
 
 
 def _outcome(request: ImportedRequest) -> Outcome:
-    """What became of a request, as far as the error says."""
+    """The outcome of a request, as far as the error shows it."""
     text = str(request.error or "").lower()
     if request.cancelled:
         return "cancelled"

@@ -1,7 +1,7 @@
 """`sglang.bench_serving --output-file`: one JSON object a line, appended by each run; its relatives write the same.
 
 Fields: sgl-project/sglang, python/sglang/bench_serving.py. Times of the summary are milliseconds, those of
-`--output-details` seconds. Where the server volunteers no usage the output length is the one that was *asked*; what
+`--output-details` seconds. Where the server volunteers no usage the output length is the one that was *requested*; what
 really came is in `total_output_tokens_retokenized`.
 """
 
@@ -32,14 +32,14 @@ from inferometer.record.summary import MeasureSummary, Rate, Value
 TIMES = {"ttft": "_ttft_ms", "tpot": "_tpot_ms", "itl": "_itl_ms", "e2e": "_e2e_latency_ms"}
 DEFINITIONS = {
     "ttft": "from just before the request is posted to the first non-empty content or reasoning",
-    "tpot": "(E2E - TTFT) / (n - 1), n as asked where the server sends no usage",
+    "tpot": "(E2E - TTFT) / (n - 1), n as requested where the server sends no usage",
     "itl": "gaps between chunks, however many tokens each brings",
     "e2e": "to the last line, [DONE] included",
     "output_rate": "tokens / time from the first send to the last answer, the drain included",
     "concurrency": "sum of E2E / duration",
     "quantiles": "linear interpolation, failed requests left out",
 }
-LENGTH_TOLERANCE = 0.01  # asked against counted: more, and numbers per token are not of what came
+LENGTH_TOLERANCE = 0.01  # requested against counted: more, and numbers per token are not of what came
 
 
 def is_serving(result: Mapping[str, Any]) -> bool:
@@ -90,13 +90,13 @@ def measures_of(result: Mapping[str, Any], count: int | None) -> dict[str, Measu
 
 
 def _came(result: Mapping[str, Any]) -> float | None:
-    """Output tokens that came: counted again where that was done, never those that were asked."""
+    """Output tokens that came: counted again if that was done, never those that were requested."""
     again = number(result.get("total_output_tokens_retokenized"))
     return again if again else number(result.get("total_output_tokens"))
 
 
 def rates_of(result: Mapping[str, Any]) -> dict[str, Rate]:
-    """Rates of tokens that came: the tool's own output rate is of those that were asked."""
+    """Rates of tokens that came: the tool's own output rate is of those that were requested."""
     duration, came = number(result.get("duration")), _came(result)
     output = came / duration if came is not None and duration else number(result.get("output_throughput"))
     inputs = number(result.get("input_throughput"))
@@ -191,13 +191,13 @@ def _client(row: Mapping[str, Any], name: str) -> ImportedRun:
         rates=known_rates({measured: number(row.get(column)) for measured, column in rates.items()}),
         answered=answered,
         duration_s=number(row.get("duration")),
-        definitions=DEFINITIONS | {"output_rate": "tokens *asked* of all answers / duration"},
+        definitions=DEFINITIONS | {"output_rate": "tokens *requested* of all answers / duration"},
         doubts=tuple(_ray_length_doubts(row)),
     )
 
 
 def _ray_length_doubts(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """With ignore_eos on, what is asked is what comes; with it off, nobody counted."""
+    """With ignore_eos on, the requested length is what comes; with it off, tokens were not counted."""
     if _is_on(row.get("disable_ignore_eos")):
         text = "Its TPOT and output rate use the requested lengths, but answers could end earlier"
         yield "asked_lengths", f"{text} (disable_ignore_eos): they are too optimistic by that amount."

@@ -1,4 +1,4 @@
-"""`Source`: a file as it was read; `ImportedRun`: a run as another tool tells it, in our names and units."""
+"""`Source`: a file as it was read; `ImportedRun`: a run of another tool, in our names and units."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class ResultRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file: its bytes, what they say, and the files beside it that a tool wrote with it."""
+    """A file: its bytes, its content, and the files next to it that a tool wrote with it."""
 
     name: str
     content: bytes | mmap  # of a large file its pages, which are read when they are needed
@@ -66,7 +66,7 @@ class Source:
 
 
 class ImportedPlan(PlanDraft, total=False):
-    """What is told of a plan: of a load on a server, or of an engine in a process of its own."""
+    """What a file has of a plan: of a load on a server, or of an engine in a process of its own."""
 
     model: str | None
     num_prompts: int | None
@@ -77,7 +77,7 @@ class ImportedPlan(PlanDraft, total=False):
 
 @dataclass(frozen=True, slots=True)
 class ImportedRun:
-    """Seconds, tokens and shares throughout. What the file does not tell is not there: never 0, never a default."""
+    """Seconds, tokens and shares throughout. What the file does not have is missing: never 0, never a default."""
 
     kind: Kind = "serving"
     started: datetime | None = None
@@ -94,9 +94,9 @@ class ImportedRun:
     definitions: dict[str, str] = field(default_factory=dict)  # how that tool defines what it measures
     records: Records | None = None
     samples: Samples | None = None
-    underivable: tuple[str, ...] = ()  # measures that these records cannot tell
+    underivable: tuple[str, ...] = ()  # measures that cannot be computed from these records
     arrivals_known: bool = True  # whether records have their own instants; else they follow each other
-    doubts: tuple[tuple[str, str], ...] = ()  # (code, text): why its numbers may not mean what they say
+    doubts: tuple[tuple[str, str], ...] = ()  # (code, text): why its numbers may be wrong
     notes: tuple[str, ...] = ()  # how something was read
     part: str = ""  # which part of a file with several runs
     original: bytes | memoryview | None = None  # that part as it stands in the file; None: the whole file is this run

@@ -91,7 +91,7 @@ def _fits(source: Source) -> bool:
 
 def _read(source: Source) -> ParsedFile:
     if source.name == "summary.json" and source.sibling("run=0.json") is not None:
-        raise SiblingError(f"{source.name}: lists the results of the files run=N.json beside it", "import those")
+        raise SiblingError(f"{source.name}: lists the results of the files run=N.json next to it", "import those")
     return run_per_row(source, lambda row: imported(row.fields, source.name))
 
 
@@ -129,7 +129,7 @@ def empty_answers(result: Mapping[str, Any]) -> int:
 
 
 def failed_of(result: Mapping[str, Any]) -> int | None:
-    """As told; older files have only how many were sent and how many answered."""
+    """As in the file; older files have only how many were sent and how many answered."""
     failed, sent, answered = (whole(result.get(name)) for name in ("failed", "num_prompts", "completed"))
     if failed is not None or sent is None or answered is None:
         return failed
@@ -251,7 +251,7 @@ def request(
     completed: bool = False,
 ) -> ImportedRequest:
     """The instants that vLLM took: the first chunk, and a gap for each that followed. A failed one has none, and its
-    lengths are what was asked of it; nor has an empty answer, which `completed` tells from a failed one."""
+    lengths are what was requested; nor has an empty answer, which `completed` distinguishes from a failed one."""
     if completed and not error and not ttft:
         return ImportedRequest(sent_s, input_tokens=inputs, output_tokens=0, status=200)
     if error or not ttft:

@@ -17,7 +17,7 @@ CEILING = 0.80
 LATE_NOTED_S = 0.001
 LATE_UNKNOWN = 0.10  # of what lateness moves: requests sent late also meet other requests (one deviation, corpora)
 OWN_FAILURES = 0.01  # of all requests: beyond it the load that was offered is not the one of the plan
-REMEDIES = {  # by what the system says
+REMEDIES = {  # by the system's error
     "open files": "raise the limit of open files (ulimit -n), or use more workers: the limit is one of each process",
     "assign requested address": "no local port was free: sudo sysctl net.ipv4.ip_local_port_range='1024 65535', fewer "
     "connections, or several addresses of the target",

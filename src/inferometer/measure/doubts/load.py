@@ -37,7 +37,7 @@ SHORT_STAYS = 1.5  # mean stays: one, and a half because the stays of so few and
 ANOTHER_LEVEL = 0.12  # by which the means of two parts of a window differ: less is in the tails of a sound run, too
 HELD_SHARE = 0.95
 WAVES = 10  # mean stays after which the requests of a closed loop no longer begin together
-WAITING_SHARE = 0.5  # of the load, its last part: nobody was served at once any more
+WAITING_SHARE = 0.5  # of the load, its last part: no request was served at once any more
 WAITING_GROWTH = 1.3  # by which TTFT of the load's last quarter is longer than in its first half, at least
 
 
@@ -98,7 +98,7 @@ def _gaps_across_hosts(case: JudgedRun) -> bool:
 
 
 def held_back(case: JudgedRun) -> Iterator[Reason]:
-    """Arrivals that waited for a slot under the plan's cap: the server was offered less than the rate says."""
+    """Arrivals that waited for a slot under the plan's cap: the server was offered less than the rate."""
     cap, waits = case.traffic.load.max_concurrency, case.part.measures.get("queue_wait")
     if cap is None or waits is None or not case.traffic.load.open_loop:
         return
@@ -111,7 +111,7 @@ def held_back(case: JudgedRun) -> Iterator[Reason]:
 
 
 def unbounded_queue(case: JudgedRun) -> Iterator[Reason]:
-    # what a cap holds back waits with us: that the server has nothing waiting tells nothing then
+    # what a cap holds back waits with us: that the server has nothing waiting shows nothing then
     ours = any(held_back(case))
     if not queue_grows(case.part) or (queue_was_empty(case) and not ours):
         return
@@ -131,7 +131,7 @@ def unbounded_queue(case: JudgedRun) -> Iterator[Reason]:
 
 def queue_grows(part: SummarySection) -> bool:
     """Whether requests join a queue that only grows: the backlog grows and stays get longer (a load that is random has
-    more under way at one end than at the other), or nobody was served at once any more for most of the load, and
+    more under way at one end than at the other), or no request was served at once any more for most of the load, and
     waits went on growing."""
     backlog = part.window.backlog
     if part.loop == "closed" or not backlog:

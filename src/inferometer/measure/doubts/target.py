@@ -106,7 +106,7 @@ def nothing_answered(case: JudgedRun) -> Iterator[Reason]:
         text = as_sentence(f"None of {total} requests was answered ({rest}){first}")
         ours = (
             bool(counts.get("client")) and {name for name, n in counts.items() if n} <= CENSORED
-        )  # then `client_failed` says what to do
+        )  # then `client_failed` has the remedy
         remedy = None if ours else "check the server, its address and the model's name"
         yield case.doubt("nothing_answered", text, remedy, invalid=True)
     elif not any(summary.measures[name].count for name in ("ttft", "e2e")):
@@ -227,7 +227,7 @@ def cached_by_accident(case: JudgedRun) -> Iterator[Reason]:
 
 
 def requested_hit_rate(traffic: Traffic) -> float | None:
-    """The share of prompt tokens that shall come from the cache, where the plan says one."""
+    """The share of prompt tokens that should come from the cache, if the plan sets it."""
     prefix = getattr(traffic.workload, "prefix", None)
     return None if prefix is None else prefix.hit_rate
 
@@ -259,7 +259,7 @@ def _hit_rate_remedy(requested: float, share: float) -> str:
 
 
 def not_conserved(case: JudgedRun) -> Iterator[Reason]:
-    """Where the server's counters were read: they tell of the same requests and tokens as our records."""
+    """If the server's counters were read: they count the same requests and tokens as our records."""
     server = case.summary.server
     if server is None:
         return

@@ -32,7 +32,7 @@ class SeenRequests:
     api: str  # as in a plan: "completions", "chat", ...
     duration_s: float  # from the first scheduled request to the last end, draining included
     gap_s: float = 0.0  # the mean gap of an open loop, where the duration begins with the first request
-    on_one_clock: bool = True  # else nobody knows when a request was sent, and none can be said to overlap another
+    on_one_clock: bool = True  # else the send times are unknown, and no overlap can be computed
 
     @classmethod
     def of(

@@ -45,7 +45,7 @@ def _tpot(seen: SeenRequests) -> WeightedValues:
 
 
 def _ntpot(seen: SeenRequests) -> WeightedValues:
-    """An answer without tokens has 0, as the tool says it."""
+    """An answer without tokens has 0, as in the tool."""
     tokens = np.nan_to_num(output_lengths(seen.good))
     latency = to_end(seen.good, posted_at(seen.good))
     return defined(np.divide(latency, tokens, out=np.zeros(len(tokens)), where=tokens > 0))

@@ -47,7 +47,7 @@ def worst(checks: Sequence[Check]) -> Status:
 
 # -- software --------------------------------------------------------------------------------------------------------
 
-_OURS = ("test", "check")  # for whoever works on the program itself
+_OURS = ("test", "check")  # for work on Inferometer itself
 
 
 _NEED = re.compile(r"(?P<package>[A-Za-z0-9._-]+).*?;.*extra *== *['\"](?P<extra>[^'\"]+)['\"]")
@@ -67,7 +67,7 @@ def extras_installed(name: str = "inferometer") -> dict[str, bool]:
 
 
 def extras(installed: Mapping[str, bool]) -> Check:
-    """None of them is needed by default: a missing one is told where it would be used."""
+    """None of them is needed by default: a missing one is reported where it would be used."""
     there, missing = _sorted(installed, True), _sorted(installed, False)
     finding = f"installed: {', '.join(there) or 'none'}; not installed: {', '.join(missing) or 'none'}"
     return Check("extras", "ok", finding, f"pip install 'inferometer[{','.join(missing)}]'" if missing else None)

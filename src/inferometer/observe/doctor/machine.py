@@ -21,7 +21,7 @@ STEP_S = 1e-3  # NTP slews by at most 0.5 ms in a second; more is a step
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """None is what this system does not tell."""
+    """None: this system does not report it."""
 
     cores: int | None = None
     cpu_limit: float | None = None  # cores' worth of time that the control group grants
@@ -202,7 +202,7 @@ def governors(root: Path) -> dict[str, int]:
 
 
 def synchronized(root: Path) -> bool | None:
-    """As systemd or chrony leave word of it; a container is not told."""
+    """From files that systemd or chrony write; a container has none."""
     if (root / "run/systemd/timesync/synchronized").exists() or (root / "run/chrony/chronyd.pid").exists():
         return True
     return False if (root / "run/systemd/timesync").is_dir() else None
@@ -236,7 +236,7 @@ def _text(file: Path) -> str | None:
         return None
 
 
-SPARE_FILES = 128  # that we have open beside connections: libraries, logs, pipes of workers
+SPARE_FILES = 128  # that we have open in addition to connections: libraries, logs, pipes of workers
 PORTS_SPARE = 0.5  # of the free local ports; others connect too
 
 

@@ -265,7 +265,7 @@ def _when(given: Given, requests: int | None) -> WhenDraft:
 
 
 def _replays(given: Given) -> bool:
-    """A trace with times is replayed, also where nobody asks for it."""
+    """A trace with times is replayed, also without --fixed-schedule."""
     trace = given.text("custom-dataset-type") == "mooncake_trace" and "input-file" in given
     asked = given.on("fixed-schedule")
     if given.on("no-fixed-schedule") or not (asked or trace):

@@ -87,7 +87,7 @@ class Account:
         return AccountEntry(source, shown, "refused", "is not understood")
 
     def settle(self) -> None:
-        """Raise the mistakes; without any, refuse every key that nobody read."""
+        """Raise the mistakes; without any, refuse every key that was not read."""
         if self.mistakes:  # a reader that gave up has not come to all keys
             raise PlanError(list(dict.fromkeys(self.mistakes)))
         for entry in self.entries():
@@ -212,7 +212,7 @@ class Settings:
         return [str(entry) for entry in value] if isinstance(value, list) else str(value).split()
 
     def without(self, *names: str) -> Self:
-        """Without some of its keys, which somebody else accounts for."""
+        """Without some of its keys, which are accounted for elsewhere."""
         other = object.__new__(type(self))
         other.values = {name: value for name, value in self.values.items() if name not in names}
         other.account, other.prefix = self.account, self.prefix
@@ -264,7 +264,7 @@ class Foreign:
 
     @classmethod
     def of(cls, account: Account, plan: PlanDraft, experiment: ExperimentDraft | None = None) -> Self:
-        """Settle the account: what nobody read is a mistake."""
+        """Settle the account: a key that was not read is a mistake."""
         account.settle()
         return cls(account.tool, plan, account.notes, experiment or {}, account.entries())
 

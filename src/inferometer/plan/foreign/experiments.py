@@ -34,7 +34,7 @@ def open_experiment(
     environ: Mapping[str, str] = os.environ,
     changes: Sequence[str] = (),
 ) -> OpenedExperiment:
-    """The experiment in a file, or that another tool's command line means; `known` is what the machine tells that their
+    """The experiment in a file, or that another tool's command line means; `known` are facts of the machine that their
     files leave to it, `changes` are made in their own words (`-o`)."""
     argv = _argv(named)
     foreign = foreign_experiment(argv, overrides, known, environ, changes)

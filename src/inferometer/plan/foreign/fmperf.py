@@ -61,7 +61,7 @@ def from_mapping(mapping: Mapping[str, Any], environ: Mapping[str, str] = os.env
 
 
 def _with_variables(mapping: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """What llm-d's variables say wins over the profile, as it does there."""
+    """llm-d's variables override the profile, as they do there."""
     changed, notes = dict(mapping), []
     for name in sorted(environ):
         if not name.startswith(_PREFIX) or not environ[name]:

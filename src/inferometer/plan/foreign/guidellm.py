@@ -546,7 +546,7 @@ def _override(given: Given, spec: dict[str, Any]) -> None:
 
 
 def _config(given: Given) -> dict[str, Any]:
-    """What the file of `--config` says, or a scenario that guidellm brings along."""
+    """The content of the file of `--config`, or of one of guidellm's own scenarios."""
     name = given.text("config")
     if name is None:
         return {}

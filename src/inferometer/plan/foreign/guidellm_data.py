@@ -79,7 +79,7 @@ def workload_of(spec: Settings, api: str) -> GuidellmData:
         return GuidellmData(api=api)
     workload: WorkloadDraft = _with_media({}, media) if media else {}
     if not others:
-        spec.wrong("data", "must have a source of text beside images and videos")
+        spec.wrong("data", "must have a source of text in addition to images and videos")
         return GuidellmData(workload, api)
     (source,) = others
     kind = source.text("kind") or "synthetic_text"
@@ -241,7 +241,7 @@ def _file(own: Settings) -> WorkloadDraft:
 
 
 def _with_media(workload: WorkloadDraft, sources: list[Settings]) -> WorkloadDraft:
-    """Images and videos that every request has beside its text. Their answer length is that of the request."""
+    """Images and videos that every request has in addition to its text. Their answer length is that of the request."""
     for own in sources:
         if (outputs := _lengths(own, "output_tokens")) is not None:
             workload["output_tokens"] = outputs

@@ -173,7 +173,7 @@ class When(TypedDict, total=False):
 
 
 def _load_and_stop(settings: Settings, data: inference_perf_data.InferencePerfData) -> tuple[When, ExperimentDraft]:
-    """What a plan says of it, and what an experiment varies; either may be empty."""
+    """What a plan takes from it, and what an experiment varies; either may be empty."""
     load = settings.section("load")
     kind, stages = load.text("type", "constant") or "constant", load.sections("stages")
     if load.section("sweep").values:
@@ -339,7 +339,7 @@ def _replayed(load: Settings, data: inference_perf_data.InferencePerfData) -> Wh
 
 
 def _swept(load: Settings, kind: str) -> ExperimentDraft:
-    """A burst whose draining tells the rate that the server bears, and rates from 1 up to it."""
+    """A burst whose draining shows the rate that the server sustains, and rates from 1 up to it."""
     sweep = load.section("sweep")
     if kind not in ("constant", "poisson"):
         load.wrong("type", "must be constant or poisson with load.sweep")
@@ -375,7 +375,7 @@ def _tidy(value: float | None) -> float | None:
 
 
 def may_have(path: Sequence[str | int]) -> Collection[str]:
-    """The settings that the section at a path can have, whether a file says them or not."""
+    """The settings that the section at a path can have, whether a file sets them or not."""
     return inference_perf_data.KEYS.get(".".join(str(step) for step in path if not isinstance(step, int)), ())
 
 

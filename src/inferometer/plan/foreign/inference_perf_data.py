@@ -281,7 +281,7 @@ def _weka(data: Settings) -> InferencePerfData:
         "max_gap": seconds(gap),
         "limit": own.count("num_dataset_entries"),
     }
-    own.note("default_block_size", "for traces that do not say theirs")
+    own.note("default_block_size", "for traces that do not have theirs")
     data.account.general.append(
         "data.weka_trace_replay: a prompt is a system message and one of the user with the same blocks; answers are"
         " not told apart in it"

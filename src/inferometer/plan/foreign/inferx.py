@@ -46,7 +46,7 @@ def from_argv(argv: Sequence[str]) -> Foreign:
     )
     whole = without_missing(plan)
     if "path" not in whole["workload"]:
-        whole["workload"]["output_tokens"] = None  # the body says how long answers may be
+        whole["workload"]["output_tokens"] = None  # the body sets how long answers may be
     return Foreign.of(given.account, whole)
 
 

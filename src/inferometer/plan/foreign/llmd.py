@@ -161,7 +161,7 @@ def from_mapping(mapping: dict[str, Any], where: str, environ: Mapping[str, str]
 
 
 def reader_of(mapping: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Foreign] | None:
-    """Who reads a file, told by its settings; `None` for what is none of theirs."""
+    """The reader for a file, chosen by its settings; `None` if no reader knows it."""
     if mapping.get("executable") == "benchmark_serving.py" or "dataset-name" in mapping:
         return _vllm
     if aiperf.is_it(mapping):
@@ -254,7 +254,7 @@ def _treatments(given: Given, file: str, models: Sequence[str], environ: Mapping
         "LLMDBENCH_DEPLOY_CURRENT_MODEL": models[0] if models else None,
     }
     if given.several("overrides"):
-        given.wrong("overrides", "have no counterpart beside treatments: add them to the treatments")
+        given.wrong("overrides", "have no counterpart next to treatments: add them to the treatments")
     if not Path(file).is_file():
         given.account.mistakes.append(f"{given.tool}: --experiments {file}: file not found")
     given.settle()
@@ -289,7 +289,7 @@ def _several(models: Sequence[str], place: Path | str, changes: Sequence[str], e
 
 
 def _ours(name: str, environ: Mapping[str, str]) -> Foreign:
-    """Our own plan of a profile, aimed as llm-d's variables say."""
+    """Our own plan of a profile, with the target of llm-d's variables."""
     from inferometer.plan.opening import find_profile
     from inferometer.plan.reading import read_mapping
 

@@ -109,7 +109,7 @@ NOTHING = "NA"  # a factor that a treatment leaves as it is
 _URL = "LLMDBENCH_HARNESS_STACK_ENDPOINT_URL"
 _PREFIX = "LLMDBENCH_HARNESS_"
 _NAMED = f"{_PREFIX}EXPERIMENT_PROFILE"
-_RUNTIME = {  # beside the halves
+_RUNTIME = {  # in addition to the halves
     "reset_caches": "the prefix cache of a started server is reset before each case",
     "treatment_max_attempts": "repeat failed cases with --resume --retry-failed",
     "validate_failures": "failed requests are counted in every run; use limits to allow a number of failures",
@@ -380,7 +380,7 @@ def _may_have(mapping: Any) -> Callable[[templates.KeyPath], Any]:
 
 
 def _profile(name: str, harness: str, where: str, environ: Mapping[str, str]) -> Path | None:
-    """By its path, beside the experiment, below `workload/profiles` of a folder above it, or where profiles are."""
+    """By its path, next to the experiment, below `workload/profiles` of a folder above it, or where profiles are."""
     bare = name.removesuffix(".in").removesuffix(".yaml").removesuffix(".yml")
     names = [name, f"{bare}.yaml.in", f"{bare}.yaml"]
     above = [folder / "workload" / "profiles" for folder in [Path(), *Path(where).resolve().parents]]

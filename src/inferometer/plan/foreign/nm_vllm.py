@@ -60,7 +60,7 @@ _THROUGHPUT = (
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the machine tells: how many GPUs it has, and the longest context of a model; None where it does not."""
+    """Facts of the machine: how many GPUs it has, and the longest context of a model; None where it does not."""
 
     gpus: int | None = None
     context: Callable[[str], int | None] = field(default=lambda _model: None)
@@ -68,7 +68,7 @@ class Known:
 
 @dataclass(slots=True)
 class ConfigCase:
-    """One combination: what it does, and what tells it apart."""
+    """One combination: what it does, and what distinguishes it."""
 
     model: str
     labels: dict[str, str]
@@ -182,7 +182,7 @@ class Config:
         return given
 
     def _read(self, given: Given) -> None:
-        """Gather its mistakes, and every argument that nobody read."""
+        """Gather its mistakes, and every argument that was not read."""
         try:
             given.settle()
         except PlanError as error:

@@ -74,7 +74,7 @@ def from_argv(argv: Sequence[str]) -> Foreign:
 
 
 def _requests(given: Given) -> int:
-    """Of generated prefixes every prompt is sent, whatever --num-prompts says."""
+    """With generated prefixes every prompt is sent, whatever --num-prompts is."""
     requested = given.count("num-prompts", 1000) or 1000
     if given.text("dataset-name") != "generated-shared-prefix":
         return requested

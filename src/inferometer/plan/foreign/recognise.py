@@ -71,7 +71,7 @@ def from_command(argv: Sequence[str]) -> Foreign:
 
 
 def refuse_changes(changes: Sequence[str], what: str) -> None:
-    """`-o` is for the files of some tools; elsewhere it would be dropped unsaid."""
+    """`-o` is for the files of some tools; elsewhere it would be dropped silently."""
     if changes:
         tools = "inference-perf, guidellm, vllm-benchmark or fmperf"
         raise PlanError(

@@ -108,7 +108,7 @@ def _of_other_datasets(given: Given, name: str) -> None:
 
 
 def _requests(given: Given, name: str, workload: WorkloadDraft) -> int:
-    """Of generated prefixes every prompt is sent, whatever --num-prompts says."""
+    """With generated prefixes every prompt is sent, whatever --num-prompts is."""
     if name != "generated-shared-prefix":
         return given.count("num-prompts", 1000) or 1000
     made = int(workload["prefix"]["groups"] * (workload["prefix"]["prompts"] or 1))

@@ -1,4 +1,4 @@
-"""What readers of other tools' plans share: lengths and loads in our form, cases told apart by what they differ in, and
+"""What readers of other tools' plans share: lengths and loads in our form, cases named by what they differ in, and
 the plan as text for people."""
 
 import copy
@@ -164,7 +164,7 @@ def _deviation(lengths: Lengths) -> float:
 
 
 def expanded(experiment: ExperimentDraft) -> list[tuple[str, PlanDraft]] | None:
-    """The plans of an experiment, each with what tells it apart; None where its levels are measured first."""
+    """The plans of an experiment, each with what distinguishes it; None where its levels are measured first."""
     if "levels" in experiment:
         return None
     if "cases" in experiment:
@@ -232,7 +232,7 @@ def to_yaml(plan: Plan, given: dict[str, Any]) -> str:
 
 
 def _merged(lean: dict[str, Any], given: dict[str, Any], full: dict[str, Any]) -> dict[str, Any]:
-    """The lean mapping with the values of the full one wherever something was said, in its order."""
+    """The lean mapping with the values of the full one wherever one was given, in its order."""
     merged: dict[str, Any] = {}
     for name, value in full.items():
         own, shown = given.get(name), lean.get(name)

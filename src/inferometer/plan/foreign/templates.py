@@ -1,4 +1,4 @@
-"""llm-d's profile templates (`*.yaml.in`): variables put in, `-o k=v` made, and each difference said."""
+"""llm-d's profile templates (`*.yaml.in`): variables filled in, `-o k=v` applied, and a note for each difference."""
 
 import difflib
 import re
@@ -10,11 +10,11 @@ from inferometer.plan.text import as_written, parse_yaml
 
 _TOKEN = re.compile(r"REPLACE_ENV_([A-Z0-9_]+?)(?:\+\+\+\+default=([^\s\"'#]*))?(?=[^A-Z0-9_+]|$)")
 _MODEL = "LLMDBENCH_DEPLOY_CURRENT_MODEL"
-_STANDS_FOR = {  # where the first is not set, the second says it
+_STANDS_FOR = {  # if the first is not set, the second is used
     _MODEL: "LLMDBENCH_DEPLOY_MODEL_LIST",
     "LLMDBENCH_DEPLOY_CURRENT_TOKENIZER": _MODEL,
 }
-NOT_NEEDED = {  # what our flags say, and what only a cluster needs; unset they are left out
+NOT_NEEDED = {  # set by our flags, or only needed in a cluster; left out if unset
     _MODEL: "use --model, else the server's model is used",
     "LLMDBENCH_DEPLOY_CURRENT_TOKENIZER": "use workload.tokenizer",
     "LLMDBENCH_HARNESS_STACK_ENDPOINT_URL": "use --url",
@@ -26,7 +26,7 @@ KeyPath = tuple[str | int, ...]
 
 
 def rendered(text: str, environ: Mapping[str, str], where: str) -> tuple[Any, list[str]]:
-    """What a template says with its variables put in, and a note for each that is left out."""
+    """A template with its variables filled in, and a note for each that is left out."""
     missing: dict[str, None] = {}
 
     def value(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""The `workload` of a plan: a union of one section per kind, told apart by `type` or, without it, by the fields."""
+"""The `workload` of a plan: a union of one section per kind, distinguished by `type` or, without it, by the fields."""
 
 import difflib
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ __all__ = ["TYPES", "Lengths", "Synthetic", "TraceFile", "Workload", "WorkloadSe
 
 
 class _AnyOf:
-    """In the schema a workload may fit several kinds: one that says nothing fits all."""
+    """In the schema a workload may fit several kinds: an empty one fits all."""
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -100,7 +100,7 @@ TYPES: dict[str, type[WorkloadSection]] = {
 
 
 def section_of(value: Any) -> type[WorkloadSection] | None:
-    """The kind of workload that a mapping says, by its type or its fields."""
+    """The kind of workload of a mapping, by its type or its fields."""
     if isinstance(value, WorkloadSection):
         return type(value)
     if not isinstance(value, Mapping):

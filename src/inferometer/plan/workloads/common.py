@@ -15,12 +15,12 @@ class WorkloadSection(Section):
 
     @property
     def mean_input(self) -> float | None:
-        """Mean tokens of a prompt, where the plan alone tells."""
+        """Mean tokens of a prompt, if the plan alone determines it."""
         return None
 
     @property
     def mean_output(self) -> float | None:
-        """Mean tokens asked of an answer, where the plan alone tells."""
+        """Mean tokens requested of an answer, if the plan alone determines it."""
         return None
 
     @property
@@ -30,7 +30,7 @@ class WorkloadSection(Section):
 
     @property
     def single_turns(self) -> bool:
-        """Whether the plan alone tells that every session is one request."""
+        """Whether the plan alone guarantees that every session is one request."""
         return getattr(self, "turns", None) in ("single", "pieces")
 
     @property
@@ -40,7 +40,7 @@ class WorkloadSection(Section):
 
     @property
     def requested_output(self) -> Lengths | None:
-        """The lengths asked of answers, where the plan says them."""
+        """The requested lengths of answers, if the plan has them."""
         return None
 
 

@@ -128,7 +128,7 @@ class Part(Section):
 
     @property
     def least(self) -> int:
-        """The shortest that can be drawn, as far as the plan alone tells."""
+        """The shortest that can be drawn, as far as the plan alone determines it."""
         match self.type:
             case "fixed":
                 return self.value or 1
@@ -189,7 +189,7 @@ class Lengths(Part):
 
     @classmethod
     def of(cls, value: Any) -> Self:
-        """The lengths that a short form says, for Python: `Lengths.of(512)`."""
+        """The lengths of a short form, for Python: `Lengths.of(512)`."""
         return cls.model_validate(value)
 
     @property
@@ -242,7 +242,7 @@ def _whole(value: str | float) -> int:
 
 
 def shape_of(fields: Mapping[str, Any]) -> str:
-    """The type that the fields of a distribution tell."""
+    """The type that the fields of a distribution imply."""
     given = {name for name, value in fields.items() if value is not None}
     shape = next((shape for name, shape in _SHAPE_FIELDS if name in given), None)
     return shape or ("normal" if given & {"mean", "std"} else "uniform" if given & {"min", "max"} else "fixed")

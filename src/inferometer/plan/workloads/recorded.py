@@ -24,7 +24,7 @@ _ANSWERS = "history of later turns: the answers of the file, or the generated on
 
 
 class DataFile(FileSection):
-    """What all of them have in common: where the file is, and what is asked of answers."""
+    """What all of them have in common: where the file is, and what is requested of answers."""
 
     output_tokens: Lengths | None = Field(
         None, description="requested output length; default: the recorded length, else set by the server"
@@ -322,7 +322,7 @@ class Weka(AgentSessions):
     KV cache tester has them: equal blocks are equal texts."""
 
     type: Literal["weka"] = Field("weka", description="source of the prompts")
-    block_tokens: Tokens = Field(64, ge=1, description="tokens per hashed block, where a trace does not say")
+    block_tokens: Tokens = Field(64, ge=1, description="tokens per hashed block, if a trace does not have it")
     max_gap: Duration | None = Field(None, ge=0, description="longest time between the beginnings of two calls")
     tokenizer: str | None = Field(
         None, description="tokenizer for exact lengths: a folder, a model's name, or `server` for its /tokenize"

@@ -348,7 +348,7 @@ class Synthetic(WorkloadSection):
 
 
 def _defaults(section: Section) -> set[str]:
-    """Fields that are as by default; a plan that was kept says them all."""
+    """Fields with their default; a stored plan lists them all."""
     return {name for name, field in type(section).model_fields.items() if getattr(section, name) == field.default}
 
 

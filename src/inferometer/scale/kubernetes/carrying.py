@@ -2,7 +2,7 @@
 together again. Logs are what every cluster and every node offers; exec is not.
 
 A container's log is rotated at 10 MiB by default, and what was rotated away may be lost to a reader. So a pod prints a
-bounded piece and says where the next one begins.
+bounded piece and returns where the next one begins.
 """
 
 import base64
@@ -140,7 +140,7 @@ class Unpacking:
         return written
 
     def _safe(self, name: str) -> Path:
-        """A pod says where its files go, but not out of our folder."""
+        """A pod chooses where its files go, but only inside our folder."""
         place = (self._into / name).resolve()
         if not place.is_relative_to(self._into.resolve()):
             raise LostError(f"the pod sent a file that would lie outside of the results: {name}")

@@ -308,7 +308,7 @@ def _transport_errors() -> type[Exception]:
 
 
 def _passing(error: "ApiError") -> bool:
-    """Whether it may go better soon. 500 is what an older server says of a field that it does not know, too."""
+    """Whether it may go better soon. An older server also answers 500 for a field that it does not know."""
     code, text = int(error.status.code or 0), str(error.status.message or "")
     return code in RETRIED or (code == 500 and ("etcdserver" in text or _retry_after_s(error) > 0))
 

@@ -280,7 +280,7 @@ def models_path(endpoint: ClusterEndpoint) -> str | None:
 
 
 def models_at(cluster: Cluster, endpoint: ClusterEndpoint) -> list[str]:
-    """What it serves, asked through the API server; nothing where that may not be or does not answer."""
+    """What it serves, queried through the API server; nothing if that is forbidden or does not answer."""
     path = models_path(endpoint)
     if path is None:
         return []

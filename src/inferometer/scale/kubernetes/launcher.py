@@ -1,4 +1,4 @@
-"""The launcher pods of one treatment: made, awaited, followed and removed. What a cluster has is asked of it: an
+"""The launcher pods of one treatment: made, awaited, followed and removed. The cluster is queried for what it has: an
 Indexed Job where there is one, else a Job for each pod with its number in the environment.
 
 The Job comes first, without pods, and owns all else: whatever becomes of us, its deadline ends it, its time to live
@@ -179,7 +179,7 @@ class Launcher:
         give_up_at = time.monotonic() + wait_s
         while (working := [pod for pod in self._present() if not is_over(pod)]) and time.monotonic() < give_up_at:
             time.sleep(POLL_S)
-        for pod in working:  # its node is gone: nobody else will
+        for pod in working:  # its node is gone: nothing else will remove it
             self.cluster.delete(Pod, _name(pod), self.place.namespace, grace_s=0)
         self._over.set()
         for thread in self._followers.values():
@@ -221,7 +221,7 @@ class Launcher:
         return pods
 
     def _own(self) -> dict[str, str | None]:
-        """Labels that tell this launcher from a collector of the same run."""
+        """Labels that distinguish this launcher from a collector of the same run."""
         return {manifests.COMPONENT: manifests.label_value(self.place.component), **self._labels}
 
     def _look(self) -> None:
@@ -288,7 +288,7 @@ class Launcher:
             raise self._not_running(pending[0], start_s)
 
     def _check_refusals(self, pending: Sequence[LauncherPod]) -> None:
-        """What the cluster says it will not do is not waited for."""
+        """Do not wait for what the cluster has refused."""
         if not all(pod.name for pod in pending):
             for text in self._events():
                 if text.startswith("FailedCreate:"):
@@ -322,7 +322,8 @@ class Launcher:
         return None
 
     def _events(self, name: str | None = None) -> Iterator[str]:
-        """What the cluster says about an object (default: our Jobs), the newest first; nothing where we may not ask."""
+        """The cluster's events for an object (default: our Jobs), the newest first; none without the right to read
+        them."""
         names = [name] if name else [_name(job) for job in self._jobs]
         for one in names:
             try:
@@ -384,7 +385,7 @@ def _update(known: LauncherPod, pod: Pod) -> None:
     status = pod.status
     phase = (status and status.phase) or "Pending"
     if phase in ("Pending", "Running") and _overdue(pod):
-        known.state, known.why = "lost", f"pod {known.name} was told to end and does not: its node does not answer"
+        known.state, known.why = "lost", f"pod {known.name} was asked to stop and does not: its node does not answer"
     elif phase == "Running":
         known.state, known.why = "running", ""
     elif phase == "Succeeded":

@@ -131,7 +131,7 @@ def is_launch(tail: str) -> bool:
 
 
 def object_name(*parts: str) -> str:
-    """A name that every kind takes. The last part stays whole: it tells two runs apart."""
+    """A name that every kind takes. The last part stays whole: it distinguishes two runs."""
     *first, last = [re.sub(r"[^a-z0-9-]+", "-", part.lower()).strip("-") for part in parts if part]
     head = "-".join(first)[: max(0, LONGEST_OBJECT - len(last) - 1)].strip("-")
     return f"{head}-{last}" if head else last[:LONGEST_OBJECT]
@@ -324,7 +324,7 @@ READING = (
     rule("gateway.networking.k8s.io", "gateways httproutes", "list"),
     rule("inference.networking.k8s.io inference.networking.x-k8s.io", "inferencepools", "list"),
 )
-WATCHING = (  # of launcher pods that look after the stack themselves, because nobody waits for them
+WATCHING = (  # of launcher pods that watch the stack themselves, because no client waits for them
     rule("", "pods", "list"),
     rule("apps", "deployments statefulsets", "list"),
 )

@@ -104,7 +104,7 @@ class _Worker(RemoteWorker):
 
 
 class _Crew(RemoteCrew[_Worker]):
-    """The pods, and the threads that hear them."""
+    """The pods, and the threads that receive their messages."""
 
     def __init__(
         self,

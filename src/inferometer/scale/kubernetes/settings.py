@@ -217,18 +217,18 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     group: int | None = None
     node_selector: dict[str, str] = {}
     passed: list[str] = []  # variables of ours that the pods get, through a Secret
-    keep_s: int = 600  # after their end, if nobody removes them
+    keep_s: int = 600  # after their end, unless removed before
     variables: dict[str, str] = {}  # all of them, for templates
     notes: list[str] = []
 
     @property
     def is_unattended(self) -> bool:
-        """Whether nobody waits here for the pods, nor works in them."""
+        """Whether no client waits for the pods or works in them."""
         return self.wait_s == NEVER_ENDS and not self.debug
 
     @property
     def deadline_s(self) -> int:
-        """Of a Job that nobody looks after."""
+        """For a Job without a client that watches it."""
         return self.start_s + (self.wait_s or 3600) + 60
 
 

@@ -1,7 +1,7 @@
 """One shard in a pod: a small HTTP server around the process that a local worker is. The driver reaches it through the
-API server's proxy, hands it its job, and fetches what it says and writes in parcels that it may ask for again.
+API server's proxy, hands it its job, and fetches its messages and files in parcels, which it may request again.
 
-Every request carries the token of the run. A pod that nobody asks for anything any more ends by itself.
+Every request carries the token of the run. A pod that gets no more requests ends by itself.
 """
 
 import hmac

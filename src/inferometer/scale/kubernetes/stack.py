@@ -99,7 +99,7 @@ class StackSettings(msgspec.Struct, frozen=True, kw_only=True):
 def check(settings: StackSettings) -> None:
     mistakes = []
     if settings.server == "vllm" and not settings.model:
-        mistakes.append("--model is missing: vLLM serves the model that it is told")
+        mistakes.append("--model is missing: vLLM needs the model to serve")
     if settings.replicas < 1:
         mistakes.append(f"--replicas must be at least 1, got {settings.replicas}")
     if manifests.object_name(settings.name) != settings.name:

@@ -1,5 +1,5 @@
 """What the cluster knows of a stack while it is measured: its replicas over time, and how long its pods took to start.
-It is asked from here, through the API, and never makes a run fail."""
+It is polled from here, through the API, and never makes a run fail."""
 
 import threading
 from datetime import UTC, datetime, timedelta

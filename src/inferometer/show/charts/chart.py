@@ -14,7 +14,7 @@ Spec = dict[str, Any]
 
 
 class Cannot(Exception):
-    """What a chart needs is not there; the message says what."""
+    """What a chart needs is not there; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Chart:
     """`spec` has data, axes and title, but no colours of text and background: these are the theme's."""
 
     name: str
-    title: str  # says what is seen
+    title: str  # what is shown
     spec: Spec
 
     @property
@@ -53,7 +53,7 @@ class Absent:
 # -- spec ------------------------------------------------------------------------------------------------------------
 
 WIDTH, HEIGHT = 640, 240
-LETTER, SYMBOL, LABEL_LIMIT = 6.6, 30, 300  # pixels of a legend: a letter, what is beside a name, the longest name
+LETTER, SYMBOL, LABEL_LIMIT = 6.6, 30, 300  # pixels of a legend: a letter, what is next to a name, the longest name
 MOST = 2000  # rows of data in a chart
 
 
@@ -107,7 +107,7 @@ y = x  # an axis is an axis
 
 
 def with_unit(title: str, unit: str) -> str:
-    """Unless the title says it already: `Server: requests`, `Output tokens per second`."""
+    """Unless it is in the title already: `Server: requests`, `Output tokens per second`."""
     lowered = title.lower()
     known = unit in lowered.split() or (unit == "tokens/s" and "tokens per second" in lowered)
     return title if known or not unit else f"{title} ({unit})"
@@ -120,7 +120,7 @@ def colours(field: str, names: Sequence[str]) -> Spec:
 
 
 def legend_columns(names: Iterable[str]) -> int:
-    """As many as fit beside each other at our width: a row that is too long would be cut off. A page that is narrower
+    """As many as fit next to each other at our width: a row that is too long would be cut off. A page that is narrower
     counts again."""
     widest = min(max((len(name) for name in names), default=1) * LETTER, LABEL_LIMIT)
     return max(1, int(WIDTH // (widest + SYMBOL)))
@@ -143,7 +143,7 @@ def toggled(field: str, name: str = "chosen") -> tuple[list[Spec], Spec]:
 
 
 def rules(field: str, rows: Sequence[Mapping[str, Any]], label: str | None = None) -> list[Spec]:
-    """Upright lines at places, with a word beside each; on its left where the row says `left`."""
+    """Vertical lines with a label next to each; on its left if the row has `left`."""
     data = {"values": list(rows)}
     lines: list[Spec] = [
         {
@@ -261,7 +261,7 @@ def config(theme: Theme = "light") -> dict[str, Any]:
             "labelFontSize": 11,
             "titleFontSize": 12,
             "titlePadding": 8,
-            "labelFlush": False,  # the outermost label moved inwards would touch the one beside it
+            "labelFlush": False,  # the outermost label moved inwards would touch the one next to it
             "labelSeparation": 4,
         },
         "legend": {

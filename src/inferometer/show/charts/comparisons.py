@@ -178,7 +178,7 @@ def _label(run: Run) -> str:
 
 def routing_map(varied: Varied) -> Spec:
     """Over two numeric settings: the strategy with the lowest mean of the measure. Where others are not shown to be
-    worse the cell says so; colours are those of the winner, faded where there are ties."""
+    worse the cell shows it; colours are those of the winner, faded where there are ties."""
     cells: dict[tuple[float, float], Numbers] = {}
     known = varied.known()
     axes = _numeric_axes([settings for settings, _, _ in known])
@@ -272,7 +272,7 @@ _LINE = 26
 
 
 def comparison(comparison: Comparison) -> Spec:
-    """Measures of which less is better and of which more is: the colour tells, not the side."""
+    """Measures of which less is better and of which more is: the colour shows it, not the side."""
     rows = [_row(change, text) for change, text in zip(comparison.changes, comparison_rows(comparison), strict=True)]
     if not rows:
         raise Cannot("the two sides have no measure in common")

@@ -33,7 +33,7 @@ from inferometer.vocabulary import MEASURES, duration_text, number_text
 
 # -- thinning --------------------------------------------------------------------------------------------------------
 
-PIXELS = 400  # columns of a chart that can be told apart, two values each
+PIXELS = 400  # columns of a chart that can be distinguished, two values each
 
 
 def quantile_grid(values: Floats, weights: Floats | None = None, most: int = 200) -> tuple[Floats, Floats]:
@@ -76,7 +76,7 @@ def sampled(values: Floats, most: int) -> Ints:
 
 BINS = 40
 MARKED = ("p50", "p90", "p99")
-_TAIL = 4  # a histogram that is this many times longer than its p99 is cut, and says so
+_TAIL = 4  # a histogram that is this many times longer than its p99 is cut, with a note
 
 
 def cdf_of(name: str) -> Callable[[ChartedRun], Spec]:
@@ -156,7 +156,7 @@ def _range(values: Floats, weights: Floats | None) -> tuple[float, float, int]:
 
 
 def _marks(subject: ChartedRun, name: str, scale: Scale, largest: float = float("inf")) -> list[Spec]:
-    """The quantiles that the summary is sure enough of to tell."""
+    """The quantiles that the summary has enough samples for."""
     numbers = quantities(subject.run.summary)
     quantiles = [(key, numbers[f"{name}.{key}"].value) for key in MARKED if f"{name}.{key}" in numbers]
     rows = [{"at": scale.shown(value), "label": key} for key, value in quantiles if value <= largest]
@@ -177,7 +177,7 @@ ttft_histogram, tpot_histogram, itl_histogram, e2e_histogram = (
 
 Grid = tuple[Floats, Floats]  # shares and values
 
-MOST_RUNS = 8  # more lines cannot be told apart
+MOST_RUNS = 8  # more lines cannot be distinguished
 
 
 def cdfs_of(name: str) -> Callable[[Sequence[Run]], Spec]:

@@ -1,4 +1,4 @@
-"""An engine apart from load: how long a batch takes, how long it takes to start, and its fitted model beside what
+"""An engine apart from load: how long a batch takes, how long it takes to start, and its fitted model with what
 was measured."""
 
 from collections.abc import Mapping, Sequence

@@ -42,7 +42,7 @@ LABEL_WIDTH = 0.17  # share of the width that "+33.2%" has on a phone
 
 @dataclass(frozen=True, slots=True)
 class HistoryPoint:
-    """A run's value; `came_with` tells versions and commit. What is not `sound`, because its run is invalid as a
+    """A run's value; `came_with` has versions and commit. What is not `sound`, because its run is invalid as a
     measurement, is shown apart, and no change is found in it."""
 
     run: str
@@ -184,7 +184,7 @@ def _row(name: str, point: HistoryPoint, factor: float) -> dict[str, Any]:
 
 
 def _steps(name: str, line: Sequence[HistoryPoint], since: str) -> list[dict[str, Any]]:
-    """Found in all that is known, told where they are in sight."""
+    """Found in all that is known, marked if they are in view."""
     sound = [point for point in line if point.sound]
     changes = change_points([point.value for point in sound])
     return [

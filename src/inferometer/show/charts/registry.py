@@ -38,7 +38,7 @@ def svg_as_png(picture: str, scale: float = PIXELS) -> bytes:
 
 
 def _dressed(spec: Spec, theme: Theme) -> Spec:
-    """With the theme's colours; a picture has a background, as nobody knows where it will be pasted."""
+    """With the theme's colours; a picture has a background, as it may be pasted anywhere."""
     looks = config(theme) | {"background": INK[theme]["page"], "padding": 12}
     return {"$schema": SCHEMA, **copy.deepcopy(spec), "config": looks}
 
@@ -106,7 +106,7 @@ def contact_sheet(charts: Sequence[Chart], theme: Theme = "light", columns: int 
 
 
 def size_of(picture: str) -> tuple[float, float]:
-    """Width and height in pixels, as its first element says them."""
+    """Width and height in pixels, from its first element."""
     opening = _OPENING.search(picture)
     size = dict(_SIZE.findall(opening[0])) if opening else {}
     return float(size.get("width", 0)), float(size.get("height", 0))
@@ -242,7 +242,8 @@ def gallery(of: Of, thing: Any) -> tuple[list[Chart], list[Absent]]:
 
 
 def draw(name: str, thing: Any) -> Chart:
-    """One chart by its name; of a run, of several, of a comparison, history or experiment, as its definition says."""
+    """One chart by its name; of a run, of several, of a comparison, history or experiment, as its definition
+    requires."""
     definition = definition_of(name)
     thing = ChartedRun(thing) if isinstance(thing, Run) else thing
     spec = _function(definition.where)(thing)

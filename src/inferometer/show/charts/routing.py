@@ -117,7 +117,7 @@ def regret_over_time(subject: ChartedRun) -> Spec:
 
 
 def tree_against_cache(subject: ChartedRun) -> Spec:
-    """The router's memory as tokens beside the caches that it stands for, and how full these are; with lines where the
+    """The router's memory in tokens and the caches that it models, and how full these are; with lines where the
     router begins to evict and where it stops."""
     tree = router_series(subject.samples, "tree_chars")
     filled = server_series(subject.samples, "kv_filled") or server_series(subject.samples, "kv_usage")
@@ -150,7 +150,7 @@ def cache_hits(subject: ChartedRun) -> Spec:
     """The share of the prompt tokens of the last seconds that every replica had in its cache."""
     counts = cached_by_replica(subject.samples, subject.run.records)
     if len(counts) < 2:
-        raise Cannot("it needs at least two replicas that tell what they had cached")
+        raise Cannot("it needs at least two replicas that report what they had cached")
     shares = {}
     for name, (at, cached, asked) in counts.items():
         grown = [values - values[before] for before in [_before(at)] for values in (cached, asked)]
@@ -200,7 +200,7 @@ def server_times(subject: ChartedRun) -> Spec:
         if windows:
             lines[label] = _pooled(windows)
     if not lines:
-        raise Cannot("no server told how long its requests waited and were computed")
+        raise Cannot("no server reported how long its requests waited and were computed")
     scale = scale_of("s", [float(values.max(initial=0)) for _, values in lines.values()])
     shown = {label: (at, values * scale.factor) for label, (at, values) in lines.items() if len(at)}
     title = titled("Times in the servers over time", f"means over {WINDOW_S:g} s, all servers together")
@@ -320,7 +320,7 @@ def routing_decisions(subject: ChartedRun) -> Spec:
 def _decisions(subject: ChartedRun) -> Decisions:
     decisions = decisions_of(subject.samples)
     if decisions is None:
-        raise Cannot("no router told its decisions")
+        raise Cannot("no router recorded its decisions")
     return decisions
 
 

@@ -19,7 +19,7 @@ from inferometer.vocabulary import NANOSECONDS
 
 # -- subject ---------------------------------------------------------------------------------------------------------
 
-_ROUNDING = 1000  # ns: a summary tells its window in seconds, which are rounded
+_ROUNDING = 1000  # ns: a summary has its window in seconds, which are rounded
 
 
 class ChartedRun:
@@ -44,7 +44,7 @@ class ChartedRun:
 
     @cached_property
     def start_at(self) -> int:
-        """When the load began. A summary tells how long the run was; its end is the last instant there is."""
+        """When the load began. A summary has the duration of the run; its end is the last instant there is."""
         if self.run.source is not None and self.run.summary.window.start_s is None:
             raise Cannot("when the requests were sent is not known")
         records, run_s = self.answers.records, self.run.summary.window.run_s
@@ -117,7 +117,7 @@ def _some(name: str, values: Floats) -> Floats:
 
 
 def labels_of(runs: Sequence[Run]) -> dict[str, str]:
-    """By run id: the plan's name where that tells them apart, else what differs in words."""
+    """By run id: the plan's name if that distinguishes them, else what differs in words."""
     names = series_names({run.id: run for run in runs})
     return {id_: run_words(id_) if name.startswith(UNNAMED) else name for id_, name in names.items()}
 

@@ -126,7 +126,7 @@ def window_marks(subject: ChartedRun) -> list[Spec]:
     return rules("at", _beside(inner), "label") if inner else []
 
 
-BOTH_LABELS = 0.55  # share of the narrowest plot, on a phone, that the two labels take beside each other
+BOTH_LABELS = 0.55  # share of the narrowest plot, on a phone, that the two labels take next to each other
 
 
 def _beside(marks: list[dict[str, Any]]) -> list[dict[str, Any]]:

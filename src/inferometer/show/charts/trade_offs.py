@@ -39,7 +39,7 @@ FIELDS = {  # of a row: what may make a colour, a shape or a facet, and what it 
     "workload": "workload",
     "name": "plan",
 }
-MOST_CHOICES = 12  # colours, shapes or facets that can be told apart
+MOST_CHOICES = 12  # colours, shapes or facets that can be distinguished
 SPEED = "interactivity: output tokens/s of one user"
 TALL = 340  # pixels: points of many runs need room
 LABEL_HEIGHT = 14
@@ -123,9 +123,7 @@ def latency_by_rate(runs: Sequence[Plottable]) -> Spec:
 def throughput_by_user_speed(runs: Sequence[Plottable]) -> Spec:
     rows, axis = speed_rows(runs)
     unknown = sum(1 for run in plotted(runs) if per_gpu(run) is None)
-    some = (
-        f"; not per GPU, as {unknown} of {len(runs)} runs do not tell how many they had" if unknown < len(runs) else ""
-    )
+    some = f"; not per GPU, as {unknown} of {len(runs)} runs have no number of GPUs" if unknown < len(runs) else ""
     subtitle = "each point is a run, joined in the order of load; up and right is better"
     title = titled(f"{axis} by interactivity", subtitle + (some if unknown else ""))
     across, up = x("speed", SPEED), y("throughput", _named(axis))
@@ -232,8 +230,8 @@ def _coloured_by(rows: Sequence[PointRow]) -> str:
 
 
 def _labels(rows: Sequence[PointRow], across: Spec, up: Spec, x_field: str, y_field: str) -> list[Spec]:
-    """The load beside its point, for as many as there is room: none covers another one or another point. The highest
-    load of a series has its workload too, where colours do not tell workloads apart, and is placed first."""
+    """The load next to its point, for as many as there is room: none covers another one or another point. The highest
+    load of a series has its workload too, if colours do not distinguish workloads, and is placed first."""
     tops = {id(row) for row in _tops(rows)} if _coloured_by(rows) != "workload" else set()
     ordered = sorted(rows, key=lambda row: id(row) not in tops)
     points = [(float(row[x_field]), float(row[y_field])) for row in ordered]  # type: ignore[literal-required]
@@ -315,7 +313,7 @@ def _rate_rows(run: PlottedRun) -> list[PointRow]:
 
 
 def speed_rows(runs: Sequence[Plottable]) -> tuple[list[PointRow], str]:
-    """Speed of one user, tokens per second and GPU, and cost, of each run that tells them; and the axis' name. Where
+    """Speed of one user, tokens per second and GPU, and cost, of each run that has them; and the axis' name. Where
     the number of GPUs is not known of all, it is tokens per second and no more."""
     points = plotted(runs)
     counted = all(per_gpu(run) is not None for run in points)
@@ -339,7 +337,7 @@ def _tokens(numbers: Mapping[str, float]) -> float | None:
 
 
 def per_gpu(run: PlottedRun) -> float | None:
-    """As the run itself says it, else by the GPUs that are known of it."""
+    """As in the run itself, else by its known GPUs."""
     if (reported := run.numbers.get("throughput_per_gpu")) is not None:
         return reported
     tokens = _tokens(run.numbers)
@@ -347,7 +345,7 @@ def per_gpu(run: PlottedRun) -> float | None:
 
 
 def user_speed(numbers: Mapping[str, float]) -> float | None:
-    """As the run itself says it; else 1 / mean TPOT, as CI benchmarks plot it."""
+    """As in the run itself; else 1 / mean TPOT, as CI benchmarks plot it."""
     if (reported := numbers.get("tokens_per_s_user")) is not None:
         return reported
     tpot = numbers.get("tpot.mean")

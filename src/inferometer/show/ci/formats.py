@@ -56,7 +56,7 @@ def _cases(outcome: Outcome) -> Iterator[Case]:
     doubts = [entry for entry in outcome.problems if entry.what == "doubtful"]
     yield "verdict", "error" if own else "", (own or doubts)[0].text if own or doubts else outcome.verdict
     for limit in outcome.run.summary.limits:
-        became = "error" if limit.met is None else "" if limit.met else "failure"  # as the exit code says
+        became = "error" if limit.met is None else "" if limit.met else "failure"  # as the exit code has it
         yield f"limit {limit.limit}", became, limit.text
     for problem in outcome.problems:
         if problem.what == "unclear":
@@ -82,7 +82,7 @@ _LEFT_OUT = ("std", "min", "max")  # too noisy to be read as a change
 
 
 def metrics(report: CiReport) -> str:
-    """All samples of a name stand together; of runs that nothing tells apart, the last."""
+    """All samples of a name are together; of runs with equal labels, the last."""
     families: dict[str, dict[str, float]] = {}
     for outcome in report.outcomes:
         for quantity in outcome.quantities.values():
@@ -124,7 +124,7 @@ def _escaped(value: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-MOST_COLUMNS = 3  # numbers of a run beside others: what 80 characters hold
+MOST_COLUMNS = 3  # numbers of a run among others: what 80 characters hold
 STYLES = {"fine": "bold green", "unclear": "yellow", "doubtful": "yellow"}
 
 
@@ -152,7 +152,7 @@ def _alike(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
 
 
 def _findings_table(report: CiReport) -> Table | None:
-    """What is wrong, then what else the checks say."""
+    """What is wrong, then the other lines of the checks."""
     table = facts_table(label=1, gap=1)
     for line in report.lines:
         mark = Text("✗", "bold red") if line.level == "error" else Text("•", "yellow")

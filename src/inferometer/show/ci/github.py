@@ -28,13 +28,13 @@ _SPECIAL = re.compile(r"([\\`*_\[\]|~$]|^[#+=-](?=.)|(?<=^\d)[.)](?= ))")
 _WEB = re.compile(r"\b(www)\.", re.IGNORECASE)  # a link by itself
 MOST_TEXT = 2000  # characters of a problem
 MOST_CELL = 300
-_MET = {True: "✅", False: "❌"}  # None: it cannot be told
+_MET = {True: "✅", False: "❌"}  # None: unclear
 _TABLED = 200  # runs in one table
 _MOST_LINES = 50
 
 
 def summary(report: CiReport, room: int = MOST_BYTES) -> str:
-    """The most important first; sections that have no room any more are left out, and that is said."""
+    """The most important first; sections that do not fit are left out, with a note."""
     parts = [_head(report), *_runs(report), *_checks(report), *_details(report)]
     return fitting(parts, room)
 
@@ -283,7 +283,7 @@ def _measures_text(runs: Sequence[Outcome]) -> str:
 
 
 def _name(key: str) -> str:
-    """As `${{ steps.x.outputs.ttft_p99 }}` can say it."""
+    """As a name that `${{ steps.x.outputs.ttft_p99 }}` can have."""
     return re.sub(r"[^A-Za-z0-9_]", "_", key)
 
 

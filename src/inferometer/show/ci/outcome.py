@@ -34,7 +34,7 @@ class Problem:
 @dataclass(frozen=True)
 class Outcome:
     run: Run
-    label: str  # what the run is called beside others
+    label: str  # the run's name among others
     check: CheckResult | None = None  # None: it was not checked
     problems: tuple[Problem, ...] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict)  # of a case of an experiment
@@ -54,7 +54,7 @@ class Outcome:
 
     @property
     def notes(self) -> list[str]:
-        """What a check says beside what is wrong."""
+        """What a check reports besides what is wrong."""
         return _sentences(self.check)[1] if self.check else []
 
 
@@ -214,7 +214,7 @@ def _of_check(check: CheckResult | None, strict: bool) -> Iterator[Problem]:
 
 
 def _sentences(check: CheckResult) -> tuple[list[str], list[str]]:
-    """What is wrong, a sentence for each measure that is worse, and what else there is to say."""
+    """What is wrong, a sentence for each measure that is worse, and further notes."""
     texts = list(check.sentences)
     if check.status == "unclear":
         return texts, []

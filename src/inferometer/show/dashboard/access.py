@@ -53,7 +53,7 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Guard:
-    """Stands before the app. `token` None: whoever is on this machine may look; then only names of this machine are
+    """Middleware before the app. `token` None: any user of this machine may look; then only names of this machine are
     answered for, so that no page elsewhere can ask through a name that it made point here."""
 
     app: App
@@ -113,7 +113,7 @@ class Guard:
         cookie = SimpleCookie()
         try:
             cookie.load(headers.get("cookie", ""))
-        except Exception:  # whatever somebody sends as a cookie, it is none of ours
+        except Exception:  # whatever is wrong with the cookie, it is not ours
             cookie.clear()
         tokens = [headers.get("authorization", "").removeprefix("Bearer "), getattr(cookie.get(COOKIE), "value", "")]
         return any(self._fits(token) for token in tokens)
@@ -122,7 +122,7 @@ class Guard:
         return any(name == "token" and self._fits(value) for name, value in _query(scope))
 
     def _fits(self, token: str) -> bool:
-        """In constant time: how long it takes tells nothing of how much was right."""
+        """In constant time: the time does not depend on how much was right."""
         return hmac.compare_digest(token.encode(), (self.token or "").encode())
 
     def _cookie(self) -> str:
@@ -149,7 +149,8 @@ def login_page(path: str, mistake: str = "") -> str:
 
 
 def _is_own_page(headers: Headers) -> bool:
-    """A form of another site cannot set this header, nor can its script without our leave, which nobody gets."""
+    """A form of another site cannot set this header, nor can its script without our permission, which is never
+    given."""
     origin = headers.get("origin")
     same = origin is None or origin.partition("://")[2] == headers.get("host")
     return same and headers.get("x-inferometer") == "1"

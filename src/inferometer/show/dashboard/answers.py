@@ -1,5 +1,5 @@
-"""What the API answers, as functions of the store: no web framework here. The conductor says how runs are compared and
-how a run in progress is read, for that is above this room."""
+"""What the API answers, as functions of the store: no web framework here. The conductor decides how runs are compared
+and how a run in progress is read, for that is above this room."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -100,7 +100,7 @@ class ComparedRuns:
 
 @dataclass(frozen=True)
 class ComparisonDocument:
-    """Two sides, judged as `compare --json` has it, and every number of every run beside each other."""
+    """Two sides, judged as `compare --json` has it, and every number of every run next to each other."""
 
     comparison: Json
     view: Json
@@ -268,8 +268,8 @@ class StoreAnswers:
     # -- histories ------------------------------------------------------------------------------------------------
 
     def families(self) -> list[Family]:
-        """Made again when a run came, went or ended; cases of experiments are no part of a history. Requests run beside
-        each other: what another one forgets is still in this one's hands."""
+        """Made again when a run came, went or ended; cases of experiments are no part of a history. Requests run in
+        parallel with each other: what another one forgets is still in this one's hands."""
         now = self.store.stamp()
         known = self._families.get(now)
         if known is None:
@@ -299,7 +299,7 @@ class StoreAnswers:
         return HistoryDocument(family_row(family), [line_of(wide, key) for key in requested])
 
     def trade_offs(self, wanted: str) -> ChartsDocument:
-        """The newest run of each series of a family, beside each other."""
+        """The newest run of each series of a family, next to each other."""
         return trade_offs(self.all_readable(self.family(wanted).newest))
 
     # -- across families ------------------------------------------------------------------------------------------

@@ -152,7 +152,7 @@ def json_answer(content: object, status: int = 200) -> Response:
 
 
 def _refused_for(home: str) -> Callable[[Request, Exception], Response]:
-    """Mistakes as the command line tells them, but not where the store is."""
+    """Mistakes as the command line prints them, but not where the store is."""
 
     def refused(_request: Request, error: Exception) -> Response:
         texts = {name: getattr(error, name, None) for name in ("message", "hint")}
@@ -221,7 +221,7 @@ def _add_runs(app: FastAPI, answers: StoreAnswers) -> None:
 
     @app.get("/api/runs/{run}/live", response_model=LiveDocument, responses=REFUSALS, tags=["runs"])
     def live(run: RunId) -> Response:
-        """The same as the run, of what its logs hold so far; `running` says whether it is still written."""
+        """The same as the run, of what its logs hold so far; `running` is whether it is still written."""
         return json_answer(answers.live_state(run))
 
     @app.get("/api/runs/{run}/files/{name}", response_class=PlainTextResponse, responses=REFUSALS, tags=["runs"])
@@ -247,7 +247,7 @@ def _add_judgements(app: FastAPI, answers: StoreAnswers) -> None:
 
     @app.get("/api/compare", response_model=ComparisonDocument, responses=REFUSALS, tags=["judging"])
     def compare(before: Names, after: Names, measures: Names = "", every: bool = False) -> Response:
-        """What is better, worse, the same or unclear, as `compare --json` says it, with all numbers beside."""
+        """What is better, worse, the same or unclear, as in `compare --json`, with all numbers."""
         return json_answer(
             answers.comparison(comma_separated(before), comma_separated(after), comma_separated(measures), every)
         )
@@ -264,7 +264,7 @@ def _add_judgements(app: FastAPI, answers: StoreAnswers) -> None:
 
     @app.get("/api/histories/{history}/trade-offs", response_model=ChartsDocument, responses=REFUSALS, tags=["judging"])
     def trade_offs(history: str) -> Response:
-        """The newest run of each series beside each other: throughput, speed of one user, cost."""
+        """The newest run of each series next to each other: throughput, speed of one user, cost."""
         return json_answer(answers.trade_offs(history))
 
     @app.get("/api/experiments", response_model=ExperimentsDocument, responses=REFUSALS, tags=["experiments"])

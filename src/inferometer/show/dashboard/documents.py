@@ -96,7 +96,7 @@ class LiveDocument:
     log_bytes: int
     too_large: bool
     elapsed_s: float | None
-    planned_s: float | None  # None: the plan does not say how long it takes
+    planned_s: float | None  # None: the plan does not set how long it takes
     done: int  # requests that are over
     planned: int | None
     rate_asked: float | None
@@ -183,7 +183,7 @@ class ChartsDocument:
 
 # -- names -----------------------------------------------------------------------------------------------------------
 
-OF_THE_MACHINE = ("folder", "location", "damage", "remedy")  # where files are is nobody's business but the machine's
+OF_THE_MACHINE = ("folder", "location", "damage", "remedy")  # paths of files stay on the machine
 USUAL = ("verdict", "what", "workload", "load", "hardware", "started", "tags")
 NUMBERS = ("ttft.p50", "ttft.p99", "tpot.p50", "output_rate")
 IN_WORDS = ("what", "workload", "load")  # columns that the index does not have: made of the plan

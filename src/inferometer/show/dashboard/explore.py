@@ -32,7 +32,7 @@ from inferometer.store.entry import Entry
 from inferometer.store.experiments import KeptExperiment
 from inferometer.vocabulary import MEASURES
 
-SERIES = "series"  # the field that tells the lines of a chart apart: what toggles filter by
+SERIES = "series"  # the field that distinguishes the lines of a chart: what toggles filter by
 TRADE_OFFS = ("throughput_by_user_speed", "cost_by_user_speed", "pareto", "latency_by_rate")
 OVERLAID = ("ttft_cdfs", "e2e_cdfs", "startups")
 
@@ -53,7 +53,7 @@ def comparison_charts(comparison: Comparison, runs: Sequence[Run]) -> list[Chart
 
 
 def trade_offs(runs: Sequence[Plottable]) -> ChartsDocument:
-    """Runs of different load beside each other: what is gained in one is paid in the other."""
+    """Runs of different load next to each other: a trade-off of two measures."""
     return ChartsDocument(_made(TRADE_OFFS, list(runs)))
 
 
@@ -140,7 +140,7 @@ class ExploreRow:
     verdict: str | None
     values: dict[str, float]
     speed: float | None = None  # as the charts draw it: tokens per second of one user
-    throughput: float | None = None  # the same: `throughput_title` says of what
+    throughput: float | None = None  # the same: of what is in `throughput_title`
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def explored(entries: Sequence[Entry], words: Words) -> ExploreDocument:
 
 
 def _per_gpu(points: Sequence[PlottedRun]) -> list[ChartDocument]:
-    """The same per GPU, of the runs that tell how many they had, where others do not."""
+    """The same per GPU, of the runs whose number of GPUs is known, if it is not of all."""
     counted = [point for point in points if per_gpu(point) is not None]
     if not 1 < len(counted) < len(points):
         return []

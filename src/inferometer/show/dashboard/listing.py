@@ -125,7 +125,7 @@ _OF_ENTRY = set(RunRow.__dataclass_fields__) - {"started", "what", "workload", "
 
 
 def what_text(entry: Entry) -> str:
-    """Model and engine; of a run that tells neither, its name or its address."""
+    """Model and engine; of a run with neither, its name or its address."""
     engine = engine_words(entry.engine, entry.engine_version)
     text = " · ".join(filter(None, (short_model(entry.model), engine))) or entry.name or entry.target or ""
     return f"predicted: {text}" if text and entry.is_predicted else text
@@ -223,7 +223,7 @@ def _searchable_text(entry: Entry) -> str:
 _NAME = re.compile(r"[A-Za-z0-9][\w.:+@~-]{0,199}", re.ASCII)
 SHOWN_FILES = (".log", ".txt", ".json", ".yaml", ".jsonl", ".csv", ".md")
 READ = (".json", ".jsonl", ".yaml", ".parquet", ".bin")  # what runs and experiments are made of
-LARGEST_SHOWN = 4 * 2**20  # bytes of a log; its end says most
+LARGEST_SHOWN = 4 * 2**20  # bytes of a log; its end is most useful
 
 
 class NotFound(StoreError):
@@ -265,7 +265,7 @@ def inside(home: Path, path: Path) -> Path:
 def whole_inside(home: Path, folder: Path) -> Path:
     """The folder, if it stays in the store, and what a run or an experiment is read from too: a plan may be a link.
     Other files are shown by `file_text`, which follows none."""
-    with suppress(OSError):  # gone just now: who reads it says so
+    with suppress(OSError):  # gone just now: the reader reports it
         for path in inside(home, folder).iterdir():
             if path.is_symlink() and path.suffix in READ:
                 inside(home, path)

@@ -27,7 +27,7 @@ from inferometer.store.entry import Entry
 from inferometer.store.folder import logs_of
 from inferometer.vocabulary import change_text
 
-SPARK_POINTS = 60  # of the line beside a row
+SPARK_POINTS = 60  # of the line in a row
 FEW = 4  # points from which on a line can be called steady
 QUIET_TIMES, QUIET_DAYS = 3.0, 2.0  # longer without a run than so many usual pauses, and than so many days
 JUDGED = ("ttft_scheduled.p50", "ttft.p50", "tpot.p50", "output_rate", "latency.mean", "time_to_ready")
@@ -142,7 +142,7 @@ def _title(family: Family, key: str) -> str:
 def _state(
     family: Family, series: FamilySeries, judged: dict[str, list[SeriesPoint]], now: datetime
 ) -> tuple[str, str, str | None]:
-    """The last change of any headline number decides; a line that nothing was added to for long says so."""
+    """The last change of any headline number decides; a line without new runs for long is marked."""
     days = _quiet_days(series, now)
     quiet = f"no data for {days} days" if days else ""
     changes = [(key, change) for key, points in judged.items() for change in changes_in(points)[-1:]]
@@ -246,7 +246,7 @@ def is_running(run: Run) -> bool:
 
 
 def _extent(run: Run) -> tuple[float | None, int | None, float | None]:
-    """What the plan asks for: seconds, requests and requests per second; None where it does not say."""
+    """What the plan asks for: seconds, requests and requests per second; None if it does not set it."""
     plan = own_plan(run)
     if plan is None:
         return None, None, None

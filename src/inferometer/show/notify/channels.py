@@ -1,5 +1,5 @@
-"""`Event`: what people are told. The channels there are, and the secrets each needs: from the environment only,
-never from plans or flags."""
+"""`Event`: the content of a notification. The channels there are, and the secrets each needs: from the environment
+only, never from plans or flags."""
 
 import hashlib
 import os
@@ -19,7 +19,7 @@ MARKS: dict[Kind, str] = {"failure": "❌", "regression": "📉", "recovery": "�
 @dataclass(frozen=True)
 class Event:
     kind: Kind
-    subject: str  # what it is about: two events about the same are told apart by it
+    subject: str  # what it is about: it distinguishes two events
     title: str
     sentences: tuple[str, ...] = ()
     facts: dict[str, str] = field(default_factory=dict)  # label to value
@@ -34,7 +34,7 @@ class Event:
 
     @property
     def id(self) -> str:
-        """The same for every attempt to tell it, so that a receiver can drop a second one."""
+        """The same for every attempt to send it, so that a receiver can drop a second one."""
         text = "\n".join((self.kind, self.subject, self.run or "", self.at))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -50,7 +50,7 @@ class Event:
 
 
 def first_of(texts: Sequence[str], most: int) -> list[str]:
-    """Those that say anything, at most so many; the others are counted."""
+    """Those with text, at most so many; the others are counted."""
     nonempty = [text for text in texts if text.strip()]
     return nonempty if len(nonempty) <= most else [*nonempty[: most - 1], f"… and {len(nonempty) - most + 1} more"]
 

@@ -43,7 +43,7 @@ def of_error(plan: Mapping[str, Any], error: str, kind: str = "serving") -> Subj
 
 
 def of_check(run: Run, check: CheckResult) -> SubjectState | None:
-    """Whether a run is worse than those before it; None where that cannot be told, which is no news."""
+    """Whether a run is worse than those before it; None if that is unclear, which is not reported."""
     name = run_name(run)
     if check.status not in ("worse", "better", "same"):
         return None
@@ -105,7 +105,7 @@ def _event(
 ) -> Event:
     """Names come from plans and servers: what a channel gets is text, the title one line of it."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    texts = tuple(dict.fromkeys(map(harmless, sentences)))  # a cause is told once
+    texts = tuple(dict.fromkeys(map(harmless, sentences)))  # a cause is reported once
     known = {one_line(label): one_line(value) for label, value in facts.items()}
     links = {"link": job_link(os.environ), "page": page_link(run, os.environ)}
     return Event(kind, one_line(subject), one_line(title), texts, known, run, at=now, **links)

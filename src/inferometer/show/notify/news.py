@@ -25,7 +25,7 @@ from inferometer.store.store import Store
 # -- notebook --------------------------------------------------------------------------------------------------------
 
 NOTEBOOK = "notifications.json"
-TURN_S = 30.0  # as long as somebody before us may tell
+TURN_S = 30.0  # how long an earlier sender may take
 _NAP_S = 0.05
 _TURN = 0x496E666572  # of PostgreSQL's advisory locks, ours
 _TABLE = Table("notifications", MetaData(), Column("subject", String, primary_key=True), Column("note", Text))
@@ -33,7 +33,7 @@ _TABLE = Table("notifications", MetaData(), Column("subject", String, primary_ke
 
 @dataclass(frozen=True)
 class Alert:
-    """Something is wrong, and who has heard of it."""
+    """Something is wrong, and which channels have been notified."""
 
     what: tuple[str, ...]  # the limits that failed, the measures that are worse
     channels: tuple[str, ...]  # channels
@@ -84,7 +84,7 @@ def _await_turn(lock: int, file: Path, until: float) -> None:
 
 
 def _read(file: Path) -> Notes:
-    """A broken file is as good as none: at worst something is told twice."""
+    """A broken file counts as none: at worst something is sent twice."""
     if not file.exists():
         return {}
     with translated_errors(file):
@@ -131,7 +131,7 @@ Deliver = Callable[[Event, Sequence[Channel]], list[Delivered]]
 
 @dataclass(frozen=True)
 class SubjectState:
-    """How a subject is now. `what` is wrong, empty when nothing is; `event` says either in words."""
+    """How a subject is now. `what` is wrong, empty when nothing is; `event` has the text."""
 
     what: tuple[str, ...]
     event: Event
@@ -149,9 +149,9 @@ def deliver_finding(
     *,
     until: float | None = None,
 ) -> list[Delivered]:
-    """Tell whoever has not heard; a channel that could not be reached is tried again with the next finding. Where the
-    store cannot remember, it is told nevertheless: twice is better than never. `until` is an instant of the monotonic
-    clock after which nobody is waited for."""
+    """Notify the channels that have not been notified; one that could not be reached is tried again with the next
+    finding. Where the store cannot remember, it is sent nevertheless: twice is better than never. `until` is an instant
+    of the monotonic clock after which no channel is waited for."""
     send = deliver or partial(_deliver, until=until)
     sent: list[Delivered] = []
     try:
@@ -179,7 +179,7 @@ def _deliver_news(
         note = Alert(what, (), finding.event.run, since)
     sent = deliver(finding.event, due) if due else []
     heard = {*note.channels, *(item.channel for item in sent if item.arrived)}
-    if heard:  # else nobody knows: it is news still
+    if heard:  # else no channel has it: it is still new
         notes[finding.subject] = replace(note, channels=tuple(sorted(heard)))
     return sent
 
@@ -187,7 +187,7 @@ def _deliver_news(
 def _recovered(
     notes: Notes, finding: SubjectState, known: Alert, channels: Sequence[Channel], deliver: Deliver
 ) -> list[Delivered]:
-    """Those who heard that it was wrong hear that it is not any more."""
+    """Channels that were notified of the problem are notified that it is over."""
     due = [item for item in channels if item.name in known.channels]
     sent = deliver(finding.event, due) if due else []
     waiting = tuple(item.channel for item in sent if not item.arrived)

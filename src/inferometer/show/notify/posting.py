@@ -23,7 +23,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Undelivered(Exception):
-    """Why a message did not arrive, whether another attempt may help, and how long the receiver asked to wait."""
+    """Why a message did not arrive, whether another attempt may help, and the receiver's Retry-After."""
 
     def __init__(self, why: str, again: bool = False, after_s: float | None = None) -> None:
         super().__init__(why)
@@ -138,7 +138,7 @@ def send_slack(event: Event, variables: Mapping[str, str], timeout_s: float) -> 
 
 
 def slack_message(event: Event) -> dict[str, Any]:
-    """`text` is what a notification and a screen reader say."""
+    """`text` is for notifications and screen readers."""
     fallback = escaped(" ".join((event.heading, *event.sentences)), MOST_TEXT)
     return {"text": fallback, "blocks": [_header(event), *_body(event)]}
 

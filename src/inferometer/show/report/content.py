@@ -1,4 +1,4 @@
-"""What a report says of one run, of several together, and of an experiment."""
+"""The content of a report of one run, of several together, and of an experiment."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -246,7 +246,7 @@ Cases = list[tuple[dict[str, Any], Run]]
 
 
 def runs_report(runs: Sequence[Run], comparison: Comparison | None = None) -> Report:
-    """Runs beside one another. Two of them, or two sides, are compared as well."""
+    """Runs next to one another. Two of them, or two sides, are compared as well."""
     charts, absent = gallery("runs", list(runs))
     drawn = [draw("comparison", comparison)] if comparison is not None and comparison.changes else []
     return Report(

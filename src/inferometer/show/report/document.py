@@ -27,7 +27,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class ReportTable:
-    """`right` are the columns of numbers. Facts have no head: what is told, and the telling."""
+    """`right` are the columns of numbers. Facts have no head: label and value."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]

@@ -58,7 +58,7 @@ def figure(chart: Chart, wide: bool = False) -> Markup:
 
 
 def _is_large(chart: Chart) -> bool:
-    """Several panels, or many lanes: not beside another one."""
+    """Several panels, or many lanes: needs the full width."""
     return "vconcat" in chart.spec or chart.spec.get("height", 0) > LARGE
 
 
@@ -84,7 +84,7 @@ def compact(value: Any) -> Any:
 
 @cache
 def asset(name: str) -> str:
-    """A file beside this one."""
+    """A file next to this one."""
     text = files("inferometer.show.report").joinpath(name).read_text(encoding="utf-8")
     return embeddable(text) if name.endswith(".js") else text
 

@@ -1,6 +1,6 @@
-"""aiconfigurator's estimate of a measured run, beside ours. It holds measured tables of engines and GPUs and is asked
-for one operating point: lengths of prompt and answer, and how many requests are in flight. It has no arrivals and no
-queue. Its command is run where it is installed; we depend on nothing of it."""
+"""aiconfigurator's estimate of a measured run, for comparison with ours. It holds measured tables of engines and GPUs
+and is asked for one operating point: lengths of prompt and answer, and how many requests are in flight. It has no
+arrivals and no queue. Its command is run where it is installed; we depend on nothing of it."""
 
 import re
 import shutil
@@ -60,7 +60,7 @@ class Deployment:
 
 
 def command() -> str | None:
-    """Its executable: on the PATH, or beside our Python."""
+    """Its executable: on the PATH, or next to our Python."""
     return shutil.which(COMMAND) or shutil.which(COMMAND, path=str(Path(sys.executable).parent))
 
 

@@ -1,9 +1,8 @@
 """All terms of a server's model together: those that steps show begin there, those that they do not (the frontend)
 begin at what is typical; then the runs are simulated and the terms moved until latencies and throughput agree.
 
-It is a least-squares fit in the logarithm of the terms, with the first estimates as prior: what the runs do not tell
-stays where it began, and is named. Gauss-Newton by hand: thirty lines, and no scipy in the install.
-"""
+It is a least-squares fit in the logarithm of the terms, with the first estimates as prior: what the runs do not
+determine stays where it began, and is named. Gauss-Newton by hand: thirty lines, and no scipy in the install."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +31,7 @@ ITERATIONS = 3
 STEP = 0.05  # of a term, to see what it does: smaller ones drown in the jumps of queues
 FARTHEST = 1.0  # prior spreads that one iteration may move a term
 IDENTIFIED = 0.7  # of its prior spread: a term that is known no better was not identified
-KNOWN = 0.1  # relative error: a term of decodes that the steps tell so well stays where they put it
+KNOWN = 0.1  # relative error: a decode term that the steps determine this well stays as they give it
 TYPICAL = {  # of vLLM with its frontend in Python; seconds
     "base": 5e-3,
     "decode_sequence": 10e-6,
@@ -74,7 +73,7 @@ SLOWER = 1.05  # how much slower and faster the server is made to see what its s
 
 @dataclass(slots=True, frozen=True)
 class Observed:
-    """A measured run: what was asked of the server, and what came back."""
+    """A measured run: what was requested, and what came back."""
 
     name: str
     plan: Plan

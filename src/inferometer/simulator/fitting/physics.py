@@ -1,5 +1,5 @@
-"""What arithmetic alone says of the terms of a step: bytes of weights and of keys and values over the bandwidth of the
-memory, operations over the peak. A start for `calibration`, and terms for a server that nobody has measured yet.
+"""The terms of a step from arithmetic alone: bytes of weights and of keys and values over the bandwidth of the
+memory, operations over the peak. A start for `calibration`, and terms for a server that has not been measured yet.
 `presets` has the shapes and data sheets; the shares of them that are reached come from vLLM 0.24 on an H200."""
 
 from inferometer.errors import PlanError

@@ -110,7 +110,7 @@ def decode_terms(runs: Sequence[Steps], prior: Mapping[str, tuple[float, float]]
     """`base`, `decode_sequence` and `context_token` in seconds with their relative standard errors, from steps far from
     any prefill. Thousands of steps of one run share what makes that run odd, so the steps of a run with equally many
     decodes count as one, known to `SYSTEMATIC`. `prior` has the terms and their relative errors: what the steps do
-    not tell stays there, such as the context where all runs have nearly the same."""
+    not determine stays there, such as the context where all runs have nearly the same."""
     rows, gaps = [], []
     for steps in runs:
         quiet = np.flatnonzero(_quiet(steps))

@@ -34,7 +34,7 @@ class TermOfFile(Section):
     seconds: float
     error: float = Field(description="relative standard error")
     source: Literal["steps", "physics", "typical"] = Field(description="how it was estimated first")
-    identified: bool = Field(True, description="false: the runs do not tell it, and it stayed near its first estimate")
+    identified: bool = Field(True, description="false: not determined by the runs, it stayed near its first estimate")
 
 
 class LoadRange(Section):
@@ -172,7 +172,7 @@ def settings_of_file(path: str) -> dict[str, Any]:
     try:
         model = read_model(Path(path).expanduser())
     except PlanError as error:
-        raise ValueError(error.message) from None  # told with the setting that names the file
+        raise ValueError(error.message) from None  # reported with the setting that names the file
     named = {"model": model.model} if model.model else {}
     return {**model.settings, **named, "predicts": model.predicts}
 
@@ -220,7 +220,7 @@ _IN_LOG = {
 
 
 def limits_in_log(text: str) -> dict[str, int]:
-    """The engine's limits as vLLM writes them when it starts; what it does not say is left out."""
+    """The engine's limits as vLLM writes them when it starts; what it does not log is left out."""
     matches = {name: pattern.search(text) for name, pattern in _IN_LOG.items()}
     return {name: int(match[1].replace(",", "")) for name, match in matches.items() if match}
 
@@ -269,7 +269,7 @@ class RunSteps:
 
 @dataclass(slots=True, frozen=True)
 class Validated:
-    """A measured run beside its prediction."""
+    """A measured run and its prediction."""
 
     name: str
     measured: dict[str, float]

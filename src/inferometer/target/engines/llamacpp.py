@@ -50,7 +50,7 @@ def launch(server: Server, place: LaunchPlace) -> Launch:
 
 
 def _model(model: str | None) -> list[str]:
-    """A file, or a repository to fetch one from; nothing where the flags say it."""
+    """A file, or a repository to fetch one from; nothing if the flags name it."""
     if model is None:
         return []
     return ["-m", model] if _is_file(model) else ["-hf", model]

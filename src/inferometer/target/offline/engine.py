@@ -49,7 +49,7 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What a started engine says of itself; `None`: it does not."""
+    """What a started engine reports about itself; `None`: nothing."""
 
     engine: str
     version: str | None
@@ -83,7 +83,7 @@ class OfflineEngine(Protocol):
         """As many tokens as asked for each prompt, whatever the model would like: returns when all are made."""
 
     def now(self) -> int:
-        """Nanoseconds on the engine's own clock, once everything asked of its device is done."""
+        """Nanoseconds on the engine's own clock, once its device has finished all work."""
 
     def profiled(self, folder: Path) -> AbstractContextManager[None]:
         """Writes a trace of what happens meanwhile into the folder."""
@@ -210,7 +210,7 @@ class EngineHolder:
             engine.generate(prompts, output_tokens)
 
     def revived(self) -> str | None:
-        """After a failure: make sure of a running engine, and say so where it had to be started again.
+        """After a failure: make sure that an engine runs, and report if it had to be started again.
 
         Raises where it is dead and was started again before, or cannot be."""
         if self._answers():
@@ -228,7 +228,7 @@ class EngineHolder:
                 engine.close()
 
     def _answers(self) -> bool:
-        """Whether it still makes a token, which only a try can tell."""
+        """Whether it still makes a token, found out by trying."""
         try:
             self.timed([[1]], [1])
         except Exception:

@@ -39,7 +39,7 @@ class VllmEngine:
         self.facts = self._facts()
 
     def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[PromptTokens]:
-        if not all(child.is_alive() for child in self._children):  # else it may be asked, and waits for ever
+        if not all(child.is_alive() for child in self._children):  # else a request to it may wait for ever
             raise RuntimeError(DIED)
         sampling = [self._sampling(length) for length in output_tokens]
         adapted = {"lora_request": self._adapters(len(prompts))} if self._settings.adapter else {}
@@ -119,7 +119,7 @@ class VllmEngine:
 
 
 def _installed() -> Any:
-    """vLLM is as large as what it runs on: it is installed by whoever uses it, for the device there is."""
+    """vLLM depends on the device: users install the build for theirs."""
     try:
         return import_module("vllm")
     except ModuleNotFoundError as error:

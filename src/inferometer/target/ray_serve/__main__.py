@@ -1,5 +1,5 @@
 """`python -m inferometer.target.ray_serve`: the driver. Connects to Ray or starts it, deploys the application, and
-takes down all that it started when it is told to end or its parent is gone."""
+takes down all that it started on SIGTERM or when its parent is gone."""
 
 import argparse
 import json
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 class Interrupted(BaseException):
-    """We were told to end while we waited for Ray."""
+    """We received SIGTERM while we waited for Ray."""
 
 
 def _end(over: threading.Event) -> None:
@@ -155,7 +155,7 @@ def own_ray(ray: Any, settings: RayServeSettings, metrics_port: int | None) -> I
 
 
 def _tell_logs(folder: Path) -> None:
-    """The end of what Ray's daemons said, whose files go with the folder: a start that failed is explained there."""
+    """The end of the logs of Ray's daemons, which are deleted with the folder: they explain a start that failed."""
     for log in sorted(folder.glob("session_2*/logs/*")):
         if log.name in ("raylet.out", "raylet.err", "gcs_server.err", "dashboard_agent.log"):
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Whether a Ray cluster answers at an address, before Ray is told to connect to it."""
+"""Whether a Ray cluster answers at an address, before Ray connects to it."""
 
 import os
 import socket

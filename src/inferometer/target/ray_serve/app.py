@@ -144,7 +144,7 @@ class SimulatorReplica:
                 return
             async for piece in _together(reader, self._pause_s):
                 yield piece
-        finally:  # also when the client left: the simulator ends what nobody reads
+        finally:  # also when the client left: the simulator ends answers without a reader
             writer.close()
 
 

@@ -1,6 +1,6 @@
 """Ray's own request routers, with what they decide noted: the decision is Ray's code, unchanged.
 
-The routers live in the process of whoever holds the handle, here the ingress, which tells their notes on. Ray's names
+The routers live in the process of whoever holds the handle, here the ingress, which forwards their notes. Ray's names
 of methods are its own; those that begin with an underscore are no public interface (tried with Ray 2.60).
 """
 
@@ -115,7 +115,7 @@ class RecordedPrefixAware(_Recorded, PrefixCacheAffinityRouter):  # type: ignore
 
     def _how(self, pending_request: Any) -> tuple[str, int]:
         match = self._tree_actor.matches.pop(asyncio.current_task(), None)
-        if match is None:  # the tree was not asked
+        if match is None:  # the tree was not queried
             return "fallback_imbalanced", 0
         matched = len(ray.get(match)[0])
         text = text_of(pending_request)
@@ -151,7 +151,7 @@ def _by_name(counts: dict[str, int]) -> dict[str, int]:
 
 
 def name_of(replica_id: Any) -> str:
-    """The part of Ray's id that tells the replicas of a deployment apart."""
+    """The part of Ray's id that distinguishes the replicas of a deployment."""
     return str(replica_id.unique_id)
 
 

@@ -1,4 +1,4 @@
-"""What the driver is told, as one JSON document on its command line."""
+"""The driver's settings, passed as one JSON document on its command line."""
 
 import math
 from typing import Annotated, Any, Literal, NamedTuple

@@ -49,7 +49,7 @@ class LogClock:
 
 
 def text(at: float) -> str:
-    """`2026-11-15T01:14:00`, without a zone: the log does not say it."""
+    """`2026-11-15T01:14:00`, without a zone: the log has none."""
     moment = datetime.fromtimestamp(at, UTC).replace(tzinfo=None)
     return moment.isoformat(timespec="milliseconds" if moment.microsecond else "seconds")
 
@@ -101,7 +101,7 @@ class Message(NamedTuple):  # a frozen dataclass takes five times as long to mak
     """`lines` are the first and the last physical line. `at` is that of the message, else of the one before it."""
 
     lines: tuple[int, int]
-    process: str | None  # "EngineCore pid=780"; None where the line does not say
+    process: str | None  # "EngineCore pid=780"; None if the line does not name one
     at: float | None
     text: str
     stamped: bool  # by vLLM's own logging, or a tool's that looks like it

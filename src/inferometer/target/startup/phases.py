@@ -9,7 +9,7 @@ from typing import Literal
 from inferometer.target.startup.log import Message
 from inferometer.target.startup.wordings import Value, Wording, reading
 
-MOST_OF_A_KIND = 100  # marks of one meaning and process: an idle engine says that it waits for work for days
+MOST_OF_A_KIND = 100  # marks of one meaning and process: an idle engine may log that it waits for work for days
 
 
 MAIN = "main"  # the process that was started, until a line names it
@@ -146,7 +146,7 @@ class _Gathering:
             self._settled(True)
 
     def _begins_again(self, mark: str, process: str) -> bool:
-        """After it was ready, or when another process says again what its arguments are."""
+        """After it was ready, or when another process repeats its arguments."""
         if mark == "platform_begins":
             return self.start.is_over
         if mark not in ("arguments", "server_version"):
@@ -189,7 +189,7 @@ class PhaseRule:
     inside: str | None = None
     several: Literal["last", "sum"] = "last"
     across: bool = False
-    expected: bool = True  # of every start; others are only told when found
+    expected: bool = True  # in every start; others are only reported if found
     total: bool = False  # of what is inside of it: it explains nothing by itself
 
 
@@ -341,7 +341,7 @@ def _by_stamps(phase: PhaseRule, marks: list[Mark]) -> PhaseTiming | None:
         return None
     begin, end = pair
     if begin.at is None or end.at is None or end.at < begin.at:
-        return None  # no stamps, or a clock that was set back: nothing can be told
+        return None  # no timestamps, or a clock that was set back: unknown
     return PhaseTiming(phase, end.process, end.at - begin.at, "stamps", begin.at, end.at, pair)
 
 

@@ -56,7 +56,7 @@ def first_value(start: Start, name: str) -> Any:
 
 
 def serves(start: Start) -> bool:
-    """Whether it is a server: an engine inside of somebody's script has no API to start."""
+    """Whether it is a server: an engine inside a user's script has no API to start."""
     if start.of("server_version", "api_begins", "routes", "api_ends"):
         return True
     return any(name.lower().startswith("apiserver") for name in start.processes)
@@ -123,7 +123,7 @@ _PER_ENGINE = {"kv_cache_tokens": ("cache_tokens", "tokens"), "kv_cache_blocks":
 
 def sizes_of(start: Start) -> dict[str, float]:
     """Bytes and tokens, summed over processes: each worker has its part. A sum without some of the parts is no size:
-    it is left out, and `missing_ranks` tells why."""
+    it is left out, and `missing_ranks` names the reason."""
     partial = {missing.name for missing in missing_ranks(start)}
     sizes = {name: _summed(start.of(mark), value) for name, (mark, value) in (_RANKED | _PER_ENGINE).items()}
     return {name: value for name, value in sizes.items() if value is not None and name not in partial}
@@ -217,7 +217,7 @@ class StartupReport:
 
 
 def report_of(start: Start, resolution_s: float | None, ready_s: float | None = None) -> StartupReport:
-    """`ready_s` is what whoever started the server measured; without it the log's own stamps have to do."""
+    """`ready_s` is what the process that started the server measured; without it the log's own timestamps are used."""
     timings, facts = phase_timings(start), facts_of(start)
     ready = _ready(start, bool(facts.serves))
     log_s = _between(start.first_at, ready)
@@ -241,7 +241,7 @@ def report_of(start: Start, resolution_s: float | None, ready_s: float | None = 
 
 
 def without_log(ready_s: float | None, why: str) -> StartupReport:
-    """Of a server whose log says nothing that we know: only how long it took."""
+    """For a server whose log has no line that we know: only the total time."""
     values = {} if ready_s is None else {"time_to_ready": _value(ready_s, "s", "lower", "time to ready")}
     startup = Startup(
         state="partial" if ready_s is None else "complete",
@@ -315,7 +315,7 @@ def _is_not_run(phase: PhaseRule, facts: Startup) -> bool:
 
 
 def _unmatched(phase: PhaseRule) -> Unmatched:
-    """With the words that would have told of its end."""
+    """With the log lines that would have marked its end."""
     marks = {*phase.reported_by, *(end for _begin, end in phase.spans)}
     wordings = [f"{wording.text} ({wording.versions})" for wording in WORDINGS if wording.mark in marks]
     return Unmatched(name=phase.name, title=phase.title, looked_for=wordings)
@@ -367,7 +367,7 @@ def _phase_values(timings: list[PhaseTiming], resolution_s: float | None) -> dic
 
 
 def _long_title(phase: PhaseRule) -> str:
-    """A part of `compile` says so; what is inside of the whole engine's start needs no word for it."""
+    """A part of `compile` says so; a part of the whole engine's start needs no mark."""
     return f"{phase.inside}: {phase.title}" if phase.inside in ("weights", "compile") else phase.title
 
 
@@ -382,7 +382,7 @@ def _rates(values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _sleep_values(sleeps: list[Sleep]) -> dict[str, Value]:
-    """Of several sleeps the last one that says it."""
+    """Of several sleeps, the last one that reports it."""
     values = {}
     for name, (field, title, unit, direction) in _SLEEPS.items():
         known = [value for sleep in sleeps if (value := getattr(sleep, field)) is not None]
@@ -406,7 +406,7 @@ def _text(at: float | None) -> str | None:
 
 # -- reading ---------------------------------------------------------------------------------------------------------
 
-SAMPLE = 256 * 1024  # bytes that a foreign log is told by
+SAMPLE = 256 * 1024  # bytes from which a foreign log is recognised
 LONGEST_KEPT = 2000  # letters of a line that is kept: a config line has some thousand
 GZIP = b"\x1f\x8b"
 
@@ -436,7 +436,7 @@ def read_startup(log: Path, ready_s: float | None = None) -> StartupLog:
 
 def startup_of(log: Path, ready_s: float | None = None) -> StartupReport:
     """Of a server that was started, for the summary of a run. Never fails: of a log
-    that says nothing only `ready_s` is told."""
+    without known lines only `ready_s` is reported."""
     try:
         return read_startup(log, ready_s).report
     except DataError as error:

@@ -18,7 +18,7 @@ from inferometer.wire.api import (
 )
 
 VERSION = "2023-06-01"
-MOST_TOKENS = 4096  # asked where the plan asks for no length: the API wants a limit
+MOST_TOKENS = 4096  # if the plan requests no length: the API needs a limit
 _REASONS = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
 _OTHER = {"thinking_delta": "thinking", "input_json_delta": "partial_json"}
 _NOT_TEXT = {"thinking", "redacted_thinking", "tool_use", "server_tool_use"}
@@ -65,7 +65,7 @@ def _block(part: Any) -> Any:
 
 
 def _fields(manner: Manner) -> Json:
-    """It refuses fields that it does not know, so `ignore_eos` goes out only where the plan says it."""
+    """It refuses fields that it does not know, so `ignore_eos` goes out only if the plan sets it."""
     sampling = dict(manner.sampling)
     if "stop" in sampling:
         sampling["stop_sequences"] = sampling.pop("stop")
@@ -123,7 +123,7 @@ def _note(answer: Answer, event: Json) -> None:
 
 
 def _usage(usage: Json) -> Json:
-    """In OpenAI's words, where cached tokens are part of the prompt's; here they are counted beside it."""
+    """In OpenAI's words, where cached tokens are part of the prompt's; here they are counted separately."""
     counts: Json = {}
     parts = [count_in(usage, f"{name}input_tokens") for name in ("", "cache_read_", "cache_creation_")]
     if parts[0] is not None:

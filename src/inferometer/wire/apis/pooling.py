@@ -52,7 +52,7 @@ EMBEDDINGS_CHAT = Api(
 )
 
 
-DOCUMENTS = 8  # that a prompt of one line is cut into, beside the query
+DOCUMENTS = 8  # that a prompt of one line is cut into, in addition to the query
 
 
 def _rerank_body(model: str | None, prompt: Prompt) -> Json:

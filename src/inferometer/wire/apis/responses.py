@@ -27,7 +27,7 @@ def _body(model: str | None, prompt: Prompt) -> Json:
 
 
 def _items(message: Any) -> list[Json]:
-    """A chat message as input items: what a tool was asked and what it said are items of their own."""
+    """A chat message as input items: tool calls and their outputs are items of their own."""
     role = message.get("role")
     if role == "tool":
         output = content_text(message.get("content"))

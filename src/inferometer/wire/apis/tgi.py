@@ -10,12 +10,13 @@ def _body(_model: str | None, prompt: Prompt) -> Json:
 
 
 def _fields(manner: Manner) -> Json:
-    """`extra` may have fields of `parameters` too. There is no way to ask for more than the model wants to say."""
+    """`extra` may have fields of `parameters` too. There is no way to force more tokens than the model generates by
+    itself."""
     own = dict(manner.sampling)
     own.pop("min_tokens", None)
     extra = dict(manner.extra)
     parameters = {"details": True} | own | extra.pop("parameters", {})
-    if parameters.get("temperature") == 0:  # greedy is said by leaving it out: TGI refuses 0
+    if parameters.get("temperature") == 0:  # greedy: left out, because TGI refuses 0
         del parameters["temperature"]
     return {"parameters": parameters} | extra
 
