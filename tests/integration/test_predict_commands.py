@@ -103,7 +103,17 @@ def test_a_sweep_is_predicted_and_its_runs_say_so(model: Path, tmp_path: Path) -
     assert run.subject.engine_text == "vLLM 0.24.0, predicted by h200" and run.environment.known_target.is_predicted
     store = tmp_path / "store"
     assert "predicted: " in command(store, "list")
-    assert "predicted by h200" in command(store, "export", "latest", "--as", "vllm", "-o", "-")
+    marked = "vLLM 0.24.0, predicted by h200"
+    for form in ("vllm", "nm-vllm", "llm-d", "openmetrics", "opentelemetry", "wandb", "pytorch-hud"):
+        assert "predicted by h200" in command(store, "export", "latest", "--as", form, "-o", "-"), form
+    command(store, "export", "latest", "--as", "ray-sweep", "-o", str(tmp_path / "ray"))
+    assert marked in next((tmp_path / "ray").glob("*.csv")).read_text()
+    assert f"is of {marked}; this file cannot tell" in command(store, "export", "latest", "--as", "csv", "-o", "-")
+    text = command(store, "export", "latest", "--as", "ci-bench", "-o", str(tmp_path / "history"), code=2)
+    assert "keeps a history of measured numbers only" in text
+    text = " ".join(command(store, "compare", "latest~1", "latest").split())
+    assert f"are of {marked}: nothing was measured" in text
+    assert f"is of {marked}: nothing was measured" in command(store, "check", "latest")
 
 
 def test_a_model_file_that_is_not_there_is_a_mistake_of_the_plan(tmp_path: Path) -> None:

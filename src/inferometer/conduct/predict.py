@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from inferometer.conduct.fit import Progress, usable
 from inferometer.errors import PlanError
 from inferometer.measure.values import Quantity, quantities
 from inferometer.plan.model import Plan
+from inferometer.record.columns import Records
 from inferometer.record.environment import Environment, MeasuredTarget
 from inferometer.record.run import Run
 from inferometer.simulator.fitting.aiconfigurator import Deployment, NoEstimate, asking, estimates
@@ -34,7 +37,12 @@ from inferometer.simulator.settings import SimulatorSettings
 from inferometer.simulator.virtual import rehearse, simulated_run
 
 FARTHER = 2.0  # outside of the fitted range errors count so many times (bench/intervals.py: what less would miss)
-AMPLIFIED = 1.5  # a latency that grows so many times as much as the server is slower is close to saturation
+AMPLIFIED = 2.0  # a latency that grows so many times as much as the server is slower is close to saturation
+FEWEST_TO_GROW = 40  # requests, to see a queue grow
+FIRST = 5  # requests came to a server without a queue, and tell how long an answer takes there
+STAYS = 3  # so many of these must fit in half of the load
+LAGS = 0.1  # of the load's length
+GROWS = 0.2  # so much of what came in the second half is not begun, or not answered, by its end
 PREDICTED = (
     *("ttft.mean", "ttft.p50", "ttft.p90", "ttft.p99", "tpot.mean", "tpot.p90"),
     *("e2e.mean", "e2e.p90", "e2e.p99", "request_rate", "output_rate"),
@@ -69,7 +77,7 @@ def predict(
     run = replace(run, id="predicted", environment=environment)
     shown = {name: one for name, one in quantities(run.summary).items() if name in PREDICTED}
     outside = _range_notes(model, run)
-    notes = [*outside, *model.notes]
+    notes = [*_overload_notes(plan, run), *outside, *model.notes]
     if not intervals or (speed := speed_error(model, bool(outside))) is None:
         numbers = [Predicted(shown[name], None, None, None) for name in PREDICTED if name in shown]
         return Prediction(model, run, numbers, notes)
@@ -109,6 +117,45 @@ def _saturation_note(shown: Mapping[str, Quantity], slow: Mapping[str, float], s
         f"close to saturation: if the server is {speed:.0%} slower than the model, which the model's errors allow, "
         f"E2E is {times:.1f} times as long; measure it (--confirm URL)"
     )
+
+
+def _overload_notes(plan: Plan, run: Run) -> list[str]:
+    """More was sent than the server of the model takes: its latencies are those of a queue as long as the run."""
+    if not _overloaded(plan, run):
+        return []
+    served = quantities(run.summary).get("request_rate")
+    takes = f": it answers {served.value:.3g} requests/s" if served else ""
+    return [
+        f"over saturation{takes}, the queue grows for as long as the load lasts, and latencies with it; predictions "
+        "are least certain here: measure it (--confirm URL)"
+    ]
+
+
+def _overloaded(plan: Plan, run: Run) -> bool:
+    """Whether a queue grows: by the verdict, which must be certain of it after one run; or because much of what came in
+    the second half of the load was not begun, or not answered, within it."""
+    if any(doubt.code == "unbounded_queue" for doubt in run.doubts):
+        return True
+    records = run.records
+    open_loop = all(traffic.load.open_loop for traffic in plan.classes)
+    return open_loop and records is not None and len(records) >= FEWEST_TO_GROW and _grows(records)
+
+
+def _grows(records: Records) -> bool:
+    sent, ended = records.sent_at, records.ended_at
+    last, load = sent.max(), sent.max() - sent.min()
+    half = load // 2
+    if not half:
+        return False  # all at once: there is no load that lasts
+    came = int((sent > last - half).sum())
+    answered = records.read_counts() > 0
+    begun = np.where(answered, records.read_at[np.where(answered, records.read_offsets[:-1], 0)], ended)
+    if (begun > last).sum() > GROWS * came:
+        return True
+    alone = np.median((ended - sent)[np.argsort(sent, kind="stable")[:FIRST]])
+    lag = ended.max() - last - alone  # for which the server works on what it could not do in time
+    more = came - int(((ended > last - half) & (ended <= last)).sum())
+    return bool(half >= STAYS * alone and lag > LAGS * load and more > GROWS * came)
 
 
 def _range_notes(model: ServerModel, run: Run) -> list[str]:
@@ -345,7 +392,7 @@ def _holds(plan: Plan, run: Run) -> bool:
             met = limit.met_by(result.value)  # too close to call by sampling: the simulated value decides
         if not met:
             return False
-    return not any(doubt.code == "unbounded_queue" for doubt in run.doubts)
+    return not _overloaded(plan, run)
 
 
 def prediction_document(prediction: Prediction) -> dict[str, Any]:

@@ -154,6 +154,8 @@ LARGE = 0.5  # a change that anybody would see
 
 def warnings(run: Run, past: Sequence[Run], checked: Sequence[Checked], fewest: int) -> list[str]:
     texts = []
+    if run.environment.known_target.is_predicted:
+        texts.append(f"the run is of {run.subject.engine_text}: nothing was measured")
     if len(past) < fewest:
         earlier = "no earlier runs" if not past else f"only {len(past)} earlier run{'s' if len(past) > 1 else ''}"
         text = (

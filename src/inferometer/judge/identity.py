@@ -183,7 +183,7 @@ class Objection:
 def objections(before: Sequence[Run], after: Sequence[Run]) -> list[Objection]:
     """The worst first."""
     raised = [*_kinds(before, after), *_empty([*before, *after]), *_units(before, after)]
-    raised += [*_verdicts([*before, *after]), *_same_runs(before, after)]
+    raised += [*_verdicts([*before, *after]), *_predictions([*before, *after]), *_same_runs(before, after)]
     raised += [*_identities(before, after), *_definitions(before, after), *_calibrations([*before, *after])]
     return sorted(raised, key=lambda objection: objection.severity != "refuse")
 
@@ -224,6 +224,18 @@ def _verdicts(runs: Sequence[Run]) -> Iterator[Objection]:
     for run in runs:
         if run.state in ("interrupted", "failed"):
             yield Objection("warn", run.state, f"{run.id} was {run.state}: it is shorter than planned.")
+
+
+def _predictions(runs: Sequence[Run]) -> Iterator[Objection]:
+    """Runs in virtual time on the model of a server."""
+    by_engine: dict[str, list[str]] = {}
+    for run in runs:
+        if run.environment.known_target.is_predicted:
+            by_engine.setdefault(run.subject.engine_text, []).append(run.id)
+    for engine, ids in by_engine.items():
+        are = "is" if len(ids) == 1 else "are"
+        text = f"{_listed(ids)} {are} of {engine}: nothing was measured, and intervals leave out the model's error."
+        yield Objection("warn", "predicted", text)
 
 
 def _same_runs(before: Sequence[Run], after: Sequence[Run]) -> Iterator[Objection]:

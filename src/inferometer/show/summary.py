@@ -329,10 +329,14 @@ def _validity(run: Run) -> str:
 def verdict_table(run: Run, most: int | None = None, longest: int | None = None) -> RenderableType:
     """`VALID`, or the status with its reasons as bullets: all of them or so many, in full or in so many letters."""
     status, reasons = run.status or "not judged", run.doubts
-    if run.environment.known_target.is_predicted and run.state == "complete" and not reasons:
+    predicted = Text()
+    if run.environment.known_target.is_predicted:
         about = Text("  nothing was measured; the intervals leave out the error of the model", "not bold default")
-        return Text("PREDICTED", "bold cyan") + about
-    head = Text(status.upper(), style=VERDICT_STYLES.get(status, "bold"))
+        predicted = Text("PREDICTED", "bold cyan") + about
+        if run.state == "complete" and not reasons:
+            return predicted
+        predicted.append("\n")
+    head = predicted + Text(status.upper(), style=VERDICT_STYLES.get(status, "bold"))
     first = next((reason for reason in reasons if reason.status == status == "invalid" and reason.remedy), None)
     if run.state != "complete":
         head.append(f"  {run.state}: {STATES[run.state]}", style="not bold default")

@@ -135,7 +135,7 @@ def test_an_error_so_large_that_a_slower_server_answers_nothing_leaves_the_inter
 
 def test_near_saturation_the_interval_is_wide_and_the_prediction_says_so(model: ServerModel) -> None:
     """A small error of the model's speed is a large one of a latency where a queue builds up."""
-    light, heavy = (predict(plan({"type": "poisson", "rate": rate}, 700, 60, 8), model) for rate in (4, 45))
+    light, heavy = (predict(plan({"type": "poisson", "rate": rate}, 700, 60, 8), model) for rate in (4, 35))
     widths = []
     for prediction in (light, heavy):
         number = next(one for one in prediction.numbers if one.quantity.key == "ttft.mean")
@@ -145,6 +145,18 @@ def test_near_saturation_the_interval_is_wide_and_the_prediction_says_so(model: 
     assert any("close to saturation" in note for note in heavy.notes)
     assert not any("close to saturation" in note for note in light.notes)
     assert amplification(plan({"type": "poisson", "rate": 4}, 700, 60, 8), model.simulator()) < 1.5
+
+
+@pytest.mark.parametrize(("rate", "over"), [(20, False), (90, True), (300, True)])
+def test_a_load_above_the_capacity_is_named(model: ServerModel, rate: int, over: bool) -> None:
+    """The server of the model answers some 55 of these a second; the verdict alone is not sure of it after 12 s."""
+    notes = predict(plan({"type": "poisson", "rate": rate}, 300, 60), model).notes
+    assert any(note.startswith("over saturation: it answers ") for note in notes) == over
+
+
+def test_answers_that_take_longer_than_the_load_are_no_queue(model: ServerModel) -> None:
+    notes = predict(plan({"type": "poisson", "rate": 4}, 300, 2000, 10), model).notes
+    assert not any("over saturation" in note for note in notes)
 
 
 def test_the_context_that_runs_do_not_tell_stays_at_its_prior() -> None:

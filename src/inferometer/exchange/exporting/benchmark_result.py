@@ -8,6 +8,7 @@ from typing import Any
 from inferometer.exchange.exporting.facts import (
     duration_of,
     gpu_text,
+    label_of,
     rate_of,
     section,
     started,
@@ -42,7 +43,7 @@ def result(run: Run, script: str = "benchmark_serving") -> dict[str, Any]:
         "json_schema_version": "0.0.0",
         "vllm_version": run.subject.engine_version,
         "benchmarking_context": _context(run),
-        "description": run.plan.get("about") or run.plan.get("name"),
+        "description": label_of(run, run.plan.get("about") or run.plan.get("name")),
         "gpu_description": gpu_text(run),
         "date": when.strftime("%Y-%m-%d %H:%M:%S UTC"),
         "epoch_time": when.timestamp(),

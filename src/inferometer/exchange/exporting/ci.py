@@ -39,6 +39,9 @@ def export_ci_bench(request: ExportRequest) -> list[DocumentPiece]:
     kinds = {"latency": "latency", "serving": "serving"}
     groups: dict[str, list[Run]] = {"latency": [], "serving": []}
     for run in request.runs:
+        if run.environment.known_target.is_predicted:
+            text = f"{run.id}: {run.subject.engine_text}; the CI benchmark keeps a history of measured numbers only"
+            raise StoreError(text)
         groups[of_kind(run, kinds, "the CI benchmark")].append(run)
     return [*_latency(groups["latency"], request), *_serving(groups["serving"], request)]
 

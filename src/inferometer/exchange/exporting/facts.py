@@ -27,6 +27,13 @@ def section(content: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     return content
 
 
+def label_of(run: Run, name: str | None) -> str | None:
+    """A name in a file of another tool; of a predicted run also by what, because nothing else there would say so."""
+    if not run.environment.known_target.is_predicted:
+        return name
+    return " · ".join(filter(None, (name, run.subject.engine_text)))
+
+
 def gpu_text(run: Run) -> str | None:
     """`NVIDIA H200 x 1`, as other tools write it; a mix is spelled out."""
     return ", ".join(f"{name} x {count}" for name, count in run.subject.accelerator_counts.items()) or None

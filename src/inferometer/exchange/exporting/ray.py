@@ -11,6 +11,7 @@ import numpy as np
 from inferometer.errors import StoreError
 from inferometer.exchange.exporting.facts import (
     concurrency_of,
+    label_of,
     lengths_of,
     rate_of,
     section,
@@ -100,7 +101,7 @@ def _parameters(run: Run) -> Row:
         "num_servers": _servers(run),
         "enable_prefix_caching": arguments.get("enable_prefix_caching"),
         "enable_chunked_prefill": arguments.get("enable_chunked_prefill"),
-        "benchmark_label": run.plan.get("name"),
+        "benchmark_label": label_of(run, run.plan.get("name")),
         "scheduler_strategy": strategy_of(run),
         "min_output_len": None if outputs is None else outputs.min or outputs.value,
         "max_output_len": None if outputs is None else outputs.max or outputs.value,

@@ -121,13 +121,14 @@ class ExportFormat:
     about: str
     exporter: str  # "module:attribute"
     folder: bool = False  # whether it is several files even of one run
+    requests_only: bool = False  # no field is about the run, so nothing in it could tell that it was predicted
 
 
 _HERE = "inferometer.exchange.exporting"
 FORMATS: dict[str, ExportFormat] = {
     "json": ExportFormat("the document that --json prints", f"{_HERE}.tables:export_json"),
-    "csv": ExportFormat("records, one line each", f"{_HERE}.tables:export_csv"),
-    "parquet": ExportFormat("records, reads as lists", f"{_HERE}.tables:export_parquet"),
+    "csv": ExportFormat("records, one line each", f"{_HERE}.tables:export_csv", requests_only=True),
+    "parquet": ExportFormat("records, reads as lists", f"{_HERE}.tables:export_parquet", requests_only=True),
     "vllm": ExportFormat("JSON of vllm bench serve, latency, throughput", f"{_HERE}.vllm:export"),
     "llm-d": ExportFormat("llm-d benchmark report v0.2.1, YAML or .json", f"{_HERE}.llmd:export"),
     "llm-d-v0.1": ExportFormat("llm-d benchmark report v0.1, YAML or .json", f"{_HERE}.llmd:export_v01"),
@@ -144,7 +145,12 @@ FORMATS: dict[str, ExportFormat] = {
     "ray-routing": ExportFormat(
         "what Ray's prefix-aware scheduler keeps of itself, per second", f"{_HERE}.ray:export_routing", folder=True
     ),
-    "inferx": ExportFormat("InferX's folder: metrics.csv and related files", f"{_HERE}.tables:export_inferx", True),
+    "inferx": ExportFormat(
+        "InferX's folder: metrics.csv and related files",
+        f"{_HERE}.tables:export_inferx",
+        folder=True,
+        requests_only=True,
+    ),
     "pytorch-hud": ExportFormat("records for the PyTorch HUD's database", f"{_HERE}.ci:export_hud"),
     "openmetrics": ExportFormat("OpenMetrics text", f"{_HERE}.telemetry:export_openmetrics"),
     "mlflow": ExportFormat("MLflow's file store: mlruns/", f"{_HERE}.trackers:export_mlflow", folder=True),
@@ -164,6 +170,9 @@ def pieces(name: str, request: ExportRequest) -> list[DocumentPiece]:
     made = exporter(request)
     if not made:
         raise StoreError(f"{', '.join(run.id for run in request.runs)}: has no number that {name} can hold")
+    predicted = [run for run in request.runs if run.environment.known_target.is_predicted]
+    if predicted and format_named(name).requests_only:
+        request.notes.extend(f"{run.id} is of {run.subject.engine_text}; this file cannot tell" for run in predicted)
     return made
 
 

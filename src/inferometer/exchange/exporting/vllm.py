@@ -13,6 +13,7 @@ from inferometer.exchange.exporting.facts import (
     api_of,
     concurrency_of,
     duration_of,
+    label_of,
     load_of,
     rate_of,
     section,
@@ -153,14 +154,6 @@ def _count(amount: float | None) -> int | None:
     return None if amount is None else round(amount)
 
 
-def _label(run: Run) -> str | None:
-    """The plan's name; of a predicted run also the model's, because nothing else in the file would show it."""
-    name = run.plan.get("name")
-    if not run.environment.known_target.is_predicted:
-        return name
-    return " · ".join(filter(None, (name, run.subject.engine_text)))
-
-
 def _head(run: Run) -> dict[str, Any]:
     rate, load = rate_of(run), load_of(run)
     variation = load.get("cv")
@@ -168,7 +161,7 @@ def _head(run: Run) -> dict[str, Any]:
         "date": started(run).strftime("%Y%m%d-%H%M%S"),
         "endpoint_type": _backend(run),
         "backend": _backend(run),
-        "label": _label(run),
+        "label": label_of(run, run.plan.get("name")),
         "model_id": run.subject.model,
         "tokenizer_id": section(run.plan, "workload").get("tokenizer") or run.subject.model,
         "num_prompts": sum(run.summary.outcomes.values()) or None,
