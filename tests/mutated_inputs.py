@@ -5,6 +5,7 @@ line and result that the project knows, and what becomes of them through the com
 """
 
 import faulthandler
+import gzip
 import json
 import os
 import random
@@ -14,6 +15,7 @@ import shutil
 import sys
 import tempfile
 import time
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -26,7 +28,8 @@ from typing import Any, Literal
 import yaml
 
 ROOT = Path(__file__).parents[1]
-Kind = Literal["plan", "result", "command", "workload"]
+Kind = Literal["plan", "result", "command", "workload", "own"]
+KINDS: tuple[Kind, ...] = ("plan", "result", "command", "workload", "own")
 LIMIT_S = 90.0  # of one input, generous: the machine may be busy
 LARGEST = 300_000  # bytes of a seed: larger ones have nothing that smaller ones have not, and take long to mutate
 NUMBERS = (
@@ -140,7 +143,7 @@ class Outcome:
         errors = [line for line in self.text.splitlines() if line.startswith("error: ")]
         if self.exit_code and not errors:
             found.append("no error message")
-        reads_it = self.argument in ("plan check", "import")  # others go on to what the plan names: a URL, a tokenizer
+        reads_it = self.argument in ("plan check", "import", "predict", "startup", "tokenizer")  # others go on to more
         if reads_it and errors and not any(self.made.name in line for line in errors):
             found.append("no error names the file")
         return found
@@ -176,7 +179,7 @@ def seeds() -> tuple[Seed, ...]:
         found += [*_files(data / "traces", "workload"), *_files(data / "conversations", "workload")]
         found += _commands(data / "plans")
     found += [*_files(ROOT / "tests/data", "result"), *_results_by_hand(), *_exports()]
-    found += _files(ROOT / "examples/data", "workload")
+    found += [*_files(ROOT / "examples/data", "workload"), *_own()]
     unique = {(seed.kind, seed.content): seed for seed in found if 0 < len(seed.content) <= LARGEST}
     return tuple(seed for seed in unique.values() if seed.kind != "result" or _is_result(seed))
 
@@ -239,6 +242,70 @@ def _docs() -> Iterator[Seed]:
             yield Seed(f"{path.stem}-{at}.yaml", "plan", block.encode())
 
 
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: c
+contexts:
+- name: c
+  context: {cluster: k, user: u, namespace: n}
+clusters:
+- name: k
+  cluster: {server: "https://127.0.0.1:1", insecure-skip-tls-verify: true}
+users:
+- name: u
+  user:
+    token: abc
+    exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/false, args: [a], env: [{name: X, value: y}]}
+"""
+SCENARIO = """
+export LLMDBENCH_DEPLOY_MODEL_LIST=a/b
+export LLMDBENCH_X="${LLMDBENCH_DEPLOY_MODEL_LIST}"
+LLMDBENCH_HARNESS_NAME=inference-perf
+"""
+TOKENIZER = {
+    "version": "1.0",
+    "added_tokens": [],
+    "pre_tokenizer": {"type": "Whitespace"},
+    "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "[UNK]": 2}, "unk_token": "[UNK]"},
+}
+
+
+def _own() -> Iterator[Seed]:
+    """Files of other kinds that a command reads."""
+    from inferometer.conduct.fit import preset
+    from inferometer.simulator.fitting.physics import accelerator_named, shape_named
+    from inferometer.simulator.fitting.server_model import model_document
+
+    model = preset(accelerator_named("h100"), shape_named("llama-3.1-8b"), 1)
+    yield Seed("model.yaml", "own", model_document(model).encode())
+    yield Seed("kubeconfig.yaml", "own", KUBECONFIG.encode())
+    yield Seed("scenario.sh", "own", SCENARIO.encode())
+    yield Seed("tokenizer.json", "own", json.dumps(TOKENIZER).encode())
+    ranks = b"".join(b64encode(bytes([at])) + b" %d\n" % at for at in range(256))
+    yield Seed("qwen.tiktoken", "own", ranks)
+    for log in sorted((ROOT / "tests/data").glob("*.log")):
+        yield Seed(log.name, "own", log.read_bytes())
+        yield Seed(f"{log.stem}.gz", "own", gzip.compress(log.read_bytes()))
+
+
+def commands_for(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """What reads a file of ours, by its name."""
+    load = ["--requests", "5", "--rate", "20"]
+    match path.suffix:
+        case ".log" | ".gz":
+            yield "startup", ["startup", "--log", str(path)]
+        case ".sh":
+            yield "scenario", ["k8s", "run", "-c", str(path), "--dry-run"]
+        case ".tiktoken" | ".json":
+            yield "tokenizer", ["run", "--dry-run", "--tokenizer", str(path)]
+        case _ if path.stem == "kubeconfig":
+            yield "kubeconfig", ["k8s", "run", "--list-endpoints", "--kubeconfig", str(path)]
+        case _:
+            yield "predict", ["predict", "--model-file", str(path), *load]
+            yield "simulate", ["simulate", *load, "--set", f"server.args.model_file={path}"]
+
+
 def _commands(folder: Path) -> Iterator[Seed]:
     for path in sorted(folder.glob("*-commands.txt")):
         text = path.read_text(encoding="utf-8").replace("\\\n", " ")
@@ -254,12 +321,12 @@ def _commands(folder: Path) -> Iterator[Seed]:
 # -- mutations -------------------------------------------------------------------------------------------------
 
 
-def inputs(seed: int, count: int, kinds: Sequence[Kind] = ("plan", "result", "command", "workload")) -> Iterator[Input]:
+def inputs(seed: int, count: int, kinds: Sequence[Kind] = KINDS) -> Iterator[Input]:
     """So many mutated inputs, always the same for a seed. Plans and results come more often than the others."""
     draw = random.Random(seed)
     known = [each for each in seeds() if each.kind in kinds]
     by_kind = {kind: [each for each in known if each.kind == kind] for kind in kinds}
-    weights = {"plan": 6, "result": 4, "command": 2, "workload": 1}
+    weights = {"plan": 6, "result": 4, "command": 2, "workload": 1, "own": 3}
     present = [kind for kind in kinds if by_kind[kind]]
     for _ in range(count):
         kind = draw.choices(present, [weights[each] for each in present])[0]
@@ -285,7 +352,7 @@ def _mutated_command(seed: Seed, draw: random.Random) -> Input:
         at = draw.choice(values) if values and draw.random() < 0.8 else draw.randrange(len(words))
         match draw.choice(("value", "value", "value", "delete", "double", "swap")):
             case "value":
-                odd = draw.choice((*TEXTS, *(_dumped(each) for each in STRUCTURES), *map(_dumped, NUMBERS)))
+                odd = draw.choice((*TEXTS, *(dumped(each) for each in STRUCTURES), *map(dumped, NUMBERS)))
                 words[at] = odd.replace("\x00", "").replace("\n", " ")
             case "delete" if len(words) > 2:
                 del words[at]
@@ -297,7 +364,7 @@ def _mutated_command(seed: Seed, draw: random.Random) -> Input:
     return Input(seed.name, "command", "\n".join(words).encode("utf-8", "replace"), "words")
 
 
-def _dumped(value: Any) -> str:
+def dumped(value: Any) -> str:
     if isinstance(value, int) and abs(value) > 10**300:
         return ("-" if value < 0 else "") + "1" + "0" * 400
     try:
@@ -481,7 +548,7 @@ def _big(text: str) -> str:
 
 
 def _dumped_cell(cell: Any) -> str:
-    return cell if isinstance(cell, str) else _dumped(cell)
+    return cell if isinstance(cell, str) else dumped(cell)
 
 
 def _places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -541,6 +608,9 @@ class Bench:
             case "workload":
                 plan = ["--set", f"workload={{path: {json.dumps(str(path))}}}"]
                 yield self._tried(made, "workload --dry-run", ["run", "--dry-run", *plan])
+            case "own":
+                for argument, words in commands_for(path):
+                    yield self._tried(made, argument, words)
         path.unlink()
 
     def _tried(self, made: Input, argument: str, words: list[str]) -> Outcome:
@@ -574,8 +644,10 @@ class _Captured:
             part.__exit__(*error)
 
 
-def tried(seed: int, count: int, kinds: Sequence[Kind] = ("plan", "result", "command", "workload")) -> Tally:
+def tried(seed: int, count: int, kinds: Sequence[Kind] = KINDS) -> Tally:
     """So many mutated inputs through the command line. Runs are kept in a folder that is gone afterwards."""
+    from inferometer.scale.kubernetes import client as kubernetes
+
     tally, before = Tally(), Path.cwd()
     folder = Path(tempfile.mkdtemp(prefix="mutated-"))
     settings = {"XDG_CACHE_HOME": str(folder / "cache"), "INFEROMETER_STORE": str(folder / "store"), "NO_COLOR": "1"}
@@ -586,12 +658,14 @@ def tried(seed: int, count: int, kinds: Sequence[Kind] = ("plan", "result", "com
     kept = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     os.chdir(folder)
+    patience, kubernetes.RETRY_S = kubernetes.RETRY_S, 0.0  # for clusters that are not there
     try:
         bench = Bench(folder)
         for made in inputs(seed, count, kinds):
             for outcome in bench.outcomes(made):
                 tally.add(outcome)
     finally:
+        kubernetes.RETRY_S = patience
         os.chdir(before)
         for name, value in kept.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})

@@ -12,7 +12,9 @@ from lengths import LONG
 from mutated_inputs import Kind, Outcome, inputs, seeds, tried
 
 
-@pytest.mark.parametrize(("kind", "count"), [("plan", 60), ("result", 60), ("command", 40), ("workload", 20)])
+@pytest.mark.parametrize(
+    ("kind", "count"), [("plan", 60), ("result", 60), ("command", 40), ("workload", 20), ("own", 60)]
+)
 def test_no_mutated_input_is_a_mistake_of_ours(kind: Kind, count: int) -> None:
     if not any(seed.kind == kind for seed in seeds()):
         pytest.skip("the data of other tools is not at hand (INFEROMETER_DATA)")

@@ -69,10 +69,10 @@ def import_(
     from inferometer.exchange.importing.importer import Options
     from inferometer.exchange.importing.recognise import format_named
 
-    if explain:
-        return _explain(files, name)
     if name is not None:
         format_named(name)  # a mistake in it is reported before anything is kept
+    if explain:
+        return _explain(files, name)
     attempts = Attempts()
     place, options = store_of(store), Options(name, tags, again, dry_run)
     with place.batch():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from inferometer.cli.errors import echo, print_message
-from inferometer.cli.options import json_option, quiet_option, store_of, store_option
+from inferometer.cli.options import duration_of, json_option, quiet_option, store_of, store_option
 
 if TYPE_CHECKING:
     from inferometer.plan.benchmark import Benchmark
@@ -114,10 +114,9 @@ def conduct_harnesses(
     from inferometer.show.progress import ProgressLine
     from inferometer.store.manifest import checked_label
     from inferometer.store.store import open_store
-    from inferometer.vocabulary import seconds
 
     checked_tags = [checked_label(tag, "tag") for tag in tags]
-    limit_s = TIME_LIMIT_S if time_limit is None else seconds(time_limit)
+    limit_s = TIME_LIMIT_S if time_limit is None else duration_of("--harness-timeout", time_limit)
     line = ProgressLine(lines=1 if as_json else math.inf)
 
     def note(text: str) -> None:

@@ -16,7 +16,7 @@ from inferometer.cli.k8s import (
     request_of,
     run_options,
 )
-from inferometer.cli.options import change_option, json_option, plan_argument, store_option
+from inferometer.cli.options import change_option, duration_of, json_option, plan_argument, store_option
 from inferometer.errors import MissingExtra, PlanError
 
 if TYPE_CHECKING:
@@ -79,8 +79,6 @@ def _settings(
 ) -> "StackSettings":
     import os
 
-    from inferometer.vocabulary import seconds
-
     try:
         from inferometer.scale.kubernetes.stack import StackSettings
     except ImportError:
@@ -114,7 +112,7 @@ def _settings(
         claim=given["model_pvc"],
         claim_size=given["model_pvc_size"],
         storage_class=given["model_storage_class"],
-        timeout_s=seconds(given["stack_timeout"]),
+        timeout_s=duration_of("--stack-timeout", given["stack_timeout"]),
         **more,
     )
 

@@ -103,12 +103,17 @@ def wait_option(command: Command) -> Command:
 
 def wait_of(text: str | None) -> float:
     """Seconds of `--wait-for-target`; none where it was not given."""
-    from inferometer import vocabulary
+    return 0.0 if text is None else duration_of("--wait-for-target", text)
+
+
+def duration_of(option: str, text: str) -> float:
+    """The seconds that an option was given."""
+    from inferometer.vocabulary import seconds
 
     try:
-        return vocabulary.seconds(text) if text is not None else 0.0
+        return seconds(text)
     except ValueError:
-        raise click.UsageError(f"--wait-for-target must be a duration such as 30s or 1h, got {text}") from None
+        raise click.UsageError(f"{option} must be a duration such as 30s or 1h, got {text}") from None
 
 
 def slowest_option(command: Command) -> Command:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferometer.cli.errors import TERMINATED, echo, print_message
-from inferometer.cli.options import json_option, quiet_option
+from inferometer.cli.options import duration_of, json_option, quiet_option
 
 if TYPE_CHECKING:
     from inferometer.router.proxy import RouterProxy
@@ -88,7 +88,7 @@ def route(
     def announce(router: "RouterProxy") -> None:
         _announce(router, host, as_json, note)
 
-    ended = run_router(checked, host, port or 0, ready_s=_seconds("--ready", ready), on_ready=announce, notify=note)
+    ended = run_router(checked, host, port or 0, ready_s=duration_of("--ready", ready), on_ready=announce, notify=note)
     return TERMINATED if ended == signal.SIGTERM else 0
 
 
@@ -113,7 +113,7 @@ def _fields(
     fields: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     for option, name in (("health_interval", "health_interval_s"), ("drain", "drain_s")):
         if option in fields:
-            fields[name] = _seconds(f"--{option.replace('_', '-')}", fields.pop(option))
+            fields[name] = duration_of(f"--{option.replace('_', '-')}", fields.pop(option))
     return fields | {
         "policy": policy,
         "settings": dict(_setting(text) for text in settings),
@@ -137,12 +137,3 @@ def _setting(text: str) -> tuple[str, Any]:
     from inferometer.documents.yaml_text import plain  # numbers and true as in a plan
 
     return name, plain(value) if value else value
-
-
-def _seconds(option: str, text: str) -> float:
-    from inferometer import vocabulary
-
-    try:
-        return vocabulary.seconds(text)
-    except ValueError:
-        raise click.UsageError(f"{option} must be a duration such as 30s or 1h, got {text}") from None

@@ -5,12 +5,12 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from inferometer.documents.files import file_bytes
 from inferometer.plan.workloads.recorded import MEDIA
 from inferometer.plan.workloads.synthetic import Images, Media, Sounds, Videos, VideoSize
 from inferometer.workload.draws import Draws, Purpose, numbers, picker, quantile_of
@@ -28,6 +28,7 @@ _TYPES = (  # of a file, by its first bytes
     (b"ID3", "audio/mpeg"),
     (b"\xff\xfb", "audio/mpeg"),
 )
+MOST_BYTES = 256 << 20  # of a file: it is sent as text in one request
 _USUAL = {"image": "image/png", "audio": "audio/wav", "video": "video/mp4"}
 
 
@@ -79,9 +80,11 @@ def _bytes(kind: str, value: Any) -> tuple[bytes, str]:
         data = value.get("path")
     if isinstance(data, str):
         try:
-            data = Path(data.removeprefix("file://")).read_bytes()
+            data = file_bytes(data.removeprefix("file://"), MOST_BYTES)
         except OSError as error:
             raise RowError(f"has {kind} {data!r}, which cannot be read: {error.strerror}") from None
+        except ValueError as error:  # too large, without an end, or with a zero byte in its name
+            raise RowError(f"has {kind} {data!r}, which cannot be read: {error}") from None
     if not isinstance(data, bytes) or not data:
         raise RowError(f"has no {kind} that can be sent: neither a URL, a path nor bytes")
     named = next((media_type for start, media_type in _TYPES if data.startswith(start)), _USUAL[kind])

@@ -167,17 +167,21 @@ def _read_json(path: Path) -> Tokenizer:
     made = _package("tokenizers", f"the tokenizer {path}").Tokenizer
     try:
         tokenizer = made.from_file(str(path))
+        size, added = tokenizer.get_vocab_size(), len(tokenizer.encode("").ids)
     except Exception as error:  # the package raises plain Exception
         raise ValueError(_line(error)) from None
 
     def encode(text: str) -> list[int]:
-        ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+        try:
+            ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+        except Exception as error:  # a vocabulary that lacks its token for what is unknown
+            raise PlanError(f"tokenizer: {path} cannot encode: {_line(error)}", _REMEDY) from None
         return ids
 
     def decode(ids: list[int]) -> str:
         return str(tokenizer.decode(ids, skip_special_tokens=False))
 
-    return _Read(str(path), tokenizer.get_vocab_size(), len(tokenizer.encode("").ids), encode, decode)
+    return _Read(str(path), size, added, encode, decode)
 
 
 def _are_ranks(start: bytes) -> bool:

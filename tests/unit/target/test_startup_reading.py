@@ -401,3 +401,14 @@ def test_a_torn_line_is_two_messages() -> None:
     lines = physical.PhysicalLines(io.BytesIO(text.encode()))
     found = [(each.process, each.text) for each in messages(lines, LogClock(0.0))]
     assert found == [("A pid=1", "one"), ("B pid=2", "two")]
+
+
+def test_what_is_no_log_and_would_not_end_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="/dev/zero: is a device, not a log"):
+        read_startup(Path("/dev/zero"))
+    packed = gzip.compress(b"INFO 01-01 00:00:00 [api_server.py:1] vLLM API server version 0.10\n" * 50)
+    for number, content in enumerate((packed[:-9], packed[:20] + b"x" * 20, b"\x1f\x8b\x08\x00broken")):
+        log = tmp_path / f"{number}.log.gz"
+        log.write_bytes(content)
+        with pytest.raises(DataError, match="is damaged gzip"):
+            read_startup(log)

@@ -10,7 +10,9 @@ import pytest
 
 from inferometer.errors import PlanError
 from inferometer.plan.reading import plan_from
+from inferometer.workload import media
 from inferometer.workload.registry import workload_of
+from inferometer.workload.rows import RowError
 from inferometer.workload.session import Session
 
 
@@ -139,3 +141,10 @@ def test_gaps_are_closed_and_long_sessions_left_out(tmp_path: Path) -> None:
     assert weka(tmp_path, max_gap="3s").turns[3].think_s == pytest.approx(2.0)  # 4 + 3, after 4 + 1
     with pytest.raises(Exception, match="no trace can be used"):
         weka(tmp_path, below_tokens=19)
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "no/such.png", "a\0b"])
+def test_a_file_of_media_that_cannot_be_read_is_told(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(media, "MOST_BYTES", 1 << 20)
+    with pytest.raises(RowError, match="which cannot be read"):
+        media.media_parts({"image": path}, {"image": "image"})

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
+import msgspec
 
+from inferometer.documents.files import file_bytes, text_in
+from inferometer.documents.json_text import RefusedError
+from inferometer.documents.yaml_text import yaml_value
 from inferometer.errors import PlanError, TargetError
 
 if TYPE_CHECKING:
@@ -100,8 +103,6 @@ _USER_KEYS = {"exec", "username", "password", "token", "tokenFile", "auth-provid
 
 
 def _converted(value: Any, kind: type[Any], where: str) -> Any:
-    import msgspec
-
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -112,17 +113,79 @@ def _merged(files: list[Path]) -> dict[str, Any]:
     """The first file that has a name decides, as with kubectl; paths are relative to the file that has them."""
     merged: dict[str, Any] = {"current-context": None, "context": {}, "cluster": {}, "user": {}}
     for path in files:
-        try:
-            content = yaml.safe_load(path.read_text()) or {}
-        except (OSError, yaml.YAMLError) as error:
-            raise PlanError(f"{path}: this is no kubeconfig: {error}") from error
-        if not isinstance(content, dict):
-            raise PlanError(f"{path}: this is no kubeconfig, got {type(content).__name__}")
+        content = _content(path)
         merged["current-context"] = merged["current-context"] or content.get("current-context")
         for kind in ("context", "cluster", "user"):
             for entry in content.get(f"{kind}s") or ():
                 merged[kind].setdefault(entry["name"], _absolute(entry.get(kind) or {}, path))
     return merged
+
+
+class _Variable(msgspec.Struct):
+    name: str
+    value: str
+
+
+class _Plugin(msgspec.Struct):
+    command: str
+    args: list[str] | None = None
+    env: list[_Variable] | None = None
+
+
+class _User(msgspec.Struct, rename="kebab"):
+    client_certificate: str | None = None
+    client_key: str | None = None
+    token_file: str | None = msgspec.field(name="tokenFile", default=None)
+    exec: _Plugin | None = None
+
+
+class _Cluster(msgspec.Struct, rename="kebab"):
+    server: str
+    certificate_authority: str | None = None
+    proxy_url: str | None = None
+
+
+class _Context(msgspec.Struct):
+    cluster: str
+    user: str | None = None
+    namespace: str | None = None
+
+
+class _NamedUser(msgspec.Struct):
+    name: str
+    user: _User | None = None
+
+
+class _NamedCluster(msgspec.Struct):
+    name: str
+    cluster: _Cluster
+
+
+class _NamedContext(msgspec.Struct):
+    name: str
+    context: _Context
+
+
+class _Kubeconfig(msgspec.Struct, rename="kebab"):
+    """What is read here of such a file, by its type: every entry, also one that is not chosen."""
+
+    current_context: str | None = None
+    users: list[_NamedUser] | None = None
+    clusters: list[_NamedCluster] | None = None
+    contexts: list[_NamedContext] | None = None
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        content, _ = yaml_value(text_in(file_bytes(path)))
+        msgspec.convert({} if content is None else content, _Kubeconfig)
+    except OSError as error:
+        raise PlanError(f"{path}: could not be read: {error.strerror}") from error
+    except RefusedError as error:
+        raise PlanError(f"{path}{error.position}: this is no kubeconfig: {error.text}", error.hint) from error
+    except msgspec.ValidationError as error:
+        raise PlanError(f"{path}: this is no kubeconfig: {error}", "kubectl config view") from error
+    return content or {}
 
 
 def _absolute(entry: dict[str, Any], file: Path) -> dict[str, Any]:
@@ -154,10 +217,10 @@ def _with_credentials(user: dict[str, Any], cluster: dict[str, Any]) -> dict[str
     environment = [*(plugin.get("env") or ()), {"name": "KUBERNETES_EXEC_INFO", "value": _information(plugin, cluster)}]
     changed = {key: plugin[key] for key in ("command", "args", "installHint") if plugin.get(key) is not None}
     answer = _answer_of(plugin, {entry["name"]: entry["value"] for entry in environment})
-    if not answer.get("token") and answer.get("clientCertificateData"):
+    if not answer.token and answer.client_certificate_data:
         return {
-            "client-certificate-data": base64.b64encode(answer["clientCertificateData"].encode()).decode(),
-            "client-key-data": base64.b64encode(str(answer.get("clientKeyData", "")).encode()).decode(),
+            "client-certificate-data": base64.b64encode(answer.client_certificate_data.encode()).decode(),
+            "client-key-data": base64.b64encode((answer.client_key_data or "").encode()).decode(),
         }
     spoken = version if version.endswith(("v1alpha1", "v1beta1")) else "client.authentication.k8s.io/v1beta1"
     return {"exec": changed | {"apiVersion": spoken, "env": environment}}
@@ -169,7 +232,17 @@ def _information(plugin: dict[str, Any], cluster: dict[str, Any]) -> str:
     return json.dumps({"apiVersion": plugin.get("apiVersion"), "kind": "ExecCredential", "spec": spec})
 
 
-def _answer_of(plugin: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+class _Credentials(msgspec.Struct, rename="camel"):
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
+
+
+class _Answer(msgspec.Struct):
+    status: _Credentials
+
+
+def _answer_of(plugin: dict[str, Any], environment: Mapping[str, str]) -> _Credentials:
     command = [str(plugin.get("command", "")), *map(str, plugin.get("args") or ())]
     where = f"{command[0]}, which gives the credentials of the cluster,"
     hint = str(plugin.get("installHint") or "").strip() or f"run it by hand: {' '.join(command)}"
@@ -181,10 +254,9 @@ def _answer_of(plugin: dict[str, Any], environment: Mapping[str, str]) -> dict[s
         last = next(_last_lines(ended.stderr), "")
         raise TargetError(f"{where} ended with exit code {ended.returncode}: {last}", hint)
     try:
-        status: dict[str, Any] = json.loads(ended.stdout)["status"]
-    except (ValueError, KeyError, TypeError) as error:
+        return msgspec.json.decode(ended.stdout, type=_Answer).status
+    except msgspec.DecodeError as error:
         raise TargetError(f"{where} printed no credentials", hint) from error
-    return status
 
 
 def _last_lines(text: bytes) -> Iterator[str]:

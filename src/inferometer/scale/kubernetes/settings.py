@@ -13,7 +13,10 @@ from typing import Any, Literal
 import msgspec
 
 from inferometer import __version__
+from inferometer.documents.files import file_bytes, text_in
+from inferometer.documents.json_text import RefusedError
 from inferometer.errors import PlanError
+from inferometer.plan.text import refused
 
 _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _HERE_DOCUMENT = re.compile(r"<<-?\s*[\"']?([A-Za-z_][A-Za-z0-9_]*)[\"']?")
@@ -34,9 +37,11 @@ def read_scenario(name: str, environ: Mapping[str, str]) -> Scenario:
     """By its path, or below `scenarios` of a folder above, with or without `.sh`; later lines see earlier ones."""
     path = _file(name)
     try:
-        text = path.read_text()
+        text = text_in(file_bytes(path))
     except OSError as error:
         raise PlanError(f"-c {name}: {error.strerror}") from error
+    except RefusedError as error:
+        raise refused(error, f"-c {name}") from None
     return scenario_in(text, str(path), environ)
 
 

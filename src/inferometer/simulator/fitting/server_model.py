@@ -11,10 +11,13 @@ import numpy as np
 import yaml
 from pydantic import Field, ValidationError
 
+from inferometer.documents.files import file_bytes, text_in
+from inferometer.documents.json_text import RefusedError
 from inferometer.documents.yaml_text import yaml_value
 from inferometer.errors import PlanError
 from inferometer.measure.values import Quantity
 from inferometer.plan.fields import Section
+from inferometer.plan.text import refused
 from inferometer.record.columns import Records, known
 from inferometer.record.files import check_schema, schema_of
 from inferometer.record.run import Run
@@ -149,13 +152,13 @@ def _rounded(value: Any) -> Any:
 def read_model(path: Path) -> ServerModel:
     """A model from its file; every mistake is named with the file."""
     try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or "not text"
-        raise PlanError(f"{path}: {reason}", "make a model: inferometer fit RUN... -o MODEL.yaml") from None
-    if len(text) > MOST_BYTES:
-        raise PlanError(f"{path}: {len(text):,} bytes are no model of a server")
-    document, _ = yaml_value(text)
+        document, twice = yaml_value(text_in(file_bytes(path, MOST_BYTES)))
+    except OSError as error:
+        raise PlanError(f"{path}: {error.strerror}", "make a model: inferometer fit RUN... -o MODEL.yaml") from None
+    except RefusedError as error:
+        raise refused(error, str(path)) from None
+    if twice:
+        raise PlanError([f"{path}: {mistake}" for mistake in twice])
     if not isinstance(document, dict):
         raise PlanError(f"{path}: a model is a mapping, got {type(document).__name__}")
     check_schema(path, "server-model", document.get("schema"))
@@ -163,7 +166,7 @@ def read_model(path: Path) -> ServerModel:
         model = ServerModel.model_validate(document)
     except ValidationError as error:
         raise PlanError([f"{path}: {'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]) from None
-    model.simulator()
+    settings_from(model.settings, f"{path}: settings")
     return model
 
 

@@ -3,8 +3,11 @@ lists, histories and comparisons use."""
 
 import ast
 import gzip
+import os
 import re
+import stat
 import time
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -456,11 +459,16 @@ def _changed_s(log: Path) -> float:
 def _opened(log: Path) -> Iterator[BinaryIO]:
     """Also where it was compressed."""
     with log.open("rb") as file:
-        if file.peek(2)[:2] == GZIP:
+        if stat.S_ISCHR(os.fstat(file.fileno()).st_mode):  # /dev/zero does not end
+            raise DataError(f"{log}: is a device, not a log")
+        if file.peek(2)[:2] != GZIP:
+            yield file
+            return
+        try:
             with gzip.open(file) as inner:
                 yield cast(BinaryIO, BufferedReader(inner))
-        else:
-            yield file
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise DataError(f"{log}: is damaged gzip: {error}") from None
 
 
 def _matched(start: Start) -> str:
