@@ -4,7 +4,7 @@ import random
 
 from inferometer.vocabulary import change_text, interval_text, value_text
 
-UNITS = ("s", "share", "bytes", "bytes/s", "1/s", "tokens/s", "tokens", "", "W", "$")
+UNITS = ("s", "share", "bytes", "bytes/s", "1/s", "/s", "tokens/s", "tokens", "count", "", "W", "$")
 _EDGES = (
     *(0, 1, -1, 0.5, 2.5, -2.5, 12.25, 12.35, 100.5, 101.5, 1.125, 1.135, 0.03125),  # halves, and what looks like one
     *(0.09996, 9.995, 99.949, 99.95, 0.99949, 0.9995, 1e-6, 9.9996e-7, 1.5e-7, 1e-5),  # where the digits change

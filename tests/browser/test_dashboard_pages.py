@@ -49,7 +49,7 @@ def test_the_overview_says_what_got_worse_first(tab: Tab, address: str) -> None:
     assert "300 in, 100 out" in text and "8 in flight" in text
     assert tab.run("document.querySelectorAll('svg.spark').length") >= 2
     assert "A/B test: speed 4 and 5" in text and "B is better" in text and "holds 30 req/s" in text
-    assert "highest output token throughput: 780 tokens/s at 1 in flight, 300 in (8 cases, 1 without a run)" in text
+    assert "highest output token throughput: 780 tok/s at 1 in flight, 300 in (8 cases, 1 without a run)" in text
     assert "NaN" not in text and "undefined" not in text
     check_stays_home(tab, address)
 
@@ -293,7 +293,7 @@ def test_any_runs_are_explored_in_one_chart_and_three_tables(tab: Tab, address: 
     check_links(tab)
     assert tab.run("document.querySelectorAll('main section h2').length") == 3
     axes = tab.run("document.querySelector('figure.chart svg').textContent")
-    assert "input + output" in axes and "output tokens/s of one user" in axes
+    assert "input + output" in axes and "output tok/s of one user" in axes
     tab.run(
         "(e => { e.value = 'workload'; e.dispatchEvent(new Event('change')); })"
         "(document.getElementById('choose-colour'))"

@@ -39,7 +39,8 @@ _UNITS: dict[str, tuple[str, float]] = {  # ours, and what a number is multiplie
     **{f"{prefix}b": ("bytes", 1000.0**power) for power, prefix in enumerate("kmgt", 1)},
     **{f"{prefix}ib": ("bytes", 1024.0**power) for power, prefix in enumerate("kmgt", 1)},
     **dict.fromkeys(("tokens/s", "tokens/sec", "tok/s", "tokens per second"), ("tokens/s", 1.0)),
-    **dict.fromkeys(("1/s", "/s", "requests/s", "req/s", "prompts/s", "ops/sec", "ops/s", "iter/sec"), ("1/s", 1.0)),
+    **dict.fromkeys(("1/s", "requests/s", "req/s", "prompts/s"), ("1/s", 1.0)),
+    **dict.fromkeys(("/s", "ops/sec", "ops/s", "iter/sec"), ("/s", 1.0)),
 }
 CONFIDENCE = 0.95
 _FIELDS = MeasureSummary.__struct_fields__  # no names of statistics: `batch.count` is a number of its own

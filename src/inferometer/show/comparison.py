@@ -265,13 +265,13 @@ _MEANING = {
 
 
 def block_text(pair: int, pairs: int, side: str, run: Run) -> str:
-    """`pair 3 of 10  a  TTFT 41.2 ms  1,204 tokens/s  20261115-...`."""
+    """`pair 3 of 10  a  TTFT 41.2 ms  1,204 tok/s  20261115-...`."""
     known = quantities(run.summary)
     ttft = next((known[key].value for key in ("ttft_scheduled.p50", "ttft.p50") if key in known), None)
     rate = known["output_rate"].value if "output_rate" in known else None
     status = run.status
     doubt = "" if status == "valid" else f"  {status}"
-    numbers = f"TTFT {duration_text(ttft)}  {number_text(rate)} tokens/s"
+    numbers = f"TTFT {duration_text(ttft)}  {number_text(rate)} tok/s"
     return f"pair {pair} of {pairs}  {side}  {numbers}  {run.id}{doubt}"
 
 

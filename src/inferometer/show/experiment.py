@@ -22,21 +22,29 @@ from inferometer.record.files import schema_of
 from inferometer.record.sanitize import cell
 from inferometer.show.console import VERDICT_STYLES, emit, first_that_fits, plain_table
 from inferometer.store.experiments import CaseRow, KeptExperiment
-from inferometer.vocabulary import duration_text, interval_text, number_text, percent_text, spread_text, value_text
+from inferometer.vocabulary import (
+    WEAK_MARK,
+    duration_text,
+    interval_text,
+    number_text,
+    percent_text,
+    spread_text,
+    value_text,
+)
 
 # -- experiment ------------------------------------------------------------------------------------------------------
 
 Columns = dict[str, str]  # key of a quantity to the heading of its column
 
 _FIRST: tuple[tuple[str, str], ...] = (  # what a person looks at, the most important first
-    ("throughput_per_gpu", "tokens/s/GPU"),
-    ("tokens_per_s_user", "tokens/s/user"),
+    ("throughput_per_gpu", "tok/s/GPU"),
+    ("tokens_per_s_user", "tok/s/user"),
     ("cost_per_million_tokens", "$ per 1M"),
     ("latency.mean", "mean"),
     ("latency.p50", "p50"),
     ("latency.p90", "p90"),
     ("latency.p99", "p99"),
-    ("output_rate", "tokens/s"),
+    ("output_rate", "tok/s"),
     ("ttft_scheduled.p50", "TTFT"),
     ("ttft_scheduled.p99", "its p99"),
     ("ttft.p50", "TTFT"),
@@ -105,7 +113,7 @@ def _cell(rows: Sequence[CaseRow], key: str) -> str:
     values = [quantity.value for quantity in quantities]
     unit = "" if quantities[0].unit in ("tokens/s", "1/s") else quantities[0].unit
     mean = fmean(values)
-    text = value_text(mean, unit)
+    text = f"{WEAK_MARK if any(quantity.needed for quantity in quantities) else ''}{value_text(mean, unit)}"
     return f"{text} {spread_text(mean, (min(values), max(values)), unit)}" if len(values) > 1 else text
 
 
@@ -262,7 +270,7 @@ _COMPARED = {"ttft.mean": "TTFT mean", "tpot.mean": "TPOT mean", "e2e.mean": "E2
 UNITS = {"rate": "req/s", "concurrency": "in flight"}
 STYLES = {"meets": "green", "misses": "red", "unclear": "yellow"}
 CURVE: dict[str, tuple[Callable[[float | None], str], tuple[str, ...]]] = {  # heading, and the first that is known
-    "tokens/s": (number_text, ("output_rate",)),
+    "tok/s": (number_text, ("output_rate",)),
     "TTFT": (duration_text, ("ttft_scheduled.p50", "ttft.p50")),
     "its p99": (duration_text, ("ttft_scheduled.p99", "ttft.p99")),
     "TPOT": (duration_text, ("tpot.p50",)),

@@ -279,7 +279,7 @@ def _steps_table(steps: Sequence[SearchStep], axis: str) -> AnswerTable:
     tones: dict[str, Tone] = {"meets": "good", "misses": "bad", "unclear": "doubt"}
     return AnswerTable(
         title="Loads that were tried",
-        head=[UNITS.get(axis, axis), "output tokens/s", "TTFT p50", "TTFT p99", "TPOT p50", "limits", ""],
+        head=[UNITS.get(axis, axis), "output tok/s", "TTFT p50", "TTFT p99", "TPOT p50", "limits", ""],
         rows=[_step_cells(step) for step in ordered],
         right=[0, 1, 2, 3, 4],
         runs=[step.run for step in ordered],
@@ -411,7 +411,7 @@ def _front_rows(cases: Sequence[Case], names: Sequence[str]) -> Rows:
     rows = [[named[p["run"]], number_text(p["throughput"]), number_text(p["speed"])] for p in chosen]
     runs: list[str | None] = [point["run"] for point in chosen]
     title = f"{axis.lower().replace('gpu', 'GPU')}, input + output"
-    return ["case", title, "tokens/s of one user"], rows, [1, 2], runs
+    return ["case", title, "tok/s of one user"], rows, [1, 2], runs
 
 
 def _best_sentence(cases: Sequence[Case], names: Sequence[str], by_case: Numbers) -> str:

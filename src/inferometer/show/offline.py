@@ -55,7 +55,7 @@ def cases_table(summary: Summary, width: int) -> Table:
 def _cases(summary: Summary, stats: tuple[str, ...], spread: bool) -> Table:
     cases = summary.cases
     lengths = ("in", "out") if len({(case.input_len, case.output_len) for case in cases}) > 1 else ()
-    columns = ("batch size", *lengths, *("avg" if stat == "mean" else stat for stat in stats), "tokens/s")
+    columns = ("batch size", *lengths, *("avg" if stat == "mean" else stat for stat in stats), "tok/s")
     table = plain_table(*columns, right=columns)
     for case in cases:
         measure = summary.measures.get(case.name)

@@ -187,7 +187,7 @@ class ProgressLine:
 
 
 def line(now: ShardTotals, before: ShardTotals, ttfts: list[float], width: int) -> str:
-    """`load ━━━━━──── 43%  34 s left  10.1/s  12 in flight  TTFT 412 ms  1,204 tokens/s  2 failed`, to a width: first
+    """`load ━━━━━──── 43%  34 s left  10.1 req/s  12 in flight  TTFT 412 ms  1,204 tok/s  2 failed`, to a width: first
     the bar gets shorter, then the least important parts go."""
     parts = [part for part in _parts(now, before, ttfts) if part]
     while True:
@@ -207,11 +207,11 @@ def _parts(now: ShardTotals, before: ShardTotals, ttfts: list[float]) -> list[st
     return [
         f"{duration_text(math.ceil(left_s))} left" if left_s is not None else "",
         f"{now.failed:,} failed" if now.failed else "",
-        f"{number_text((now.done - before.done) / span_s)}/s" if span_s > 0 else "",
+        f"{number_text((now.done - before.done) / span_s)} req/s" if span_s > 0 else "",
         f"{now.in_flight:,} in flight",
         f"{now.waiting:,} waiting" if now.waiting else "",
         f"TTFT {duration_text(median(ttfts))}" if ttfts else "",
-        f"{number_text((now.output_tokens - before.output_tokens) / span_s)} tokens/s" if span_s > 0 else "",
+        f"{number_text((now.output_tokens - before.output_tokens) / span_s)} tok/s" if span_s > 0 else "",
         f"{now.done:,} done" if now.share is None else "",
     ]
 

@@ -51,14 +51,14 @@ def _at(key: str) -> Callable[[Mapping[str, float]], float | None]:
 _SERVING = [
     ListColumn("TTFT p50", _ttft("p50"), duration_text),
     ListColumn("p99", _ttft("p99"), duration_text),
-    ListColumn("tokens/s", _at("output_rate")),
+    ListColumn("tok/s", _at("output_rate")),
 ]
 _OF_KIND = {
     "serving": _SERVING,
     "startup": [ListColumn("ready after", _at("time_to_ready"), duration_text)],
     "throughput": [
-        ListColumn("requests/s", _at("request_rate")),
-        ListColumn("tokens/s", _at("output_rate")),
+        ListColumn("req/s", _at("request_rate")),
+        ListColumn("tok/s", _at("output_rate")),
         ListColumn("took", _at("elapsed"), duration_text),
     ],
 }

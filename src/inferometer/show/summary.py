@@ -42,7 +42,7 @@ from inferometer.show.tables import (
     slices_table,
     slowest_table,
 )
-from inferometer.vocabulary import MEASURES, RATE_UNITS, WEAK_MARK, duration_text, number_text, percent_text, value_text
+from inferometer.vocabulary import MEASURES, WEAK_MARK, duration_text, number_text, percent_text, value_text
 
 # -- results ---------------------------------------------------------------------------------------------------------
 
@@ -65,13 +65,12 @@ def _throughput(summary: Summary, brief: bool) -> Iterator[tuple[str, str | Text
     names = [name for name in RATES if not (brief and name == "total_rate")]
     shown = {name: rate for name in names if (rate := summary.rates.get(name)) is not None and rate.value is not None}
     for number, (name, rate) in enumerate(shown.items()):
-        title, unit = MEASURES[name].phrase, RATE_UNITS[MEASURES[name].unit]
-        text = Text(f"{number_text(rate.value)} {unit}")
+        text = Text(value_text(rate.value, MEASURES[name].unit))
         if number == 0:
             text.append(f"  {_basis_text(rate, summary, brief)}", style="dim")
         elif name == "output_rate" and rate.peak_1s:
             text.append(f"  peak {number_text(rate.peak_1s)} in one second", style="dim")
-        yield title, text
+        yield MEASURES[name].phrase, text
     if summary.goodput and summary.outcomes.get("ok"):
         yield "goodput", _goodput(summary.goodput, brief)
     if not brief:
@@ -419,7 +418,7 @@ def _compact_table(
         return table
     parts = dict(list(every.items())[:most])
     failed = ("failed",) if any(part.failures.failed for part in parts.values()) else ()
-    columns = ("sent", *failed, "TTFT p50", "TTFT p99", "TPOT p50", "tokens/s")
+    columns = ("sent", *failed, "TTFT p50", "TTFT p99", "TPOT p50", "tok/s")
     looks = ((columns, True), (columns, False), (("sent", "TTFT p50", "TTFT p99"), False))
     room = width + max(0, max(map(len, parts)) - LEAST_NAME)
     table = first_that_fits((_compact(what, parts, *look, statuses) for look in looks), room)
@@ -454,7 +453,7 @@ def _compact_cells(part: SummarySection, spread: bool) -> dict[str, str | Text]:
         "TTFT p50": cell(ttft, "p50", spread),
         "TTFT p99": cell(ttft, "p99", spread),
         "TPOT p50": cell(tpot, "p50", spread),
-        "tokens/s": number_text(part.rates["output_rate"].value),
+        "tok/s": number_text(part.rates["output_rate"].value),
     }
 
 

@@ -94,9 +94,7 @@ def _full(measures: Mapping[str, MeasureSummary], stats: tuple[str, ...]) -> Tab
     table = plain_table("", *stats, right=stats, gap=1)
     for name, measure in measures.items():
         if measure.count:
-            cells = (
-                number_text(measure.count) if stat == "count" else _short(measure[stat], measure.unit) for stat in stats
-            )
+            cells = (number_text(measure.count) if stat == "count" else cell(measure, stat, False) for stat in stats)
             table.add_row(title(name), *cells)
     return table
 
@@ -164,7 +162,7 @@ def title(name: str) -> str:
 
 # -- over time -------------------------------------------------------------------------------------------------------
 
-_COLUMNS = ("from", "offered/s", "in flight", "tokens/s", "p50", "p90", "failed")
+_COLUMNS = ("from", "offered req/s", "in flight", "tok/s", "p50", "p90", "failed")
 
 
 def slices_table(slices: Slices) -> Table:

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any, Literal
 
 from inferometer.vocabulary.formats import (
+    RATE_UNITS,
     WEAK_MARK,
     bound_text,
     change_interval_text,
@@ -142,7 +143,6 @@ def _names() -> Iterator[MeasureName]:
 
 
 MEASURES: dict[str, MeasureName] = {measure.name: measure for measure in _names()}
-RATE_UNITS = {"1/s": "req/s", "tokens/s": "tok/s"}  # as serving benchmarks write them behind a title
 
 _DURATION_UNITS = {
     "ns": Decimal("1e-9"),

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 LOPSIDED = 4  # one end of an interval this many times farther than the other: a single ± would mislead
 LOPSIDED_FROM = 0.1  # of the value; with less it does not matter
 MANIFOLD = 9.995  # a relative change beyond this is written as a factor
-COUNTED = ("", "tokens", "requests", "turns")  # units that the title of a measure names already
+COUNTED = ("", "tokens", "requests", "turns", "count")  # units that the title of a measure names already
+
+RATE_UNITS = {"1/s": "req/s", "tokens/s": "tok/s"}  # as serving benchmarks write them
 
 WEAK_MARK = "~"  # before a quantile that is based on too few samples to be bounded on both sides
 
@@ -82,7 +84,7 @@ def size_text(size: float | None) -> str:
 
 
 def value_text(value: float | None, unit: str) -> str:
-    """`412 ms`, `9.98/s`, `638 tokens/s`, `98.2%`, `13.5 GiB`, `$0.42`, `256`; missing is `-`."""
+    """`412 ms`, `9.98 req/s`, `638 tok/s`, `98.2%`, `13.5 GiB`, `$0.42`, `256`; missing is `-`."""
     if value is None or math.isnan(value):
         return "-"
     match unit:
@@ -94,11 +96,11 @@ def value_text(value: float | None, unit: str) -> str:
             return size_text(value)
         case "bytes/s":
             return f"{size_text(value)}/s"
-        case "1/s":
+        case "/s":
             return f"{number_text(value)}/s"
         case "$":
             return f"{'-' if value < 0 else ''}${number_text(abs(value))}"
-    return number_text(value) if unit in COUNTED else f"{number_text(value)} {unit}"
+    return number_text(value) if unit in COUNTED else f"{number_text(value)} {RATE_UNITS.get(unit, unit)}"
 
 
 # -- changes ---------------------------------------------------------------------------------------------------------

@@ -289,9 +289,9 @@ def lines_of(pipe: tuple[int, int], lines: float, seconds: int = 35) -> list[str
 
 def test_a_log_gets_a_line_every_ten_seconds(pipe: tuple[int, int]) -> None:
     assert lines_of(pipe, float("inf")) == [
-        "progress: load 23%, 31 s left, 5/s, 3 in flight, TTFT 100 ms, 100 tokens/s",
-        "progress: load 47%, 21 s left, 5/s, 3 in flight, TTFT 100 ms, 100 tokens/s",
-        "progress: load 72%, 11 s left, 5/s, 3 in flight, TTFT 100 ms, 100 tokens/s",
+        "progress: load 23%, 31 s left, 5 req/s, 3 in flight, TTFT 100 ms, 100 tok/s",
+        "progress: load 47%, 21 s left, 5 req/s, 3 in flight, TTFT 100 ms, 100 tok/s",
+        "progress: load 72%, 11 s left, 5 req/s, 3 in flight, TTFT 100 ms, 100 tok/s",
     ]
 
 

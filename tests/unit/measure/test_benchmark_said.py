@@ -6,6 +6,7 @@ from inferometer.errors import DataError, PlanError
 from inferometer.measure.custom import documents_in, measures_in, summary_of
 from inferometer.measure.values import quantities
 from inferometer.plan.benchmark import Benchmark, benchmark_from, written
+from inferometer.vocabulary import value_text
 
 DECODE = '{"name": "decode", "value": 8.0, "unit": "ms", "direction": "lower"}'
 
@@ -130,3 +131,9 @@ def test_what_is_kept_holds_no_secret_and_no_default() -> None:
 def test_mistakes_of_a_benchmark(said, told: str):
     with pytest.raises(PlanError, match=told):
         benchmark_from(said)
+
+
+@pytest.mark.parametrize(("unit", "text"), [("ops/sec", "812/s"), ("requests/s", "812 req/s"), ("tok/s", "812 tok/s")])
+def test_only_rates_of_requests_are_called_so(unit: str, text: str) -> None:
+    (measure,) = measures_in({"name": "speed", "value": 812.0, "unit": unit, "direction": "higher"})
+    assert value_text(measure.values[0], measure.unit) == text

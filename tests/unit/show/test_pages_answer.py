@@ -108,10 +108,8 @@ def test_a_sweep_answers_within_its_limits(answers: StoreAnswers) -> None:
         return answer_of(kept, cases).headline
 
     best, counted = "highest output token throughput", "(8 cases, 1 without a run)"
-    assert (
-        headline(lambda load: load > 1) == f"{best} within ttft p99 < 1s: 727 tokens/s at 4 in flight, 300 in {counted}"
-    )
-    assert headline(lambda load: None).startswith(f"no case was shown to keep ttft p99 < 1s; {best}: 780 tokens/s")
+    assert headline(lambda load: load > 1) == f"{best} within ttft p99 < 1s: 727 tok/s at 4 in flight, 300 in {counted}"
+    assert headline(lambda load: None).startswith(f"no case was shown to keep ttft p99 < 1s; {best}: 780 tok/s")
 
 
 def _limited(run: Run, met: bool | None) -> Run:

@@ -155,7 +155,7 @@ def test_stages_have_a_line_each() -> None:
 def test_asked_for_more() -> None:
     text = shown(made_run(), 100, measures=True, slices=True, slow=2)
     assert "95% interval" in text and "Send delay" in text
-    assert "in flight  tokens/s" in text
+    assert "in flight  tok/s" in text
     assert text.count("cmpl-") == 2
 
 

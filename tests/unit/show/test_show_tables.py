@@ -69,7 +69,7 @@ def test_runs_without_a_ttft_show_the_numbers_that_they_have() -> None:
     assert heading([batches]).split("what")[1].split() == ["latency", "bs1", "bs8", "bs16", "verdict"]
     assert "600 ms" in shown(runs_table([batches], 80))
     whole = of_kind("throughput", request_rate=37.7, output_rate=4831.0, elapsed=1.3)
-    assert heading([whole]).split("what")[1].split() == ["requests/s", "tokens/s", "took", "verdict"]
+    assert heading([whole]).split("what")[1].split() == ["req/s", "tok/s", "took", "verdict"]
     assert heading([batches], 120).split() == ["run", "when", "what", "latency", "bs1", "bs8", "bs16", "verdict"]
 
 

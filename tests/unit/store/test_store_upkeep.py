@@ -319,7 +319,7 @@ def test_lists_as_tables_csv_and_json(tmp_path: Path) -> None:
     runs = [kept(tmp_path, day, plan={"load": {"rate": day}}) for day in (1, 2)]
     columns = ["--columns", "id,output_rate,plan.load.rate,model"]
     table = said(tmp_path, "list", *columns, "--sort", "plan.load.rate").stdout.splitlines()
-    assert table[1].split() == [runs[0].id, "1.50", "tokens/s", "1", "-"]
+    assert table[1].split() == [runs[0].id, "1.50", "tok/s", "1", "-"]
     assert said(tmp_path, "list", *columns, "--csv").stdout.splitlines() == [
         "id,output_rate,plan.load.rate,model",
         f"{runs[1].id},1.5,2,",

@@ -31,8 +31,9 @@ from written_numbers import IN_PAGES, UNITS, values, written
     ("value", "unit", "text"),
     [
         (0.412, "s", "412 ms"),
-        (9.98, "1/s", "9.98/s"),
-        (638.0, "tokens/s", "638 tokens/s"),
+        (9.98, "1/s", "9.98 req/s"),
+        (9.98, "/s", "9.98/s"),
+        (638.0, "tokens/s", "638 tok/s"),
         (0.9825, "share", "98.3%"),
         (256.0, "tokens", "256"),
         (None, "s", "-"),

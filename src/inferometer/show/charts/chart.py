@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from inferometer.vocabulary import attribute_at
+from inferometer.vocabulary import RATE_UNITS, attribute_at
 
 # -- chart -----------------------------------------------------------------------------------------------------------
 
@@ -77,9 +77,7 @@ def scale_of(unit: str, values: Iterable[float | None]) -> Scale:
             return Scale(100.0, "%")
         case "bytes":
             return Scale(2.0**-30, "GiB") if largest >= 2**29 else Scale(2.0**-20, "MiB")
-        case "1/s":
-            return Scale(1.0, "1/s")
-    return Scale(1.0, unit)
+    return Scale(1.0, RATE_UNITS.get(unit, unit))
 
 
 def titled(text: str, subtitle: str = "") -> dict[str, Any]:
@@ -109,7 +107,7 @@ y = x  # an axis is an axis
 def with_unit(title: str, unit: str) -> str:
     """Unless it is in the title already: `Server: requests`, `Output tokens per second`."""
     lowered = title.lower()
-    known = unit in lowered.split() or (unit == "tokens/s" and "tokens per second" in lowered)
+    known = unit in lowered.split() or (unit == RATE_UNITS["tokens/s"] and "tokens per second" in lowered)
     return title if known or not unit else f"{title} ({unit})"
 
 

@@ -40,7 +40,7 @@ FIELDS = {  # of a row: what may make a colour, a shape or a facet, and what it 
     "name": "plan",
 }
 MOST_CHOICES = 12  # colours, shapes or facets that can be distinguished
-SPEED = "interactivity: output tokens/s of one user"
+SPEED = "interactivity: output tok/s of one user"
 TALL = 340  # pixels: points of many runs need room
 LABEL_HEIGHT = 14
 _ABOUT = [
@@ -127,7 +127,7 @@ def throughput_by_user_speed(runs: Sequence[Plottable]) -> Spec:
     subtitle = "each point is a run, joined in the order of load; up and right is better"
     title = titled(f"{axis} by interactivity", subtitle + (some if unknown else ""))
     across, up = x("speed", SPEED), y("throughput", _named(axis))
-    tips = [tip("speed", "tokens/s of one user"), tip("throughput", axis)]
+    tips = [tip("speed", "tok/s of one user"), tip("throughput", axis)]
     return _view(title, rows, [*_joined(rows, across, up, tips), *_labels(rows, across, up, "speed", "throughput")])
 
 
@@ -137,7 +137,7 @@ def cost_by_user_speed(runs: Sequence[Plottable]) -> Spec:
         raise Cannot("no run has a hardware price")
     title = titled("Cost of a million tokens by interactivity", "input and output tokens; down and right is better")
     across, up = x("speed", SPEED), y("cost", "$ per million tokens (input + output)")
-    tips = [tip("speed", "tokens/s of one user"), tip("cost", "$ per million")]
+    tips = [tip("speed", "tok/s of one user"), tip("cost", "$ per million")]
     return _view(title, rows, [*_joined(rows, across, up, tips), *_labels(rows, across, up, "speed", "cost")])
 
 
@@ -151,7 +151,7 @@ def pareto(runs: Sequence[Plottable]) -> Spec:
     across, up = x("speed", SPEED), y("throughput", _named(axis))
     axes = {"x": across, "y": up}
     faded = {"condition": {"test": "datum.beaten == 'on the front'", "value": 1}, "value": 0.3}
-    tips = tooltip(tip("speed", "tokens/s of one user"), tip("throughput", axis), *_ABOUT)
+    tips = tooltip(tip("speed", "tok/s of one user"), tip("throughput", axis), *_ABOUT)
     shown: list[Spec] = [
         {
             "data": {"values": line},

@@ -2,7 +2,7 @@
 (function () {
   "use strict";
   var app = globalThis.inferometer = globalThis.inferometer || {};
-  var COUNTED = ["", "tokens", "requests", "turns"];
+  var COUNTED = ["", "tokens", "requests", "turns", "count"], RATE_UNITS = {"1/s": "req/s", "tokens/s": "tok/s"};
   var SIZES = [["TiB", Math.pow(2, 40)], ["GiB", Math.pow(2, 30)], ["MiB", Math.pow(2, 20)], ["KiB", 1024]];
 
   function fixed(value, digits) {
@@ -52,9 +52,9 @@
     if (unit === "share") return percent(amount);
     if (unit === "bytes") return size(amount);
     if (unit === "bytes/s") return size(amount) + "/s";
-    if (unit === "1/s") return number(amount) + "/s";
+    if (unit === "/s") return number(amount) + "/s";
     if (unit === "$") return (amount < 0 ? "-" : "") + "$" + number(Math.abs(amount));
-    return number(amount) + (COUNTED.includes(unit || "") ? "" : " " + unit);
+    return number(amount) + (COUNTED.includes(unit || "") ? "" : " " + (RATE_UNITS[unit] || unit));
   }
   function changePercent(share) {
     var amount = 100 * share;

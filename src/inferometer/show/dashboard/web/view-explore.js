@@ -70,7 +70,7 @@
       return make("tr", {}, make("td.words", {}, stack(own[0])), make("td.words", {}, own[0].about.workload || "-"), right(own.length), right(highest(own, "throughput")), right(highest(own, "speed")),
         right(best(own, ["ttft_scheduled.p50", "ttft.p50"], true), "s"), right(best(own, ["cost_per_million_tokens"], true), "$"));
     });
-    return make("section", {}, make("h2", {}, "Series"), app.table(heads(["Stack", "Workload", "Runs", "Best: " + throughput().toLowerCase().replace("gpu", "GPU"), "Best tokens/s of one user", "Lowest TTFT p50", "Lowest cost of 1M tokens"]), rows, ".grid", "Series"));
+    return make("section", {}, make("h2", {}, "Series"), app.table(heads(["Stack", "Workload", "Runs", "Best: " + throughput().toLowerCase().replace("gpu", "GPU"), "Best tok/s of one user", "Lowest TTFT p50", "Lowest cost of 1M tokens"]), rows, ".grid", "Series"));
   }
   /* Runs that no other one beats in throughput and in speed for a user. */
   function front() {
