@@ -121,7 +121,7 @@ def test_a_signal_finishes_what_is_in_flight(number: int) -> None:
         assert response.readline().startswith(b"data: ")
         process.send_signal(number)
         assert process.stderr is not None
-        while "finishing 1 requests, again to stop now" not in process.stderr.readline():
+        while "finishing 1 request, again to stop now" not in process.stderr.readline():
             assert process.poll() is None
         with pytest.raises(ConnectionError):  # no more clients
             socket.create_connection(("127.0.0.1", front))
@@ -151,3 +151,11 @@ def test_errors_say_what_to_do() -> None:
     assert failing()[0] == 2
     assert failing("https://localhost:1")[0] == 2
     assert failing("--policy", "prefix_aware", "--set", "defaults=oldest", "http://localhost:1")[0] == 2
+    code, text = failing("--host", "no-such-host.invalid", "http://localhost:1")
+    assert (code, text.startswith("error: --host no-such-host.invalid: ")) == (3, True)
+    assert "port" not in text
+    code, text = failing("http://localhost:port")
+    assert (code, text) == (
+        2,
+        "error: upstream must be a URL such as http://localhost:8000, got http://localhost:port\n",
+    )

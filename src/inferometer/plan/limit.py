@@ -113,7 +113,7 @@ def _value(value: Any, measure: MeasureName) -> float:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"must compare {measure.name} with {example}")
     if isinstance(value, str) and (readings := _readings(value, measure.unit)):
-        raise ValueError(f"needs a unit: write {' or '.join(readings)}")
+        raise ValueError(f"must have a unit: write {' or '.join(readings)}")
     try:
         return parse(value)
     except ValueError:

@@ -4,12 +4,12 @@
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from inferometer.plan import short
 from inferometer.plan.fields import Count, Duration, Headers, Line, Mistake, RequestPath, Section, one_or_several
+from inferometer.vocabulary import http_url
 from inferometer.wire.api import APIS, api_of, endpoints
 
 # -- target ----------------------------------------------------------------------------------------------------------
@@ -27,26 +27,12 @@ _NO_SCHEME = re.compile(  # localhost, 10.0.0.7:8000, gpu-node:8000/v1; a bare n
 )
 
 
-def _http_url(text: str) -> str:
-    url = text.strip()
-    if not url.startswith(("http://", "https://")):
-        raise ValueError("must start with http:// or https://")
-    try:
-        parts = urlsplit(url)
-        complete = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        complete = False
-    if not complete or any(sign <= " " or sign == "\x7f" for sign in url):
-        raise ValueError("must be a URL such as http://localhost:8000")
-    return url
-
-
 def _address(text: str) -> str:
     """As people type it: `localhost:8000` is http://localhost:8000."""
-    return _http_url(f"http://{text.strip()}" if _NO_SCHEME.fullmatch(text.strip()) else text)
+    return http_url(f"http://{text.strip()}" if _NO_SCHEME.fullmatch(text.strip()) else text)
 
 
-Url = Annotated[str, AfterValidator(_http_url)]
+Url = Annotated[str, AfterValidator(http_url)]
 Address = Annotated[str, AfterValidator(_address)]
 
 

@@ -1,5 +1,6 @@
 """A router as a process: from listening to the last request after a signal."""
 
+import errno
 import gc
 import os
 import signal
@@ -39,10 +40,7 @@ def run_router(
         router = RouterProxy(reactor, relay, settings, host, port)
     except OSError as error:
         reactor.close()
-        raise TargetError(
-            f"port {port} of {host}: {os.strerror(error.errno or 0).lower()}",
-            "stop the process that uses it, or choose another port with --port",
-        ) from None
+        raise cannot_listen(host, port, error) from None
     run = _Run(reactor, router, settings, notify)
     undo = [reactor.on_signal(number, partial(run.signalled, number)) for number in run.SIGNALS]
     if until_stdin_closes:
@@ -60,6 +58,17 @@ def run_router(
     if run.error is not None:
         raise run.error
     return run.signal
+
+
+def cannot_listen(host: str, port: int, error: OSError) -> TargetError:
+    """Why the address cannot be listened on, and which part of it to change."""
+    if error.errno in {errno.EADDRINUSE, errno.EACCES}:
+        reason, hint = os.strerror(error.errno).lower(), "choose another port with --port"
+        if error.errno == errno.EADDRINUSE:
+            hint = f"stop the process that uses it, or {hint}"
+        return TargetError(f"port {port} of {host}: {reason}", hint)
+    reason = (error.strerror or str(error)).lower()
+    return TargetError(f"--host {host}: {reason}", "an address of this machine; 0.0.0.0 is all of them")
 
 
 class _Run:
@@ -93,10 +102,10 @@ class _Run:
         self._reactor.call_at(now() + int(self._settings.drain_s * 1e9), self._reactor.stop)
         self._router.drain()
         if left:
-            self._notify(f"finishing {left} requests, again to stop now")
+            self._notify(f"finishing {left} request{'' if left == 1 else 's'}, again to stop now")
 
     def stop_with_stdin(self) -> None:
-        """Whoever started us holds the other end: when it dies, so do we."""
+        """The parent process holds the other end: when it exits, so does the router."""
         fd = sys.stdin.fileno()
 
         def readable(_events: int) -> None:

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from inferometer.errors import PlanError
 from inferometer.router.policy import checked_settings, wrong_setting
 from inferometer.router.query import SESSION_HEADERS
+from inferometer.vocabulary import http_url
 
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -53,7 +55,23 @@ def router_settings(fields: Mapping[str, Any]) -> RouterSettings:
         if names.count(name) > 1:
             raise PlanError(f"upstream {name} is given twice")
     for upstream in settings.upstreams:
-        if upstream.url.startswith("https:"):
-            raise PlanError(f"upstream {upstream.url}: the router speaks http:// to its replicas, not https://")
+        _check_url(upstream.url)
     checked_settings(settings.policy, settings.settings)
     return settings
+
+
+def _check_url(url: str) -> None:
+    """http://host:port, and a path if the replica has one; what else a URL can have would not reach the replica."""
+    if "@" in url:
+        raise PlanError(
+            "upstream: a user and a password in a URL are not sent to the replica",
+            "requests are passed on with their headers, Authorization too",
+        )
+    if url.startswith("https:"):
+        raise PlanError(f"upstream {url}: the router speaks http:// to its replicas, not https://")
+    try:
+        parts = urlsplit(http_url(url))
+    except ValueError as error:
+        raise PlanError(f"upstream {error}, got {url}") from None
+    if parts.query or parts.fragment:
+        raise PlanError(f"upstream {url} must end with its path, without ? and #")

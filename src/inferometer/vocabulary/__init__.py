@@ -10,6 +10,7 @@ from decimal import Decimal
 from functools import reduce
 from importlib import import_module
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from inferometer.vocabulary.formats import (
     RATE_UNITS,
@@ -44,6 +45,7 @@ __all__ = [
     "count_text",
     "duration_text",
     "duration_written",
+    "http_url",
     "interval_text",
     "number",
     "number_text",
@@ -264,3 +266,18 @@ def percent(text: str) -> float:
 def _plain(value: Decimal) -> str:
     text = f"{value:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def http_url(text: str) -> str:
+    """The address of a server, checked; a `ValueError` where it is none."""
+    url = text.strip()
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("must start with http:// or https://")
+    try:
+        parts = urlsplit(url)
+        complete = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        complete = False
+    if not complete or any(sign <= " " or sign == "\x7f" for sign in url):
+        raise ValueError("must be a URL such as http://localhost:8000")
+    return url

@@ -272,6 +272,11 @@ def test_every_registered_policy_knows_its_name() -> None:
             "balance_abs_threshold of cache_aware must be a whole number, got many",
         ),
         ("prefix_aware", {"defaults": "old"}, "defaults of prefix_aware must be current or original, got old"),
+        (
+            "prefix_aware",
+            {"do_eviction": True, "eviction_threshold_chars": 6000},
+            "eviction_target_chars must be at most eviction_threshold_chars",
+        ),
     ],
 )
 def test_a_wrong_policy_or_setting_is_named(name: str, settings: dict[str, Any], message: str) -> None:

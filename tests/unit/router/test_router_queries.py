@@ -84,6 +84,13 @@ def test_headers_that_another_server_may_read_otherwise(head: bytes) -> None:
         ({"upstreams": []}, "no upstream is given"),
         ({"upstreams": [{"name": "a", "url": "https://x"}]}, "speaks http:// to its replicas, not https://"),
         ({"upstreams": [{"name": "a", "url": "http://x"}] * 2}, "upstream a is given twice"),
+        (
+            {"upstreams": [{"name": "a", "url": "http://x:99999"}]},
+            "upstream must be a URL such as .*, got http://x:99999",
+        ),
+        ({"upstreams": [{"name": "a", "url": "http://[::1"}]}, "upstream must be a URL such as"),
+        ({"upstreams": [{"name": "a", "url": "ftp://x"}]}, "upstream must start with http:// or https://, got ftp://x"),
+        ({"upstreams": [{"name": "a", "url": "http://x/v1?key=1"}]}, "must end with its path"),
         ({"upstreams": [{"name": "a", "url": "http://x"}], "policy": "best"}, "policy must be one of"),
         (
             {"upstreams": [{"name": "a", "url": "http://x"}], "retry": 1},
@@ -94,3 +101,9 @@ def test_headers_that_another_server_may_read_otherwise(head: bytes) -> None:
 def test_wrong_settings(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(PlanError, match=message):
         router_settings(fields)
+
+
+def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
+    with pytest.raises(PlanError, match="a user and a password in a URL are not sent") as refused:
+        router_settings({"upstreams": [{"name": "a", "url": "https://me:hidden@x"}]})
+    assert "hidden" not in str(refused.value)

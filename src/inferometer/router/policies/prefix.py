@@ -82,6 +82,13 @@ class PrefixAwareSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     eviction_target_chars: _Chars = 360_000
     eviction_interval_s: Annotated[float, msgspec.Meta(gt=0)] = 10.0
 
+    def __post_init__(self) -> None:
+        if self.evicts and self.eviction_target_chars > self.eviction_threshold_chars:
+            raise ValueError(
+                f"eviction_target_chars must be at most eviction_threshold_chars ({self.eviction_threshold_chars}), "
+                f"got {self.eviction_target_chars}"
+            )
+
     @property
     def imbalance(self) -> float:
         default = 10.0 if self.defaults == "original" else math.inf
@@ -131,7 +138,7 @@ class PrefixAware(TreePolicy):
         return Decision(least_loaded(two, self._random).name, kind, by_load(two))
 
     def _excess(self, held: int) -> int:
-        """Whoever holds more than the threshold is brought down to the target."""
+        """A replica with more characters than the threshold is brought down to the target."""
         settings: PrefixAwareSettings = self.settings
         return held - settings.eviction_target_chars if held > settings.eviction_threshold_chars else 0
 
