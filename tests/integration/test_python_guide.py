@@ -1,5 +1,6 @@
 """The guide to Python is true: its blocks run, one after the other, in one namespace."""
 
+import importlib
 import importlib.util
 import re
 from pathlib import Path
@@ -34,6 +35,19 @@ def test_every_function_of_the_front_door_is_shown() -> None:
 
     functions = {name for name in inferometer.__all__ if name[0].islower()} - {"load_run", "plan_from", "read_plan"}
     assert not [name for name in functions if f"inferometer.{name}(" not in GUIDE]
+
+
+def test_what_other_documents_import_is_there() -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *ROOT.glob("docs/*/*.md")]}
+    imports = {
+        (path.name, module, name.strip())
+        for path, text in texts.items()
+        if path.parent.name != "decisions"  # these are of their day
+        for module, names in re.findall(r"^ *from (inferometer[\w.]*) import ([\w, ]+)$", text, re.MULTILINE)
+        for name in names.split(",")
+    }
+    assert imports
+    assert not [one for one in imports if not hasattr(importlib.import_module(one[1]), one[2])]
 
 
 def test_every_keyword_is_named() -> None:

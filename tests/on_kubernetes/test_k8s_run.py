@@ -195,6 +195,9 @@ def test_a_namespace_that_does_not_exist(stack: Stack) -> None:
     with pytest.raises(InferometerError, match='namespaces "no-such" not found') as error:
         stack.run(namespace=f"{stack.namespace},no-such")
     assert "kubectl" in str(error.value.hint)
+    with pytest.raises(TargetError, match="there is no namespace no-such") as error:
+        stack.run(namespace=f"no-such,{stack.namespace}")
+    assert "get namespaces" in str(error.value.hint)
 
 
 def test_without_rights_the_role_is_named(stack: Stack) -> None:

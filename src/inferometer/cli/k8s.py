@@ -280,10 +280,10 @@ def _printed(launched: "Launched", as_json: bool) -> int:
     elif launched.rows:
         from inferometer.show.console import console
 
-        print_cases(launched.rows, console())
+        print_cases(launched.rows, console(), errors=False)
     failed = [row for row in launched.rows if row.state == "failed"]
-    for row in failed:
-        print_message("error", f"{row.name}: {row.error}")
+    for error in dict.fromkeys(row.error for row in failed):  # pods of one treatment often fail alike
+        print_message("error", f"{', '.join(row.name for row in failed if row.error == error)}: {error}")
     if not as_json and launched.rows:
         echo(f"stored as   {launched.experiment.id}")
         echo(f"files       {launched.output}")

@@ -233,11 +233,14 @@ def _of_e2e(
     """What is measured, and what is stood up for it."""
     import os
 
+    from inferometer.conduct.treatments import model_of_ours
     from inferometer.scale.kubernetes.settings import NOP, settings_from
 
     settings = settings_from(os.environ, scenario, typed)
     _check_e2e(settings, typed)
+    own = model_of_ours(request_of(scenario, typed, plan_args, sets, typed.get("models") is not None))
     model = settings.models[0] if typed.get("models") or of_stack["server"] == "vllm" else simulated_model()
+    model = own or model
     stack = _settings(stack_name, settings.namespace, model, settings.image, of_stack)
     aim = {"methods": stack.name} if settings.harness == NOP else {"url": stack.url}
     whole = {**typed, **aim, "models": model, "id": settings.id}

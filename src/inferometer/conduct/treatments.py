@@ -38,7 +38,7 @@ from inferometer.scale.kubernetes.manifests import (
     label_value,
     object_name,
 )
-from inferometer.scale.kubernetes.settings import NOP, RunSettings
+from inferometer.scale.kubernetes.settings import NOP, PREFIX, RunSettings
 from inferometer.scale.remote import needed_variables
 
 PROFILES = "/workspace/profiles"
@@ -57,6 +57,11 @@ class TreatmentRequest:
     model_given: bool = False
 
     @property
+    def names_models(self) -> bool:
+        """Whether the models are those of an option or a variable, and not llm-d's default."""
+        return self.model_given or f"{PREFIX}DEPLOY_MODEL_LIST" in self.settings.variables
+
+    @property
     def sender(self) -> str:
         """Who sends the load: `inferometer`, or the harness itself."""
         return self.settings.harness if self.settings.generator == "harness" else "inferometer"
@@ -71,7 +76,7 @@ class Treatment:
     parameters: Mapping[str, Any]
     endpoint: ClusterEndpoint
     method: str
-    model: str
+    model: str  # empty where the server is to say which it serves
     stack: str
 
     def suffix(self, settings: RunSettings) -> str:
@@ -94,21 +99,23 @@ def treatments_of(request: TreatmentRequest, cluster: Cluster | None, notes: Not
     checked_name(settings.harness)
     if request.sender not in OURS:
         check_startable(harness_named(request.sender))
+    own = model_of_ours(request)
+    models = settings.models if own is None else [own]
     for method in settings.methods[:1] if settings.url else settings.methods:
-        stacks = stack_names("endpoint" if settings.url else method, settings.models)
-        for model in settings.models:
+        stacks = stack_names("endpoint" if settings.url else method, models)
+        for model in models:
             endpoint = _endpoint(settings, cluster, method, model, notes)
-            named = model if request.model_given or method in (STANDALONE, MODELSERVICE) else None
+            named = model if request.names_models or method in (STANDALONE, MODELSERVICE) else None
             cases = _cases(request, model, endpoint.url, notes)
             for name, plan, parameters in cases:
-                many = {"model": model} if len(settings.models) > 1 else {}
+                many = {"model": model} if len(models) > 1 else {}
                 many |= {"method": method} if len(settings.methods) > 1 else {}
                 if request.sender not in OURS:
                     rendered_for(plan, request.sender)  # a plan that the tool cannot do is reported first
                 treatments.append(
                     Treatment(
                         name=name if len(cases) > 1 else "",
-                        plan=_aimed(plan, endpoint, named),
+                        plan=_aimed(plan, endpoint, named, is_ours=own is not None),
                         parameters={**many, **parameters},
                         endpoint=endpoint,
                         method=method,
@@ -117,6 +124,27 @@ def treatments_of(request: TreatmentRequest, cluster: Cluster | None, notes: Not
                     )
                 )
     return treatments
+
+
+def model_of_ours(request: TreatmentRequest) -> str | None:
+    """The model that a plan or experiment of ours names, where no option or variable does; empty where it names none,
+    or several. `None` where llm-d's models count."""
+    settings = request.settings
+    if request.names_models or settings.harness == NOP or not (settings.experiment or request.plan_args):
+        return None
+    aim, environ = (f"target.url={MOCK}", *request.sets), {**os.environ, **settings.variables}
+    if settings.experiment:
+        opened = open_experiment(settings.experiment, aim, environ=environ, changes=settings.overrides)
+        if opened.tool is not None:
+            return None
+        plans = [case.plan for case in cases_of(opened.experiment, settings.experiment)]
+    else:
+        plan = open_plan(request.plan_args, aim, changes=settings.overrides, environ=environ)
+        if plan.tool is not None:
+            return None
+        plans = [plan.plan]
+    models = {plan.target.model or "" for plan in plans if isinstance(plan, Plan)}
+    return models.pop() if len(models) == 1 else ""
 
 
 def _endpoint(settings: RunSettings, cluster: Cluster | None, method: str, model: str, notes: Notes) -> ClusterEndpoint:
@@ -172,9 +200,10 @@ def _tell(texts: Sequence[str], notes: Notes) -> None:
         notes(text)
 
 
-def _aimed(plan: Any, endpoint: ClusterEndpoint, model: str | None) -> Plan:
+def _aimed(plan: Any, endpoint: ClusterEndpoint, named: str | None, *, is_ours: bool) -> Plan:
     if not isinstance(plan, Plan):
         raise PlanError("k8s run measures a server: offline cases and benchmarks have no place in a launcher pod")
+    model = plan.target.model if is_ours else named
     target: dict[str, Any] = {"url": [endpoint.url]}
     target |= {"model": model} if model else {"model": None} if endpoint.kind in ("pod", "service") else {}
     changes: dict[str, Any] = {"target": plan.target.model_copy(update=target), "server": None, "place": "local"}
@@ -199,7 +228,10 @@ def _method_name(method: str) -> str:
 
 
 def stack_name(method: str, model: str) -> str:
-    """llm-d's `<method>-<parameters>-<model type>`: standalone-1b-instruct; modelservice is called llm-d there."""
+    """llm-d's `<method>-<parameters>-<model type>`: standalone-1b-instruct; modelservice is called llm-d there. The
+    method alone where the model is not known."""
+    if not model:
+        return _file_name(_method_name(method).lower())
     parts = model.rpartition("/")[2].lower().replace("qwen", "qwen-").split("-")
     kind = next((part for part in parts if re.search(r"nstruct|hf|chat|speech|vision|opt", part)), "base")
     sized = next((part for part in parts if re.fullmatch(r"[a-z]?\d[\d.x]*[bm]", part)), None)

@@ -126,11 +126,11 @@ def _verdict_text(group: Sequence[CaseRow]) -> Text:
     return Text(verdict, style=VERDICT_STYLES.get(verdict, ""))
 
 
-def print_cases(rows: Sequence[CaseRow], to: Console) -> None:
+def print_cases(rows: Sequence[CaseRow], to: Console, errors: bool = True) -> None:
     emit(cases_table(rows, to.width), to)
     if any(row.repeat > 1 for row in rows):
         emit(Text("± is the largest deviation of a repeat from the mean", style="dim"), to)
-    for row in rows:
+    for row in rows if errors else ():
         if row.error:
             emit("", to)
             emit(Text.assemble((f"{row.name} failed: ", "red"), row.error), to)

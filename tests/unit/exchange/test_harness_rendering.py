@@ -1,6 +1,9 @@
 """A plan rendered for another tool is read back by our reader of that tool's plans as the same plan; what it would lose
 is refused by name."""
 
+import json
+import textwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,6 +131,21 @@ def test_fmperf_is_rendered_for_its_image_alone() -> None:
     assert "qps_values" in rendered.files["fmperf.yaml"] and harness.image
     with pytest.raises(TargetError, match="runs by its image only"):
         installed(harness)
+
+
+def test_the_python_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    guide = (Path(__file__).parents[3] / "docs/guides/harnesses.md").read_text(encoding="utf-8")
+    block = guide.partition("In Python:\n")[2].partition("\nA harness of your own")[0]
+    result = {"date": "20250904-232830", "backend": "vllm", "model_id": "tiny", "num_prompts": 2, "completed": 2}
+    result |= {"duration": 2.0, "request_throughput": 1.0, "output_throughput": 8.0, "total_token_throughput": 9.0}
+    result |= {"total_input_tokens": 2, "total_output_tokens": 16, "mean_ttft_ms": 12.0, "request_rate": "inf"}
+    (tmp_path / "copied-back").mkdir()
+    (tmp_path / "copied-back" / "vllm.json").write_text(json.dumps(result))
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"plan": plan_from(CLOSED), "store": tmp_path / "store"}
+    exec(textwrap.dedent(block).replace("guidellm", "vllm-benchmark"), namespace)
+    assert namespace["rendered"].argv[:2] == ["vllm", "bench"] and namespace["harness"].image
+    assert namespace["run"].summary.measures["ttft"].mean == 0.012
 
 
 def test_folders_are_those_that_the_command_sees() -> None:

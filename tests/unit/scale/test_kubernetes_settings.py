@@ -6,7 +6,7 @@ import pytest
 
 from inferometer.cli import execute
 from inferometer.cli.k8s import request_of, run
-from inferometer.conduct.treatments import TreatmentRequest, all_manifests, stack_names
+from inferometer.conduct.treatments import TreatmentRequest, all_manifests, stack_names, treatments_of
 from inferometer.errors import PlanError, TargetError
 from inferometer.scale.kubernetes.settings import scenario_in, settings_from
 
@@ -120,6 +120,40 @@ def test_a_plan_that_a_harness_cannot_send_is_refused_before_a_pod_has_it(tmp_pa
     with pytest.raises(TargetError, match="runs by its image only") as error:
         all_manifests(None, request, lambda _note: None)
     assert "k8s run -l fmperf -w NAME" in str(error.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("named", "typed", "environ", "methods", "model", "stack"),
+    [
+        ("{model: mine/of-8b}", {}, {}, "standalone", "mine/of-8b", "standalone-8b-base"),
+        ("{}", {}, {}, "standalone", None, "standalone"),
+        ("{}", {}, {}, "my-service", None, "my-service"),
+        ("{model: mine/of-8b}", {"models": "other-1b"}, {}, "standalone", "other-1b", "standalone-1b-base"),
+        ("{}", {}, {"LLMDBENCH_DEPLOY_MODEL_LIST": "other-1b"}, "my-service", "other-1b", "my-service-1b-base"),
+    ],
+)
+def test_the_model_of_a_plan_of_ours_goes_before_llmds_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, typed: dict[str, str], environ: dict[str, str],
+    methods: str, model: str | None, stack: str,
+) -> None:  # fmt: skip
+    """A plan without a model leaves it to the server, as everywhere else."""
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "plan.yaml").write_text(f"target: {named}\nstop: {{requests: 5}}\n")
+    experiment = tmp_path / "experiment.yaml"
+    experiment.write_text(f"plan: {{target: {named}, stop: {{requests: 5}}}}\naxes: {{load.concurrency: [1, 2]}}\n")
+    for plan, more in ((("plan.yaml",), {}), ((), {"experiment": str(experiment)})):
+        words = tuple(str(tmp_path / name) for name in plan)
+        request = request_of(None, {"methods": methods, **typed, **more}, words, (), "models" in typed)
+        treatments = treatments_of(request, None, lambda _note: None)
+        assert {(one.plan.target.model, one.stack) for one in treatments} == {(model, stack)}
+
+
+def test_a_profile_of_llmd_has_its_default_model() -> None:
+    (treatment,) = treatments_of(request_of(None, {"methods": "standalone"}, (), (), False), None, lambda _note: None)
+    assert (treatment.plan.target.model, treatment.stack) == (
+        "meta-llama/Llama-3.2-1B-Instruct", "standalone-1b-instruct"
+    )  # fmt: skip
 
 
 def test_every_option_of_run_sh_is_taken_in_all_its_forms(capsys: pytest.CaptureFixture[str]) -> None:
