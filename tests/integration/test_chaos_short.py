@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 if not sys.platform.startswith("linux"):
     pytest.skip("chaos watches processes through /proc", allow_module_level=True)
 
+from chaos import runner
 from chaos.__main__ import main
 from chaos.commands import Ground
 from chaos.dialects import DIALECTS
@@ -46,6 +48,13 @@ def test_the_table_counts_what_was_tried_and_lost() -> None:
     assert table([tally]).splitlines()[-1] == "| kills | 6 | 0 | 0 | 3 | 0 | 120 MB | – | 1 |"
     tally.trials += [Trial("three", overrun_s=0.04), Trial("four", overrun_s=0.31)]
     assert "| 120 MB | 0.31 s | 1 |" in table([tally])
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_a_kind_has_its_first_attempts_when_the_time_is_up(ground: Ground, monkeypatch, at_once: int) -> None:
+    made = iter([partial(Trial, f"attempt {number}") for number in range(9)])
+    monkeypatch.setattr(runner, "attempts_of", lambda kind: lambda ground, seed: made)
+    assert len(run_kind("stores", ground, 0, SEED, at_once=at_once).trials) == at_once
 
 
 def test_an_unknown_kind_is_wrong_use() -> None:
