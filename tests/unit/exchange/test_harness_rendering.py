@@ -60,7 +60,7 @@ PLANS: dict[str, dict[str, Any]] = {
 EXPRESSED = {  # by which harnesses; everything else must be refused
     "closed": OTHERS,
     "poisson": ["inference-perf", "guidellm", "vllm-benchmark", "sglang", "aiperf"],
-    "constant": ["inference-perf", "guidellm", "vllm-benchmark", "aiperf"],
+    "constant": ["guidellm", "vllm-benchmark", "aiperf"],
     "capped": ["inference-perf", "guidellm", "vllm-benchmark", "sglang", "aiperf"],
     "gamma": ["vllm-benchmark", "aiperf"],
     "warm-up": OTHERS,
@@ -110,7 +110,9 @@ def test_what_is_only_done_differently_is_noted_by_its_setting() -> None:
     ]
     _, _, notes = _rendered("vllm-benchmark", PLANS["penalty"])
     assert not notes
-    _, rendered, notes = _rendered("inference-perf", PLANS["constant"])
+    with pytest.raises(PlanError, match="its constant has exponential gaps"):
+        _rendered("inference-perf", PLANS["constant"])
+    _, rendered, notes = _rendered("inference-perf", PLANS["errors"] | {"stop": {"duration": "60s"}})
     assert "load.max_concurrency: it always has a cap: 2,500 requests in flight" in notes
     assert "worker_max_concurrency: 2500" in rendered.files["inference-perf.yaml"]
     _, rendered, _ = _rendered("inference-perf", PLANS["many"])

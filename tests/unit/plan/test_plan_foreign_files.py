@@ -77,8 +77,8 @@ def test_the_example_profile_of_llmd(template: str) -> None:
     assert opened.tool == "inference-perf"
     assert to_mapping(opened.plan) == {
         "target": {"url": "http://stack:80", "model": "meta-llama/Llama-3.2-1B-Instruct"},
-        "workload": {"input_tokens": LENGTHS, "output_tokens": LENGTHS, "count": 100},
-        "load": {"type": "constant", "rate": 1},
+        "workload": {"input_tokens": LENGTHS, "output_tokens": LENGTHS},
+        "load": {"type": "poisson", "rate": 1},
         "stop": {"duration": "30s"},
     }
     ours = read_plan(find_profile("inference-perf/sanity_random", {}).path)
@@ -88,7 +88,7 @@ def test_the_example_profile_of_llmd(template: str) -> None:
 def test_overrides_by_bare_key_and_by_path_are_shown(template: str) -> None:
     opened = open_plan([template], changes=["min=20,total_count=200", "load.stages.0.rate=5"], environ=STACK)
     workload = opened.plan.workload
-    assert (workload.input_tokens.min, workload.output_tokens.min, workload.count) == (20, 20, 200)
+    assert (workload.input_tokens.min, workload.output_tokens.min, workload.count) == (20, 20, None)
     assert opened.plan.load.rate == 5
     assert opened.notes[:6] == [
         "data.input_distribution.min: 10 -> 20",
@@ -197,7 +197,7 @@ def test_nor_do_experiments_without_keys_of_their_own(tmp_path: Path, name: str,
 @pytest.mark.parametrize(
     ("data", "workload"),
     [
-        ({"type": "mock"}, {"input_tokens": {"mean": 512, "std": 200, "min": 10, "max": 1024}}),
+        ({"type": "random"}, {"input_tokens": {"mean": 512, "std": 200, "min": 10, "max": 1024}}),
         (
             {"type": "random", "input_distribution": {"type": "uniform", "min": 5, "max": 9}},
             {"input_tokens": "5-9"},
@@ -227,8 +227,9 @@ def test_nor_do_experiments_without_keys_of_their_own(tmp_path: Path, name: str,
         ),
         (
             {"type": "shareGPT", "path": "a.json", "input_distribution": {"min": 10, "max": 1024}},
-            {"type": "sharegpt", "path": "a.json", "min_tokens": 10, "max_tokens": 1024},
+            {"type": "sharegpt", "path": "a.json", "turns": "whole", "output_tokens": 30},
         ),
+        ({"type": "mock"}, {"type": "text", "text": "1 2 3 {index}", "output_tokens": 30}),
     ],
 )
 def test_what_inference_perf_sends(data, workload):
@@ -251,8 +252,8 @@ def test_what_inference_perf_sends(data, workload):
                 "load": {
                     "type": "stages",
                     "stages": [
-                        {"rate": 1, "duration": "5s", "process": "constant"},
-                        {"rate": 2, "duration": "6s", "process": "constant"},
+                        {"rate": 1, "duration": "5s", "process": "poisson"},
+                        {"rate": 2, "duration": "6s", "process": "poisson"},
                     ],
                 }
             },
@@ -362,7 +363,8 @@ def test_run_sh_by_flags_and_by_variables(template: str, monkeypatch: pytest.Mon
     monkeypatch.setenv("LLMDBENCH_DEPLOY_MODEL_LIST", "x/y")
     words = shlex.split(f"./run.sh -c scenario.sh -l inference-perf -w {template} -o min=20,total_count=200")
     found = from_command(words)
-    assert found.plan["workload"]["count"] == 200
+    assert found.plan["workload"]["input_tokens"]["min"] == 20
+    assert any("total_count: a length is drawn for every request" in note for note in found.notes)
     assert found.plan["target"]["model"] == "x/y"
     assert any(note.startswith("--scenario: belongs to a cluster") for note in found.notes)
     (tmp_path / "inference-perf").mkdir()
@@ -388,7 +390,7 @@ def test_show_prints_the_plan_a_person_would_write(template: str) -> None:
     shown = CliRunner().invoke(group, ["plan", "show", template, "-o", "min=20"], env={"COLUMNS": "200", **STACK})
     assert shown.exit_code == 0
     assert shown.output.startswith("# inference-perf, as a plan\n# data.input_distribution.min: 10 -> 20\n")
-    assert to_mapping(plan_from(yaml.safe_load(shown.output)))["workload"]["count"] == 100
+    assert to_mapping(plan_from(yaml.safe_load(shown.output)))["workload"]["input_tokens"]["min"] == 20
     command = ["plan", "show", "--", "vllm", "bench", "serve", "--request-rate", "4"]
     assert "rate: 4\n" in CliRunner().invoke(group, command).output
     checked = CliRunner().invoke(group, ["plan", "check", template], env=STACK)

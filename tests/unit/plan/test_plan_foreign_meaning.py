@@ -1,9 +1,11 @@
 """Other tools' plans mean the same here: later turns, rates, numbers of requests; and what differs is said."""
 
+import math
 import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -278,7 +280,7 @@ def test_lengths_by_a_tokenizer_that_is_not_here_are_said_to_be_estimated() -> N
 def test_workers_of_inference_perf_limit_the_requests_in_flight() -> None:
     stages = {"stages": [{"rate": 6, "duration": 5}]}
     both = perf({**stages, "num_workers": 2, "worker_max_concurrency": 10}, type="mock")
-    assert both.plan["load"] == {"type": "constant", "rate": 6, "max_concurrency": 20}
+    assert both.plan["load"] == {"type": "poisson", "rate": 6, "max_concurrency": 20}
     assert perf({**stages, "num_workers": 2}, type="mock").plan["load"]["max_concurrency"] == 200
     per_cpu = perf({**stages, "worker_max_concurrency": 10}, type="mock")
     assert "max_concurrency" not in per_cpu.plan["load"]
@@ -290,6 +292,63 @@ def test_workers_of_inference_perf_limit_the_requests_in_flight() -> None:
     assert levels["high"]["load"]["max_concurrency"] == levels["set"]["load"]["max_concurrency"] == 20
     closed = {"type": "concurrent", "stages": [{"concurrency_level": 4, "num_requests": 9}], "num_workers": 1}
     assert "max_concurrency" not in perf(closed, type="mock").plan["load"]
+
+
+def test_constant_of_inference_perf_is_poisson() -> None:
+    """Its ConstantLoadTimer draws exponential gaps and scales them to the duration."""
+    stages = {"stages": [{"rate": 6, "duration": 5}]}
+    for load in (stages, {"type": "constant", **stages}):
+        found = perf(load, type="mock")
+        assert found.plan["load"]["type"] == "poisson"
+        assert any("constant of inference-perf has exponential gaps" in note for note in found.notes)
+    assert not any("exponential" in note for note in perf({"type": "poisson", **stages}, type="mock").notes)
+
+
+def test_a_skew_normal_has_its_own_mean() -> None:
+    """Azzalini's with location 200, scale 80, skew 2.5: 200 + 80 * 0.9285 * 0.7979 = 259.3, not 200."""
+    skewed = {"type": "skew_normal", "mean": 200, "std_dev": 80, "skew": 2.5, "min": 10, "max": 2000}
+    found = perf({"stages": [{"rate": 1, "duration": 1}]}, type="shared_prefix", shared_prefix={"question_len": skewed})
+    suffix = found.plan["workload"]["prefix"]["suffix_tokens"]
+    assert suffix == {"type": "lognormal", "mean": 259.265, "std": 53.737, "min": 10, "max": 2000}
+    draws = np.random.default_rng(1).standard_normal((2, 200_000))
+    lean = 2.5 / math.sqrt(1 + 2.5**2)
+    drawn = 200 + 80 * (lean * np.abs(draws[0]) + math.sqrt(1 - lean**2) * draws[1])
+    assert suffix["mean"] == pytest.approx(drawn.mean(), rel=0.005)
+    assert suffix["std"] == pytest.approx(drawn.std(), rel=0.01)
+    left = perf(
+        {"stages": [{"rate": 1, "duration": 1}]},
+        type="shared_prefix",
+        shared_prefix={"question_len": {**skewed, "skew": -2.5}},
+    )
+    assert left.plan["workload"]["prefix"]["suffix_tokens"] == {"mean": 140.735, "std": 53.737, "min": 10, "max": 2000}
+
+
+def test_lengths_of_zero_are_left_out() -> None:
+    load = {"type": "concurrent", "interval": 9, "stages": [{"concurrency_level": 2, "num_requests": 8}]}
+    per_turn = {"type": "fixed", "mean": 70}
+    for nothing in ({"type": "fixed", "mean": 0, "min": 0, "max": 0}, {"mean": 0, "std_dev": 0, "min": 0, "max": 0}):
+        conversations = {"dynamic_system_prompt_len": nothing, "input_tokens_per_turn": per_turn}
+        found = perf(load, type="conversation_replay", conversation_replay=conversations)
+        assert found.plan["workload"]["prefix"] == {"tokens": 8359, "suffix_tokens": 70}
+    least = {"mean": 300, "std_dev": 100, "min": 0, "max": 600}
+    found = perf(load, type="conversation_replay", conversation_replay={"input_tokens_per_turn": least})
+    assert found.plan["workload"]["prefix"]["suffix_tokens"]["min"] == 1
+    plan_from(found.plan)
+
+
+def test_branches_of_recorded_sessions_are_sent_together() -> None:
+    stages = {"stages": [{"concurrent_sessions": 5, "num_sessions": 50}]}
+    replay = {"trace_directory": "t", "filter": 'lambda x: x.get("max_tokens", 0) < 28000'}
+    load = {"type": "trace_session_replay", **stages, "num_workers": 4, "worker_max_concurrency": 4000}
+    found = perf(load, type="otel_trace_replay", otel_trace_replay=replay)
+    assert found.plan["load"] == {"type": "concurrency", "concurrency": 16000, "sessions_at_once": 5}
+    assert found.plan["workload"]["below_tokens"] == 28000
+
+
+def test_prompts_of_visionarena_have_an_image() -> None:
+    found = perf({"stages": [{"rate": 1, "duration": 1}]}, type="visionarena", visionarena={"num_rows": 500})
+    workload = plan_from({**found.plan, "target": {"url": "http://h", "api": "chat"}}).workload
+    assert (workload.type, workload.repo, workload.limit) == ("huggingface", "lmarena-ai/VisionArena-Chat", 500)
 
 
 def test_prompts_of_a_rerank_command_are_documents() -> None:
@@ -360,7 +419,7 @@ def test_the_example_of_run_sh_works_as_it_is_documented(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     found = read("./run.sh -c SCENARIO -l inference-perf -w sanity_random -o min=20,total_count=200")
     workload = plan_from(found.plan).workload
-    assert (workload.input_tokens.min, workload.output_tokens.min, workload.count) == (20, 20, 200)
+    assert (workload.input_tokens.min, workload.output_tokens.min, workload.count) == (20, 20, None)
     ours = read_plan(find_profile("inference-perf/sanity_random", NOWHERE).path)
     plain = plan_from(read("./run.sh -l inference-perf -w sanity_random").plan)
     assert (plain.workload, plain.load, plain.stop) == (ours.workload, ours.load, ours.stop)

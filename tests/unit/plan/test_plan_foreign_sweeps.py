@@ -133,7 +133,7 @@ def test_inference_perfs_stages_each_a_run(tmp_path: Path) -> None:
     assert experiment.zip == [{"load.concurrency": [1, 4], "stop.requests": [10, 40]}]
     rates = perf(tmp_path, {"stages": [{"rate": 1, "duration": 30}, {"rate": 2, "duration": 20}]})
     assert [(case.plan.load.type, case.plan.load.rate, case.plan.stop.duration) for case in cases_of(rates)] == [
-        *(("constant", 1, 30), ("constant", 2, 20)),
+        *(("poisson", 1, 30), ("poisson", 2, 20)),
     ]
     with pytest.raises(PlanError, match="is one run, a plan and not an experiment") as caught:
         perf(tmp_path, {"stages": [{"rate": 1, "duration": 30}]})

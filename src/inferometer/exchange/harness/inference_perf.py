@@ -42,8 +42,8 @@ def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
             raise PlanError(f"sampling.{name}: {NAME} sends none")
     if plan.warmup.requests or plan.warmup.duration:
         notes["warmup"] = "there is none: all requests are measured"
-    if workload.prefix is None and workload.count is None:
-        notes["workload.count"] = "a pool of prompts is made before the load, as many as are sent"
+    if workload.prefix is None and workload.count is not None and workload.count >= _requests(plan):
+        notes["workload.count"] = "every prompt is new, as here: no more are sent than there are"
     for name in ("input_tokens", "output_tokens"):
         lengths = getattr(workload, name)
         if lengths is not None and lengths.type in ("normal", "lognormal") and lengths.max is None:
@@ -72,8 +72,9 @@ def _load(plan: Plan) -> tuple[dict[str, Any], dict[str, str]]:
         requests, notes = counted(plan, NAME)
         stage: dict[str, Any] = {"concurrency_level": load.concurrency, "num_requests": requests}
         return {"type": "concurrent", "stages": [stage], **_connections(load.concurrency)}, notes
-    if load.type not in ("constant", "poisson"):
-        raise PlanError(f"load.type: {NAME} has constant, poisson and concurrency, got {load.type}")
+    if load.type != "poisson":
+        also = ": its constant has exponential gaps, too" if load.type == "constant" else ""
+        raise PlanError(f"load.type: {NAME} has poisson and concurrency, got {load.type}{also}")
     lasts, notes = timed(plan, NAME)
     if not float(lasts).is_integer():
         lasts, whole = max(1, round(lasts)), lasts
@@ -93,7 +94,7 @@ def _connections(in_flight: int | None) -> dict[str, int]:
 def _data(workload: Synthetic, plan: Plan) -> dict[str, Any]:
     prefix = workload.prefix
     if prefix is None:
-        count = workload.count or plan.stop.requests or round((plan.load.rate or 1.0) * (plan.stop.duration or 1.0))
+        count = workload.count or _requests(plan)
         inputs = _lengths(workload.input_tokens, "workload.input_tokens", count)
         return {
             "type": "random",
@@ -108,6 +109,10 @@ def _data(workload: Synthetic, plan: Plan) -> dict[str, Any]:
         "output_len": single(workload.output_tokens, "workload.output_tokens", NAME),
     }
     return {"type": "shared_prefix", "shared_prefix": values}
+
+
+def _requests(plan: Plan) -> int:
+    return plan.stop.requests or round((plan.load.rate or 1.0) * (plan.stop.duration or 1.0))
 
 
 def _lengths(lengths: Lengths | None, path: str, count: int) -> dict[str, Any]:

@@ -37,6 +37,10 @@ _LOAD_NO_EFFECT = {
     "worker_max_tcp_connections": "connections are opened on demand",
 }
 _GOODPUT = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "ntpot": "ntpot", "request_latency": "e2e"}
+CONSTANT = (
+    "constant of inference-perf has exponential gaps between requests, and the rate as their mean: read as poisson;"
+    " load.type=constant spaces them evenly"
+)
 BURST_S = 5  # in which a sweep sends all requests of its first stage
 
 
@@ -176,6 +180,9 @@ def _load_and_stop(settings: Settings, data: inference_perf_data.InferencePerfDa
     """What a plan takes from it, and what an experiment varies; either may be empty."""
     load = settings.section("load")
     kind, stages = load.text("type", "constant") or "constant", load.sections("stages")
+    if kind == "constant":
+        kind = "poisson"
+        load.note("type", CONSTANT) if "type" in load else load.account.general.append(f"load.type: {CONSTANT}")
     if load.section("sweep").values:
         return {}, _swept(load, kind)
     if kind == "trace_replay":
@@ -191,7 +198,7 @@ def _load_and_stop(settings: Settings, data: inference_perf_data.InferencePerfDa
         case "concurrent":
             return _concurrencies(stages, data)
         case "trace_session_replay":
-            return _sessions(stages)
+            return _sessions(stages, _in_flight(load))
     load.wrong(
         "type", "has no counterpart; there are constant, poisson, concurrent, trace_replay, trace_session_replay"
     )
@@ -204,9 +211,12 @@ _PER_WORKER = 100  # requests in flight, by default
 def _with_cap(load: Settings, made: When, varied: ExperimentDraft) -> tuple[When, ExperimentDraft]:
     """Each worker has so many requests in flight at most; the others wait, as arrivals do with `max_concurrency`."""
     workers, each = load.count("num_workers"), load.count("worker_max_concurrency", _PER_WORKER)
-    if load.text("type", "constant") not in ("constant", "poisson", "trace_replay"):
-        for name in ("num_workers", "worker_max_concurrency"):
-            load.no_effect(name, "the load determines how many requests are in flight")
+    kind = load.text("type", "constant")
+    if kind not in ("constant", "poisson", "trace_replay"):
+        if kind != "trace_session_replay":
+            for name in ("num_workers", "worker_max_concurrency"):
+                load.no_effect(name, "the load determines how many requests are in flight")
+        load.no_effect("interval", "the stages are runs of their own")
         return made, varied
     if not workers or not each:
         load.no_effect("num_workers", "use --workers if one process is not enough")
@@ -290,8 +300,13 @@ def _concurrencies(stages: list[Settings], data: inference_perf_data.InferencePe
     return {"load": made, "stop": {"requests": count}}, {}
 
 
-def _sessions(stages: list[Settings]) -> tuple[When, ExperimentDraft]:
-    """So many sessions at once; each sends as its recording demands."""
+def _in_flight(load: Settings) -> int:
+    """Requests that its workers may have in flight, all together; it starts one worker per CPU by default."""
+    return (load.count("num_workers", 1) or 1) * (load.count("worker_max_concurrency", _PER_WORKER) or _PER_WORKER)
+
+
+def _sessions(stages: list[Settings], most: int) -> tuple[When, ExperimentDraft]:
+    """So many sessions at once; each sends as its recording demands, several requests at a time where that branches."""
     made = []
     for stage in stages:
         at_once, count = stage.count("concurrent_sessions"), stage.count("num_sessions")
@@ -303,7 +318,7 @@ def _sessions(stages: list[Settings]) -> tuple[When, ExperimentDraft]:
         stages[0].wrong("concurrent_sessions", "must be at least 1: an unlimited number has no counterpart")
     loads: list[When] = [
         {
-            "load": {"type": "concurrency", "concurrency": at_once, "sessions_at_once": at_once},
+            "load": {"type": "concurrency", "concurrency": max(at_once or 1, most), "sessions_at_once": at_once},
             "stop": {"sessions": count, "duration": limit},
         }
         for at_once, count, limit in made
@@ -316,7 +331,7 @@ def _sessions(stages: list[Settings]) -> tuple[When, ExperimentDraft]:
         first += count or 0
     names = ("load.concurrency", "load.sessions_at_once", "stop.sessions", "workload.skip")
     slots = [at_once for at_once, _, _ in made]
-    columns = (slots, slots, [count for _, count, _ in made], starts)
+    columns = ([max(at_once or 1, most) for at_once in slots], slots, [count for _, count, _ in made], starts)
     if any(count is None for _, count, _ in made[:-1]) or any(limit for _, _, limit in made):
         stages[0].account.mistakes.append(f"{TOOL}: load.stages needs num_sessions and no timeout in several stages")
     return {}, {"set": {"load.type": "concurrency"}, "zip": dict(zip(names, columns, strict=True))}

@@ -1,14 +1,18 @@
 """What inference-perf sends: its data generators as workloads."""
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from inferometer.plan.draft import WorkloadDraft
 from inferometer.plan.foreign.common import Settings
 from inferometer.plan.foreign.shapes import RESOLUTIONS, SHAREGPT, bell, tidy, together
 
+_SHORTER = re.compile(r"lambdax:x(?:\['max_tokens'\]|\.get\('max_tokens'(?:,0)?\))<([0-9]+)")
+_NO_LENGTH = 30  # output tokens that inference-perf requests where a prompt has no length of its own
 _DISTRIBUTION = ("type", "min", "max", "mean", "std_dev", "variance", "skew", "total_count")
 _LENGTHS = ("system_prompt_len", "question_len", "output_len", "question_distribution", "output_distribution")
 _PER_TURN = ("dynamic_system_prompt_len", "turns_per_conversation", "input_tokens_per_turn", "output_tokens_per_turn")
@@ -51,7 +55,8 @@ def workload_of(settings: Settings) -> InferencePerfData:
     if kind not in _DATA:
         data.wrong("type", f"has no counterpart; there are {', '.join(_DATA)}")
         return InferencePerfData(kind)
-    made = _DATA[kind](data)
+    chat = kind == "shareGPT" and settings.section("api").text("type", "completion") != "completion"
+    made = _sharegpt(data, chat) if chat else _DATA[kind](data)
     adapters = settings.section("load").sections("lora_traffic_split")
     if adapters:
         made.workload["models"] = {adapter.text("name"): adapter.number("split") for adapter in adapters}
@@ -75,12 +80,18 @@ def lengths(section: Settings, name: str, default: Any = None) -> Any:
         return tidy(section.number(name) or 0)
     one = section.section(name)
     kind = one.text("type", "normal")
-    least, most, mean = one.count("min", 10), one.count("max", 1024), one.number("mean", 512.0) or 512.0
+    least, most, mean = one.count("min", 10) or 0, one.count("max", 1024) or 0, one.number("mean", 512.0) or 0.0
     std = one.number("std_dev", one.number("std", 200.0))
-    one.count("total_count")
+    one.no_effect("total_count", "a length is drawn for every request")
     if (variance := one.number("variance")) is not None:
         std = math.sqrt(variance)
-    skew = one.number("skew", 0.0)
+    if kind != "skew_normal":
+        one.no_effect("skew", "belongs to skew_normal")
+    if kind != "fixed" and not most:
+        for unused in ("min", "mean", "std_dev", "variance", "type", "skew"):
+            one.no_effect(unused, "the bounds leave nothing")
+        return 0
+    bounds = (max(least, 1), most)  # a text has at least a token here
     match kind:
         case "fixed":
             _bounds_unused(one)
@@ -88,18 +99,32 @@ def lengths(section: Settings, name: str, default: Any = None) -> Any:
         case "uniform":
             for unused in ("mean", "std_dev", "variance"):
                 one.no_effect(unused, "a uniform distribution has only bounds")
-            return f"{least}-{most}" if least != most else least
+            return f"{bounds[0]}-{most}" if bounds[0] != most else most
         case "normal" | "lognormal":
-            return _drawn(one, mean, std, (least, most), kind)
+            return _drawn(one, mean, std, bounds, kind)
         case "skew_normal":
-            one.note("type", f"a normal of skew {skew} is read as a lognormal of the same mean and deviation")
-            return bell(mean, std, least, most, "lognormal")
+            return _skewed(one, mean, std or 0.0, bounds)
         case "poisson":
             one.note("type", "Poisson lengths are read as normal ones of the same mean and deviation")
             one.no_effect("std_dev", "the deviation follows from the mean")
-            return bell(mean, math.sqrt(mean), least, most)
+            return bell(mean, math.sqrt(mean), *bounds)
     one.wrong("type", "has no counterpart")
     return None
+
+
+def _skewed(one: Settings, place: float, scale: float, bounds: tuple[int, int]) -> Any:
+    """A skew normal (Azzalini): `mean` and `std_dev` there are location and scale. With d = skew / sqrt(1 + skew^2),
+    the mean is location + scale d sqrt(2/pi), the variance scale^2 (1 - 2 d^2 / pi)."""
+    skew = one.number("skew", 0.0) or 0.0
+    lean = skew / math.sqrt(1 + skew**2)
+    mean, std = place + scale * lean * math.sqrt(2 / math.pi), scale * math.sqrt(1 - 2 * lean**2 / math.pi)
+    shape = "lognormal" if skew > 0 else "normal"
+    one.note(
+        "type",
+        f"read as {shape} with the same mean, {mean:.4g}, and deviation, {std:.4g}: mean and std_dev there are"
+        " location and scale",
+    )
+    return bell(round(mean, 3), round(std, 3), *bounds, shape)
 
 
 def _drawn(one: Settings, mean: float, std: float | None, bounds: tuple[int | None, int | None], kind: str) -> Any:
@@ -127,20 +152,23 @@ def _random(data: Settings) -> InferencePerfData:
         if shape != "AzurePublicDataset":
             trace.wrong("format", "must be AzurePublicDataset")
         return InferencePerfData("trace", {"type": "azure", "path": path})
-    counts = [data.section(f"{name}_distribution").count("total_count") for name in ("input", "output")]
-    known = [count for count in counts if count is not None]
     workload: WorkloadDraft = {
         "input_tokens": lengths(data, "input_distribution", bell(512, 200, 10, 1024)),
         "output_tokens": lengths(data, "output_distribution", bell(512, 200, 10, 1024)),
-        "count": max(known) if known else None,
         **_media(data.section("multimodal")),
     }
+    for name in ("input", "output"):
+        drawn = data.section(f"{name}_distribution")
+        if drawn.text("type") == "lognormal" and (drawn.number("min", 10.0) or 0.0) > 1:
+            drawn.note("type", "begins at min there, at 0 here; mean and deviation are the same")
     return InferencePerfData("random", workload)
 
 
 def _mock(data: Settings) -> InferencePerfData:
-    made = _random(data)
-    return InferencePerfData("mock", made.workload)
+    """Prompts of a few words, and answers of the length that inference-perf requests where nothing else does."""
+    for name in ("input_distribution", "output_distribution", "multimodal"):
+        data.no_effect(name, "the prompts of mock are a few words")
+    return InferencePerfData("mock", {"type": "text", "text": "1 2 3 {index}", "output_tokens": _NO_LENGTH})
 
 
 def _shared_prefix(data: Settings) -> InferencePerfData:
@@ -170,22 +198,55 @@ def _shared_prefix(data: Settings) -> InferencePerfData:
     )
 
 
-def _sharegpt(data: Settings) -> InferencePerfData:
+def _sharegpt(data: Settings, chat: bool) -> InferencePerfData:
+    """With completions the first question, if its length and that of its answer are within bounds; with chat whole
+    conversations, whatever their lengths."""
     bounds, outputs = data.section("input_distribution"), data.section("output_distribution")
     path = data.text("path")
     place: WorkloadDraft = {"path": path} if path else {"url": SHAREGPT}
-    if outputs.values:
-        for name in outputs:
-            outputs.note(name, "the requested output lengths are those of the file")
+    if chat:
+        for name in ("input_distribution", "output_distribution"):
+            data.no_effect(name, "with the chat API no conversation is left out")
+        data.account.general.append(
+            f"shareGPT with the chat API: everything up to the last question; answers of {_NO_LENGTH} tokens, as"
+            " inference-perf requests where a prompt has no length of its own"
+        )
+        return InferencePerfData(
+            "shareGPT", {"type": "sharegpt", **place, "turns": "whole", "output_tokens": _NO_LENGTH, "shuffle": False}
+        )
+    for name in outputs:
+        outputs.note(name, "conversations are not chosen by the length of the answer; it is requested as recorded")
     workload: WorkloadDraft = {
         "type": "sharegpt",
         **place,
         "min_tokens": bounds.count("min"),
         "max_tokens": bounds.count("max"),
+        "shuffle": False,
     }
     for name in ("mean", "std_dev", "total_count", "type"):
         bounds.no_effect(name, "the lengths are those of the file")
     return InferencePerfData("shareGPT", workload)
+
+
+def _visionarena(data: Settings) -> InferencePerfData:
+    """The first question of each row and its image."""
+    own = data.section("visionarena")
+    workload: WorkloadDraft = {
+        "type": "huggingface",
+        "repo": own.text("hf_dataset_name", "lmarena-ai/VisionArena-Chat"),
+        "split": own.text("hf_split", "train"),
+        "columns": {"prompt": "conversation.0.0.content", "image": "images.0"},
+        "limit": own.count("num_rows", 1000),
+        "output_tokens": _NO_LENGTH,
+        "shuffle": False,
+    }
+    if (pattern := own.text("hf_data_files")) is not None:
+        workload["files"] = [pattern]
+    if (own.count("max_images_per_request", 1) or 1) > 1:
+        own.wrong("max_images_per_request", "must be 1: a row has one image")
+    if "insertion_point" in own:
+        own.note("insertion_point", "the image is where the API of the dataset has it, before the text")
+    return InferencePerfData("visionarena", workload)
 
 
 def _conversations(data: Settings) -> InferencePerfData:
@@ -215,7 +276,7 @@ def _conversations(data: Settings) -> InferencePerfData:
 def _first_turn(own: Settings, per_turn: Any) -> Any:
     """Behind what is shared: the system prompt of a conversation's own, and its first question."""
     drawn = lengths(own, "dynamic_system_prompt_len")
-    if drawn is None or per_turn is None:
+    if not drawn or not per_turn:
         return per_turn
     own.account.general.append(
         "data.conversation_replay: the dynamic system prompt and the first question are drawn together"
@@ -326,10 +387,9 @@ def _recording(own: Settings) -> WorkloadDraft:
 
 
 def _longest(text: str) -> int | None:
-    """`lambda x: x['max_tokens'] < N`, the one filter that profiles have."""
-    before, sign, after = text.partition("<")
-    is_it = before.replace('"', "'").replace(" ", "") == "lambdax:x['max_tokens']"
-    return int(after) if is_it and sign and after.strip().isdigit() else None
+    """`lambda x: x['max_tokens'] < N`, or with `x.get('max_tokens', 0)`: the one filter that profiles have."""
+    match = _SHORTER.fullmatch(text.replace('"', "'").replace(" ", ""))
+    return int(match[1]) if match else None
 
 
 # -- media -----------------------------------------------------------------------------------------------------------
@@ -413,7 +473,8 @@ _DATA: dict[str, Callable[[Settings], InferencePerfData]] = {
     "synthetic": _random,
     "mock": _mock,
     "shared_prefix": _shared_prefix,
-    "shareGPT": _sharegpt,
+    "shareGPT": partial(_sharegpt, chat=False),
+    "visionarena": _visionarena,
     "conversation_replay": _conversations,
     "otel_trace_replay": _otel,
     "weka_trace_replay": _weka,

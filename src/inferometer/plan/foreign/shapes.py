@@ -83,9 +83,15 @@ def tidy(value: float) -> float:
     return int(value) if float(value).is_integer() else value
 
 
+def _turns(plan: PlanDraft) -> float:
+    """Turns of a session on average; conversations of a file that are sent as one prompt have one."""
+    turns = plan.get("workload", {}).get("turns") or 1
+    return 1.0 if turns in ("single", "whole", "pieces") else Lengths.of(turns).mean_value or 1.0
+
+
 def of_sessions(plan: PlanDraft, notes: list[str]) -> PlanDraft:
     """The plan with its rates divided by the turns of a session: elsewhere they are of requests, here of sessions."""
-    turns = Lengths.of(plan.get("workload", {}).get("turns") or 1).mean_value or 1.0
+    turns = _turns(plan)
     load = plan.get("load", {})
     if turns == 1 or not ("rate" in load or any("rate" in stage for stage in load.get("stages", ()))):
         return plan
@@ -105,7 +111,7 @@ def experiment(plan: PlanDraft, varied: ExperimentDraft, notes: list[str], *, sc
         notes.append(NO_FILES)
         plan = copy.copy(plan)
         del plan["outputs"]
-    turns = Lengths.of(plan.get("workload", {}).get("turns") or 1).mean_value or 1.0
+    turns = _turns(plan)
     turns = turns if scaled else 1.0
     made: ExperimentDraft = {"plan": plan, **varied}
     if "axes" in varied:
