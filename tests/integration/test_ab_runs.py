@@ -67,7 +67,7 @@ def test_equal_servers_are_not_called_different(start_simulator, store: Path):
 def test_a_second_server_that_does_not_fit_is_said(store: Path) -> None:
     a = plan_from({"server": {"type": "simulator"}})
     b = plan_from({"server": {"type": "command", "command": ["false", "{port}"]}})
-    with pytest.raises(TargetError, match=r"b beside a: .*exit status 1") as error:
+    with pytest.raises(TargetError, match=r"starting b while a runs: .*exit status 1") as error:
         ab(a, b, Design(3, 1.0), store=store)
     assert "both servers run at the same time" in error.value.hint
 

@@ -220,7 +220,7 @@ def usual_url(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_says_that_the_environment_aims_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert execute(["run", "--dry-run"]) == 0
     told = capsys.readouterr()
-    assert told.err == "note: measuring http://localhost:1, http://localhost:2, as INFEROMETER_URL says\n"
+    assert told.err == "note: measuring http://localhost:1, http://localhost:2, from INFEROMETER_URL\n"
     assert yaml.safe_load(told.out)["target"]["url"] == ["http://localhost:1", "http://localhost:2"]
     file = tmp_path / "plan.yaml"
     file.write_text(f"target: {URL}\n")

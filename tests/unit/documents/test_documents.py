@@ -42,7 +42,7 @@ CHAIN = "\n".join(
         ("a: !!binary YQ==", (1, 4), "tag !!binary has no meaning here"),
         ("a: !!timestamp 2024-01-01", (1, 4), "tag !!timestamp"),
         ("a: !mine {b: 1}", (1, 4), "tag !mine"),
-        ("a: !!int x", (1, 4), "not what its tag says"),
+        ("a: !!int x", (1, 4), "x does not fit its tag, !!int"),
         ("? {a: 1}\n: 2", (1, 3), "a key must be a single value"),
         ("a: {<<: 1}", (1, None), "<< must be followed by a mapping"),
         ("a: 1\nb: \x1b[2J", (2, 4), "U+001B"),

@@ -168,7 +168,7 @@ def test_what_may_go_and_what_is_spared() -> None:
         "run-5",
         "run-3",
     ]
-    with pytest.raises(PlanError, match="no rule says which runs to delete"):
+    with pytest.raises(PlanError, match="no rule selects runs to delete"):
         Rule()
 
 
