@@ -41,7 +41,7 @@ def gpu_text(run: Run) -> str | None:
 
 def traffic_of(run: Run) -> Mapping[str, Any]:
     """The plan of the one class, or of the first of several: with its defaults if it is ours, for they were used."""
-    plan = _plan(run) if run.source is None and run.kind == "serving" else None
+    plan = _own_plan(run)
     if plan is not None:
         return plan.classes[0].model_dump(mode="json")
     several = run.plan.get("traffic")
@@ -50,7 +50,7 @@ def traffic_of(run: Run) -> Mapping[str, Any]:
 
 def server_of(run: Run) -> Mapping[str, Any]:
     """What the plan starts, with its defaults if it is ours."""
-    plan = _plan(run) if run.source is None and run.kind == "serving" else None
+    plan = _own_plan(run)
     if plan is None or plan.server is None:
         return section(run.plan, "server")
     return plan.server.model_dump(mode="json")
@@ -58,7 +58,10 @@ def server_of(run: Run) -> Mapping[str, Any]:
 
 def strategy_of(run: Run) -> str | None:
     """The routing policy in front of a fleet."""
-    policy = section(server_of(run), "router").get("policy")
+    plan = _own_plan(run)
+    if plan is not None and plan.server is not None:
+        return plan.server.policy
+    policy = section(section(run.plan, "server"), "router").get("policy")
     return None if policy is None else str(policy)
 
 
@@ -145,6 +148,11 @@ def _mean_gap_s(plan: Plan | None) -> float:
         return 0.0
     load = plan.classes[0].load
     return 1 / load.rate if load.type in ("constant", "poisson", "gamma") and load.rate else 0.0
+
+
+def _own_plan(run: Run) -> Plan | None:
+    """The plan of a run of ours; what another tool has in its place may be read as one by accident."""
+    return _plan(run) if run.source is None and run.kind == "serving" else None
 
 
 def _plan(run: Run) -> Plan | None:
