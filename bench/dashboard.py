@@ -77,7 +77,10 @@ def filled(home: Path, number: int) -> Store:
             model, run = lines[len(MODELS) * (at % (len(lines) // len(MODELS)))]
             kept = _keep(store, run, model, draw, start + timedelta(hours=number, seconds=at))
             plan = run.plan
-            settings = {"load.rate": plan["load"]["rate"], "workload.input_tokens": plan["workload"]["input_tokens"]}
+            settings = {
+                "load.rate": plan.section("load")["rate"],
+                "workload.input_tokens": plan.section("workload")["input_tokens"],
+            }
             store.set_case(kept.id, folder.id, f"case {at}")
             folder.add(ExperimentCase(name=f"case {at}", parameters=settings, run=kept.id))
         folder.finish({"cases": CASES})

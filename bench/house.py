@@ -53,13 +53,13 @@ def main() -> None:
         trees = trees or {"working tree": HERE.parent / "src" / PACKAGE}
         if chosen.rooms or chosen.files:
             depth = 99 if chosen.files else 1
-            rows = [row for name, tree in trees.items() for row in by_place(name, tree, depth)]
+            rows: list[dict[str, int | float | str]] = [
+                row for name, tree in trees.items() for row in by_place(name, tree, depth)
+            ]
         else:
             measured = {name: measures(tree) for name, tree in trees.items()}
-            rows = [
-                {"": label} | {name: values[label] for name, values in measured.items()}
-                for label in next(iter(measured.values()))
-            ]
+            labels = next(iter(measured.values()))
+            rows = [{"": label, **{name: values[label] for name, values in measured.items()}} for label in labels]
     print_rows(rows, chosen.json)
 
 
@@ -73,7 +73,7 @@ def checkout(ref: str, into: Path) -> Path:
 
 
 def measures(tree: Path) -> dict[str, int | float | str]:
-    files = {path: counts_of(path) for path in sorted(tree.rglob("*.py"))}
+    files = all_counts(tree)
     own = {path: counts for path, counts in files.items() if path.name != "__init__.py"}
     lines = [counts.lines for counts in own.values()]
     lengths = [length for counts in files.values() for length in counts.functions]
@@ -97,32 +97,33 @@ def measures(tree: Path) -> dict[str, int | float | str]:
     }
 
 
-def by_place(name: str, tree: Path, depth: int) -> Iterator[dict[str, int | str]]:
+def by_place(name: str, tree: Path, depth: int) -> Iterator[dict[str, int | float | str]]:
     places: defaultdict[str, list[Counts]] = defaultdict(list)
-    for path in sorted(tree.rglob("*.py")):
-        places["/".join(path.relative_to(tree).parts[:depth])].append(counts_of(path))
-    rows = [
-        {
+    for path, counts in all_counts(tree).items():
+        places["/".join(path.relative_to(tree).parts[:depth])].append(counts)
+    for place, inside in sorted(places.items(), key=lambda item: -sum(one.untyped for one in item[1])):
+        yield {
             "tree": name,
             "place": place,
-            "untyped": sum(one.untyped for one in counts),
-            "uses of aliases": sum(one.alias_uses for one in counts),
-            "accesses by key": sum(len(one.keys) for one in counts),
+            "untyped": sum(one.untyped for one in inside),
+            "uses of aliases": sum(one.alias_uses for one in inside),
+            "accesses by key": sum(len(one.keys) for one in inside),
         }
-        for place, counts in places.items()
-    ]
-    yield from sorted(rows, key=lambda row: -int(row["untyped"]))
 
 
 # -- one file ----------------------------------------------------------------------------------------------------------
 
 
-def counts_of(path: Path) -> Counts:
-    text = path.read_text(encoding="utf-8")
-    counts = Counts(lines=text.count("\n"))
-    tree = ast.parse(text)
-    aliases = {name for node in tree.body if (name := alias_in(node))}
-    counts.aliases = len(aliases)
+def all_counts(tree: Path) -> dict[Path, Counts]:
+    """Of every file. An alias counts where it is used, also in another module."""
+    parsed = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(tree.rglob("*.py"))}
+    own = {module_of(path, tree): aliases_in(module) for path, module in parsed.items()}
+    known = {path: own[module_of(path, tree)] | imported_aliases(module, own) for path, module in parsed.items()}
+    return {path: counts_of(path, parsed[path], known[path], len(own[module_of(path, tree)])) for path in parsed}
+
+
+def counts_of(path: Path, tree: ast.Module, aliases: set[str], defined: int) -> Counts:
+    counts = Counts(lines=path.read_text(encoding="utf-8").count("\n"), aliases=defined)
     for node in ast.walk(tree):
         counts.untyped += is_untyped(node)
         if isinstance(node, ast.Name) and node.id in aliases and isinstance(node.ctx, ast.Load):
@@ -159,8 +160,23 @@ def last_name(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
+def aliases_in(module: ast.Module) -> set[str]:
+    return {name for node in module.body if (name := alias_in(node))}
+
+
+def imported_aliases(module: ast.Module, own: dict[str, set[str]]) -> set[str]:
+    """Those of other modules, under the names that they have here."""
+    return {
+        alias.asname or alias.name
+        for node in ast.walk(module)
+        if isinstance(node, ast.ImportFrom) and node.module in own
+        for alias in node.names
+        if alias.name in own[node.module]
+    }
+
+
 def alias_in(node: ast.AST) -> str | None:
-    """`Json = dict[str, Any]`, also inside of a union."""
+    """`Json = dict[str, Any]`, also inside of a union, and `Json = Any`."""
     if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
         name, value = node.targets[0].id, node.value
     elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
@@ -169,6 +185,8 @@ def alias_in(node: ast.AST) -> str | None:
             return None
     else:
         return None
+    if last_name(value) in UNTYPED:
+        return name
     parts = [part for part in ast.walk(value) if is_untyped(part)]
     return name if parts and isinstance(value, ast.Subscript | ast.BinOp) else None
 

@@ -17,6 +17,7 @@ from inferometer.measure.inputs import Facts
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.plan.reading import plan_from
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.columns import Records
 from inferometer.record.encoding import environment_from
 from inferometer.record.environment import Environment
@@ -37,7 +38,7 @@ def made(turns=1, **plan) -> Run:
     return Run(
         id="20261115-031207-plum-otter",
         started_at="2026-11-15T03:12:07+00:00",
-        plan=asked.model_dump(mode="json"),
+        plan=StoredPlan(asked.model_dump(mode="json")),
         environment=Environment(),
         summary=summary,
         verdict=verdict(summary, facts, asked),
@@ -113,7 +114,7 @@ def test_other_kinds_of_runs_are_valid_reports_too(data: Path, kind: str) -> Non
     run = Run(
         "id",
         "2026-11-15T03:12:07+00:00",
-        {"model": "m"},
+        StoredPlan({"model": "m"}),
         Environment(),
         Summary(values={"time": time}),
         kind=kind,  # type: ignore[arg-type]

@@ -137,7 +137,7 @@ def test_levels_follow_from_what_the_ends_measured_also_when_resumed(tmp_path: P
     ends = [open_store(store).load(case["run"]).summary.rates["request_rate"].span for case in cases[:2]]
     middle, top = (case["parameters"]["load.rate"] for case in cases[2:])
     assert (middle, top) == (pytest.approx(sum(ends) / 2, rel=1e-3), pytest.approx(ends[1], rel=1e-3))
-    asked = [open_store(store).load(case["run"]).plan["load"] for case in cases[2:]]
+    asked = [open_store(store).load(case["run"]).plan.section("load") for case in cases[2:]]
     assert [load["rate"] for load in asked] == [middle, top]
     assert experiments_of(store)[0].result["cases"] == {"complete": 4}
 

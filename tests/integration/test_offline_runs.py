@@ -268,7 +268,7 @@ def test_the_throughput_of_a_file(tmp_path: Path) -> None:
     assert run.summary.requests == 20
     assert run.summary.output_tokens == 140
     assert run.summary.input_tokens == 20 * 4
-    assert run.plan["workload"]["path"] == str(file)
+    assert run.plan.section("workload")["path"] == str(file)
 
 
 def test_a_file_that_is_not_there_is_said_before_the_start(tmp_path: Path) -> None:

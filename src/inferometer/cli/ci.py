@@ -17,6 +17,7 @@ from inferometer.documents.files import file_bytes, text_in
 from inferometer.documents.json_text import json_value
 from inferometer.errors import DataError, StoreError
 from inferometer.judge.check_result import CheckResult, check_from
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.encoding import result_from
 from inferometer.record.environment import Environment
 from inferometer.record.files import check_schema, translated_errors
@@ -298,5 +299,7 @@ def _without_run(experiment: KeptExperiment) -> Iterator[ReportedRun]:
     for case in experiment.latest:
         if not case.run:
             why = Reason(status="invalid", code="case_failed", text=case.error or "")
-            run = Run("", experiment.started_at, {}, Environment(), Summary(), judged([why]), state="failed")
+            run = Run(
+                "", experiment.started_at, StoredPlan({}), Environment(), Summary(), judged([why]), state="failed"
+            )
             yield ReportedRun(run, None, case.name, case.parameters or {})

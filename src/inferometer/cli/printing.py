@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from inferometer.cli.errors import LIMIT_FAILED, UNREACHABLE, print_message
+from inferometer.documents.document import JsonObject
 from inferometer.judge import limits as ending
 from inferometer.record.files import schema_of
 from inferometer.record.run import Run, document
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from inferometer.store.experiments import KeptExperiment
 
 
-def print_json(content: dict[str, Any], kind: str | None = None) -> None:
+def print_json(content: JsonObject, kind: str | None = None) -> None:
     """One JSON document with its `kind`; a missing number is null."""
     import orjson
 

@@ -126,17 +126,17 @@ def comparisons(rows: Sequence[CaseRow], store: Store) -> dict[tuple[str, str], 
 
 
 def classes_of(runs: Sequence[Run]) -> list[str]:
-    return [traffic["name"] for traffic in runs[0].plan.get("traffic") or []] if runs else []
+    return [traffic.text("name") or "" for traffic in runs[0].plan.classes] if runs else []
 
 
 def of_class(run: Run, name: str) -> Run:
     """The run as one of its classes saw it. Its requests are not compared one by one: with a class gone, the others
     draw other lengths, so only the spread between repeats shows it."""
-    classes = [traffic for traffic in run.plan["traffic"] if traffic["name"] == name]
+    classes = [dict(traffic) for traffic in run.plan.classes if traffic.text("name") == name]
     summary = structs.replace(run.summary, traffic={})
     if (part := run.summary.traffic.get(name)) is not None:
         summary = structs.replace(summary, **{field: getattr(part, field) for field in part.__struct_fields__})
-    return replace(run, plan={**run.plan, "traffic": classes}, summary=summary, read_records=None)
+    return replace(run, plan=run.plan.with_settings(traffic=classes), summary=summary, read_records=None)
 
 
 # -- conduct ---------------------------------------------------------------------------------------------------------

@@ -207,7 +207,7 @@ def known_to_all(runs: Sequence[Run]) -> dict[str, Quantity]:
 def tape(run: Run) -> Tape:
     """Runs of the same workload and seed send the same requests at the same times. What the nonce changes, the first
     words of a prompt, is not seen in lengths and instants."""
-    return f"{identity(run).workload}-{run.plan.get('seed', 0)}" if run.kind == "serving" and run.plan else None
+    return f"{identity(run).workload}-{run.plan.seed}" if run.kind == "serving" and run.plan else None
 
 
 @dataclass(frozen=True, eq=False, slots=True)

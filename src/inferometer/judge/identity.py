@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from inferometer.documents.document import JsonObject
 from inferometer.measure.values import quantities
+from inferometer.plan.stored import stored
 from inferometer.record.environment import Environment, Machine
 from inferometer.record.run import KINDS, Run, Subject, subject_of
 
@@ -49,9 +51,9 @@ def identity(run: Run) -> Identity:
     return identity_of(run.plan, run.environment, run.kind)
 
 
-def identity_of(plan: Mapping[str, Any], environment: Environment, kind: str = "serving") -> Identity:
+def identity_of(plan: JsonObject, environment: Environment, kind: str = "serving") -> Identity:
     """Of a plan as it is kept, and the environment next to it. Both may be of another tool."""
-    subject = subject_of(plan, environment)
+    plan, subject = stored(plan), subject_of(plan, environment)
     parts = {
         "workload": _workload(plan, kind),
         "stack": _stack(plan, environment, subject),

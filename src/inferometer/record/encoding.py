@@ -11,6 +11,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from inferometer.documents.document import JsonObject
 from inferometer.errors import StoreError
 from inferometer.record.environment import (
     Environment,
@@ -131,7 +132,7 @@ def environment_from(document: Mapping[str, Any]) -> Environment:
     return _converted(document, Environment)
 
 
-def with_texts(part: T, change: Callable[[Any], Any]) -> T:
+def with_texts(part: T, change: Callable[[JsonObject], JsonObject]) -> T:
     """A part of a run whose document was changed, such as one without secrets."""
     return _converted(change(document_of(part)), type(part))
 

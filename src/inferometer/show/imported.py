@@ -14,7 +14,6 @@ from inferometer.exchange.exporting.facts import seen_by_others
 from inferometer.measure.rosetta.definition import TranslatedMeasure, Translation, tool_named, translated
 from inferometer.measure.summary import slowest
 from inferometer.measure.values import quantities
-from inferometer.plan.wording import stored_load
 from inferometer.record.files import schema_of
 from inferometer.record.run import Run
 from inferometer.record.summary import MeasureSummary, Rate, Summary, WindowSummary
@@ -77,8 +76,8 @@ def _done(run: Run) -> Table:
 def _facts(run: Run) -> Iterator[tuple[str, str]]:
     subject = run.subject
     yield "imported", origin_text(run)
-    if run.plan.get("name"):
-        yield "plan", str(run.plan["name"])
+    if run.plan.name:
+        yield "plan", run.plan.name
     yield "target", _target(run)
     yield "workload", subject.workload
     yield "load", _load(run)
@@ -96,10 +95,9 @@ def _target(run: Run) -> str:
 
 
 def _load(run: Run) -> str:
-    stop = run.plan.get("stop") or {}
-    ends = [f"{stop['requests']:,} requests" if stop.get("requests") else "", str(stop.get("duration") or "")]
-    extent = " or ".join(filter(None, ends))
-    load = stored_load(run.plan.get("load"))
+    stop, load = run.plan.section("stop"), run.plan.load
+    requests = stop.count("requests")
+    extent = " or ".join(filter(None, [f"{requests:,} requests" if requests else "", stop.text("duration") or ""]))
     if load is None:
         return extent
     text = " ".join(filter(None, [run.subject.load, f"for {extent}" if extent else ""]))

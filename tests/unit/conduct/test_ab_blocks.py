@@ -10,6 +10,7 @@ from inferometer.conduct.ab import Block, Design, block_plan, check, in_turns, j
 from inferometer.errors import PlanError, TargetError
 from inferometer.measure.values import quantities
 from inferometer.plan.reading import plan_from
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.environment import Environment
 from inferometer.record.run import Run
 from inferometer.record.summary import MeasureSummary, Summary
@@ -39,7 +40,7 @@ def virtual():
 
 def made(value, pair, side, **more):
     summary = Summary(measures={"tpot": MeasureSummary(statistics={"mean": value})}, loop="closed")
-    run = Run(f"{side}{pair}", "2026-11-15T03:00:00", {}, Environment(), summary, Verdict(status="valid"))
+    run = Run(f"{side}{pair}", "2026-11-15T03:00:00", StoredPlan({}), Environment(), summary, Verdict(status="valid"))
     return Block(pair, side, replace(run, **more))
 
 

@@ -23,6 +23,7 @@ from msgspec import structs
 from inferometer.errors import StoreError
 from inferometer.exchange.exporting.registry import ExportRequest, pieces
 from inferometer.exchange.exporting.vllm import serve_document
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.environment import MeasuredTarget
 from inferometer.record.run import Run
 from inferometer.record.summary import Summary, Value
@@ -55,8 +56,10 @@ def test_action_benchmark_names_survive_an_upgrade(run: Run) -> None:
 
 
 def test_action_benchmark_draws_two_workloads_as_two_lines(run: Run) -> None:
-    other = replace(run, plan={**run.plan, "load": {"rate": 99}})
-    plain, named = ([replace(each, plan={**each.plan, "name": name}) for each in (run, other)] for name in (None, "a"))
+    other = replace(run, plan=StoredPlan({**run.plan, "load": {"rate": 99}}))
+    plain, named = (
+        [replace(each, plan=StoredPlan({**each.plan, "name": name})) for each in (run, other)] for name in (None, "a")
+    )
     lines = [{entry["name"] for each in runs for entry in entries_of(each)} for runs in (plain, named)]
     assert len(lines[0]) == 2 * len(lines[1]) == 2 * len(entries_of(run))
 

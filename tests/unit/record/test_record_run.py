@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from inferometer.errors import StoreError
+from inferometer.plan.stored import StoredPlan
 from inferometer.record import gather, parquet
 from inferometer.record.columns import Records
 from inferometer.record.encoding import verdict_from
@@ -32,7 +33,12 @@ VALID = Verdict(status="valid")
 
 
 def a_run(**fields: Any) -> Run:
-    plain: dict[str, Any] = {"plan": {"seed": 1}, "environment": {"cpu": "x"}, "summary": Summary(), "verdict": VALID}
+    plain: dict[str, Any] = {
+        "plan": StoredPlan({"seed": 1}),
+        "environment": {"cpu": "x"},
+        "summary": Summary(),
+        "verdict": VALID,
+    }
     return Run(**{"id": "r", "started_at": "2026-11-15T03:12:07+00:00", **plain, **fields})
 
 

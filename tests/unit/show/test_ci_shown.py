@@ -14,6 +14,7 @@ from msgspec import structs
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from inferometer.judge.check import check
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.encoding import environment_from
 from inferometer.record.environment import Environment
 from inferometer.record.run import Run
@@ -179,7 +180,7 @@ def test_outputs_of_very_many_runs_are_the_first_numbers_of_each() -> None:
 
 
 def test_a_case_without_a_run_has_no_id() -> None:
-    failed = outcome(Run("", "2026", {}, Environment(), Summary(), state="failed"), label="b")
+    failed = outcome(Run("", "2026", StoredPlan({}), Environment(), Summary(), state="failed"), label="b")
     report = CiReport((outcome(made_run()), failed))
     assert github.outputs(report)["runs"] == made_run().id and github.outputs(report)["ok"] == "false"
     assert [each["run"] for each in report.document()["runs"]] == [made_run().id, None]

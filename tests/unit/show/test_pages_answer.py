@@ -12,6 +12,7 @@ from msgspec import structs
 from inferometer.conduct.report import answers_of
 from inferometer.judge.search import Attained, SearchBounds, SearchStep
 from inferometer.judge.search import result as search_result
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.run import Run
 from inferometer.record.summary import LimitResult
 from inferometer.show.about import about_of, page_link, series_names
@@ -55,10 +56,10 @@ def test_a_series_is_named_by_what_differs_in_words(answers: StoreAnswers) -> No
 
 def test_names_of_plans_come_first_and_settings_last(answers: StoreAnswers) -> None:
     run = runs_of(answers, 1)[0]
-    named = {name: replace(run, plan=run.plan | {"name": name}) for name in ("canary", "stable")}
+    named = {name: replace(run, plan=StoredPlan(run.plan.settings() | {"name": name})) for name in ("canary", "stable")}
     assert series_names(named) == {"canary": "canary", "stable": "stable"}
     servers = {
-        speed: replace(run, plan=run.plan | {"server": {"type": "simulator", "args": {"speed": speed}}})
+        speed: replace(run, plan=run.plan.with_settings(server={"type": "simulator", "args": {"speed": speed}}))
         for speed in (1, 2)
     }
     assert series_names({str(speed): own for speed, own in servers.items()}) == {"1": "speed 1", "2": "speed 2"}

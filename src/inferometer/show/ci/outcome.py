@@ -142,7 +142,7 @@ def outcome(
 
 
 def label_of(run: Run) -> str:
-    return str(run.plan.get("name") or "-".join(run.id.split("-")[2:]) or run.id)
+    return str(run.plan.name or "-".join(run.id.split("-")[2:]) or run.id)
 
 
 def problems_of(run: Run) -> list[Problem]:

@@ -116,7 +116,7 @@ def run_document(run: Run, entry: Entry | None = None, baselines: list[str] | No
         headline=headline(numbers, run.summary),
         quantities=[measure_row(quantity) for quantity in numbers.values()],
         outcomes=dict(run.summary.outcomes),
-        plan=run.plan,
+        plan=run.plan.settings(),
         environment=environment_document(run.environment),
     )
 

@@ -222,7 +222,9 @@ def again(run: Run) -> Iterator[Block]:
         yield Code(f"inferometer rerun {run.id}", "With the same plan and seed, on this machine:")
     if command := run.environment.command:
         yield Code(command, "Original command:")
-    yield Code(yaml.dump(run.plan, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110), "plan.yaml")
+    yield Code(
+        yaml.dump(run.plan.settings(), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110), "plan.yaml"
+    )
     yield Code(
         yaml.dump(environment_document(run.environment), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110),
         "Full environment",
