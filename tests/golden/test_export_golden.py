@@ -10,6 +10,7 @@ import orjson
 import pytest
 import yaml
 
+from inferometer.documents.document import JsonObject
 from inferometer.exchange.exporting.llmd import report
 from inferometer.exchange.exporting.registry import ExportRequest, pieces
 from inferometer.exchange.exporting.vllm import latency_document
@@ -93,7 +94,7 @@ def test_the_report_is_valid_by_its_schema(data: Path, plan):
 
 
 def test_a_report_with_accelerators_is_an_engine(data: Path) -> None:
-    environment = {"gpus": [{"name": "NVIDIA H200"}] * 2, "target": {"server": "vLLM", "version": "0.24.0"}}
+    environment: JsonObject = {"gpus": [{"name": "NVIDIA H200"}] * 2, "target": {"server": "vLLM", "version": "0.24.0"}}
     said = _plain(replace(made(), environment=environment_from(environment)))
     jsonschema.validate(said, schema(data, "0_2_1"))
     (engine,) = said["scenario"]["stack"]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from inferometer.conduct.offline import offline
+from inferometer.documents.document import Document
 from inferometer.errors import InferometerError, MissingExtra, PlanError, TargetError
 from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan
 from inferometer.record.encoding import document_of
@@ -61,7 +62,7 @@ def test_one_engine_for_all_sizes_and_one_run(tmp_path: Path) -> None:
     assert (kept.kind, kept.state, kept.status) == ("latency", "complete", "valid")
     assert list(kept.summary.measures) == ["latency_bs1", "latency_bs2", "latency_bs4"]
     assert [len(case.latencies) for case in kept.summary.cases] == [10, 10, 10]
-    assert document_of(kept.environment.target) | {"version": None} == {
+    assert {**Document.of(document_of(kept.environment.target)), "version": None} == {
         "engine": "simulator",
         "version": None,
         "model": "simulated-8b",

@@ -8,6 +8,7 @@ import click
 from inferometer.cli.errors import INVALID, LIMIT_FAILED, notes_once, print_message
 from inferometer.cli.options import json_option, plan_argument, quiet_option, store_of, store_option, work_flags
 from inferometer.documents.document import Document
+from inferometer.record.encoding import result_document
 
 if TYPE_CHECKING:
     from inferometer.conduct.ab import Compared, Design
@@ -129,7 +130,7 @@ def _print(result: "Compared", names: dict[str, str], blocks: int, as_json: bool
     from inferometer.show.console import console
 
     if as_json:
-        print_json(result.document())
+        print_json(result_document("comparison", result.result))
     else:
         print_ab(result.comparison, names, result.left_out, blocks, str(result.experiment), console())
 

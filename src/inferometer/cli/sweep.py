@@ -193,7 +193,7 @@ def _prepared(request: _Request, wanted: str | None, store: "Store") -> "tuple[P
     resumed = kept_experiment(wanted, store) if wanted else unfinished(prepared, store)
     if resumed is None:
         raise StoreError(f"{request.args[0]}: this file has no unfinished experiment", "start it without --resume")
-    overrides, changes = (tuple(resumed.definition.get(name) or ()) for name in ("overrides", "changes"))
+    overrides, changes = resumed.sweep.overrides, resumed.sweep.changes
     if not request.overrides and not request.changes and (overrides or changes):
         prepared = replace(request, overrides=overrides, changes=changes).prepared()
     return prepared, resumed
@@ -312,10 +312,10 @@ def _printed(prepared: "Prepared", swept: "Swept", store: "Store", as_json: bool
 
         print_effects(comparisons(swept.rows, store), to)
     if prepared.experiment.baseline:
-        from inferometer.conduct.sweep import changes_document, doubt_of_tape
+        from inferometer.conduct.sweep import changes_of, doubt_of_tape
         from inferometer.show.experiment import print_strategy_changes
 
-        print_strategy_changes(changes_document(prepared, swept.rows), to)
+        print_strategy_changes(changes_of(prepared, swept.rows), to)
         if doubt := doubt_of_tape(prepared):
             print_message("warning", doubt)
     to.print()

@@ -7,11 +7,14 @@ that are only passed on. A type checker asks for the look.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from inferometer.errors import DataError
 
-JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
+if TYPE_CHECKING:
+    JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
+else:
+    JsonValue = Any  # pydantic and msgspec need not look inside of it
 JsonObject: TypeAlias = Mapping[str, JsonValue]
 
 MOST_NUMBER = 1e30  # nanoseconds since 1970 are 2e18, seeds of 64 bits 2e19; squares of more are no numbers

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
+
 from inferometer.documents.document import JsonObject
 from inferometer.measure.values import quantities
 from inferometer.plan.stored import stored
@@ -173,8 +175,7 @@ def _value_text(value: Any) -> str:
 MOST_LISTED = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Objection:
+class Objection(msgspec.Struct, frozen=True):
     """`refuse`: comparing would be wrong; `warn`: it may mislead."""
 
     severity: Literal["refuse", "warn"]

@@ -22,6 +22,7 @@ from inferometer.record.files import schema_of
 from inferometer.record.sanitize import cell
 from inferometer.show.console import VERDICT_STYLES, emit, first_that_fits, plain_table
 from inferometer.store.experiments import CaseRow, KeptExperiment
+from inferometer.store.results import StrategyChange
 from inferometer.vocabulary import (
     WEAK_MARK,
     duration_text,
@@ -244,20 +245,20 @@ def rows_document(rows: Sequence[CaseRow]) -> list[dict[str, Any]]:
     ]
 
 
-def print_strategy_changes(changes: Sequence[Mapping[str, Any]], to: Console) -> None:
+def print_strategy_changes(changes: Sequence[StrategyChange], to: Console) -> None:
     """Every case against the baseline: mean change over the repeats, with its interval."""
     if not changes:
         return
     emit("", to)
     first = changes[0]
-    against = f"against {first['baseline']}"
-    table = plain_table(against, "", f"change over {first['seeds']} repeats, 95% interval", wrap=against)
+    against = f"against {first.baseline}"
+    table = plain_table(against, "", f"change over {first.seeds} repeats, 95% interval", wrap=against)
     before = ""
     for entry in changes:
-        if entry["measure"] in _COMPARED:
-            where = ", ".join(f"{path} {as_written(value)}" for path, value in entry["settings"].items())
-            label = f"{entry['case']} ({where})" if where else entry["case"]
-            table.add_row("" if label == before else label, _COMPARED[entry["measure"]], entry["text"])
+        if entry.measure in _COMPARED:
+            where = ", ".join(f"{path} {as_written(value)}" for path, value in entry.settings.items())
+            label = f"{entry.case} ({where})" if where else entry.case
+            table.add_row("" if label == before else label, _COMPARED[entry.measure], entry.text)
             before = label
     emit(table, to)
 

@@ -13,6 +13,7 @@ from inferometer.plan.stored import StoredPlan
 from inferometer.record import gather, parquet
 from inferometer.record.columns import Records
 from inferometer.record.encoding import verdict_from
+from inferometer.record.environment import Environment
 from inferometer.record.files import check_schema, replacing
 from inferometer.record.gather import logs_to_parquet
 from inferometer.record.log import LogWriter, Note
@@ -35,7 +36,7 @@ VALID = Verdict(status="valid")
 def a_run(**fields: Any) -> Run:
     plain: dict[str, Any] = {
         "plan": StoredPlan({"seed": 1}),
-        "environment": {"cpu": "x"},
+        "environment": Environment(),
         "summary": Summary(),
         "verdict": VALID,
     }

@@ -36,6 +36,7 @@ from inferometer.show.report.document import (
 )
 from inferometer.show.report.writing import ReportWithRuns, as_html, as_markdown, write_report
 from inferometer.store.experiments import KeptExperiment
+from inferometer.store.results import SweepDefinition, SweepResult
 from inferometer.store.shapes import ExperimentCase
 from lined_runs import line_of
 
@@ -163,7 +164,9 @@ def test_runs_are_rows_and_no_winner_is_coloured_without_a_comparison() -> None:
 def test_an_experiment_as_a_report(no_bundle: None) -> None:
     line = line_of([10.0, 11.0])
     cases = [ExperimentCase(name=f"c{at}", parameters={"load.rate": at}, run=run.id) for at, run in enumerate(line)]
-    kept = KeptExperiment("e1", "sweep", None, "2026-11-01T12:00", {"plan": {}}, [*cases, ExperimentCase(name="x")], {})
+    kept = KeptExperiment(
+        "e1", "sweep", None, "2026-11-01T12:00", SweepDefinition(), [*cases, ExperimentCase(name="x")], SweepResult()
+    )
     report = experiment_report(kept, [({"load.rate": at}, run) for at, run in enumerate(line)])
     page = as_html(report)
     assert "Output token throughput by rate" in page and "1 of 3 cases have no run" in page
