@@ -15,7 +15,6 @@ from pages import DRAWN, ROWS, check_accessible, check_drawn, check_fits, check_
 
 from dashboards import dashboard
 from inferometer.conduct.compare import compare_runs
-from inferometer.record.run import document
 from inferometer.show.comparison import comparison_view
 from inferometer.show.experiment_answer import ab_sentence, search_sentence
 from inferometer.store.experiments import KeptExperiment, experiments_of
@@ -145,7 +144,7 @@ def test_a_run_says_model_and_load_and_the_numbers_of_show(tab: Tab, address: st
     small = tab.run("document.querySelector('.about .small').innerText")
     assert entry.id in small and "commit aaaaaaaaaaaa" in small
     tile = tab.run("document.querySelector('[data-key=\"ttft.p50\"] .value').innerText")
-    assert tile == value_text(document(run)["summary"]["measures"]["ttft"]["p50"], "s")
+    assert tile == value_text(run.summary.measures["ttft"].p50, "s")
     assert tab.run("document.querySelector('main .verdict, main h2').className").startswith("verdict")
 
 

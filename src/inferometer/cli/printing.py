@@ -1,7 +1,7 @@
 """What commands print: a run as a summary or as one JSON document, and the exit code it means."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -35,7 +35,7 @@ def print_run(
 ) -> None:
     """The run as a person or a program reads it."""
     if as_json:
-        print_json(document(run) | _slowest(run, slowest))
+        print_json({**document(run), **_slowest(run, slowest)})
         return
     from inferometer.show.console import console
     from inferometer.show.view import print_view
@@ -83,7 +83,7 @@ def print_rosetta(run: Run, tool: str, *, as_json: bool) -> None:
     print_rosetta(translation, console())
 
 
-def _slowest(run: Run, most: int) -> dict[str, Any]:
+def _slowest(run: Run, most: int) -> JsonObject:
     from inferometer.measure.summary import slowest
 
     records = run.records if most else None

@@ -188,7 +188,7 @@ class Run:
         return str(attribute_at(_TEXT)(self))
 
 
-def document(run: Run) -> dict[str, Any]:
+def document(run: Run) -> JsonObject:
     """What `--json` prints: one document with everything but records and samples."""
     folder = str(run.folder) if run.folder else None
     about = {"id": run.id, "started": run.started_at, "folder": folder, "state": run.state, "kind": run.kind}

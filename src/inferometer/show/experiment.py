@@ -5,7 +5,7 @@ import csv
 import io
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -13,11 +13,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from inferometer.documents.document import JsonObject
 from inferometer.judge.pacing import Probe
 from inferometer.judge.search import Attained, SearchResult, SearchStep
 from inferometer.measure.values import Quantity
 from inferometer.plan.cases import CASE, short_names
 from inferometer.plan.text import as_written
+from inferometer.record.encoding import document_of
 from inferometer.record.files import schema_of
 from inferometer.record.sanitize import cell
 from inferometer.show.console import VERDICT_STYLES, emit, first_that_fits, plain_table
@@ -155,8 +157,8 @@ def print_dry_run(
 
 
 def dry_run_document(
-    expected: Sequence[tuple[str, float | None, bool]], parameters: Sequence[Mapping[str, Any]], starts: int
-) -> dict[str, Any]:
+    expected: Sequence[tuple[str, float | None, bool]], parameters: Sequence[JsonObject], starts: int
+) -> JsonObject:
     """The same as `--json` prints it; seconds, null where the target decides."""
     cases = [
         {"name": name, "parameters": dict(varied), "expected_s": load_s, "done": done}
@@ -212,7 +214,7 @@ def _number(quantity: Quantity | None) -> float | None:
     return None if quantity is None else quantity.value
 
 
-def experiment_document(kept: KeptExperiment, rows: Sequence[CaseRow], ended: str | None, left: int) -> dict[str, Any]:
+def experiment_document(kept: KeptExperiment, rows: Sequence[CaseRow], ended: str | None, left: int) -> JsonObject:
     """An experiment as `--json` prints it."""
     return {
         "schema": schema_of("experiment"),
@@ -223,11 +225,11 @@ def experiment_document(kept: KeptExperiment, rows: Sequence[CaseRow], ended: st
         "ended": ended,
         "left": left,
         "cases": rows_document(rows),
-        "result": kept.result,
+        "result": document_of(kept.result),
     }
 
 
-def rows_document(rows: Sequence[CaseRow]) -> list[dict[str, Any]]:
+def rows_document(rows: Sequence[CaseRow]) -> list[JsonObject]:
     """As `--json` prints them; seconds and shares."""
     return [
         {

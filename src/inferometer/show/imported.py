@@ -2,13 +2,14 @@
 them, and why they differ from ours."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from inferometer.documents.document import JsonObject
 from inferometer.errors import StoreError
 from inferometer.exchange.exporting.facts import seen_by_others
 from inferometer.measure.rosetta.definition import TranslatedMeasure, Translation, tool_named, translated
@@ -205,7 +206,7 @@ def rosetta(run: Run, name: str) -> Translation:
     return translated(tool, seen_by_others(run, records), run.summary)
 
 
-def rosetta_document(run: Run, translation: Translation) -> dict[str, Any]:
+def rosetta_document(run: Run, translation: Translation) -> JsonObject:
     """As `--json` prints it; stable."""
     return {"schema": schema_of("rosetta"), "run": run.id, **msgspec.to_builtins(translation)}
 

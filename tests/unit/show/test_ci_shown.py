@@ -28,6 +28,7 @@ from inferometer.show.notify import posting
 from inferometer.show.notify.findings import of_check, of_run
 from inferometer.show.report.content import run_report
 from lined_runs import environment_of, line_of, lined_run
+from plain_data import at
 
 HOSTILE = "<script>alert(1)</script>|`x`\n::error::no [a](http://x) @all\x00\x1b[31m #1 www.x.org \ud800\u202e"
 
@@ -183,7 +184,7 @@ def test_a_case_without_a_run_has_no_id() -> None:
     failed = outcome(Run("", "2026", StoredPlan({}), Environment(), Summary(), state="failed"), label="b")
     report = CiReport((outcome(made_run()), failed))
     assert github.outputs(report)["runs"] == made_run().id and github.outputs(report)["ok"] == "false"
-    assert [each["run"] for each in report.document()["runs"]] == [made_run().id, None]
+    assert [row["run"] for row in at(report.document(), "runs")] == [made_run().id, None]
 
 
 def test_annotations_hold_what_they_say() -> None:
