@@ -7,6 +7,7 @@
 # make test-routers  install nginx, HAProxy, vllm-router, sglang-router, smg and LiteLLM (1 GB) and put each in front of a fleet (five minutes)
 # make test-harnesses  install guidellm, aiperf, inference-perf, sglang, genai-bench and vLLM (9 GB) and run each in our place
 # make test-kubernetes  build a Kubernetes control plane from Debian's packages (12 CPU minutes, once) and test on it (13 CPU minutes)
+# make test-image  build deploy/Dockerfile on a base of Debian's packages, without a registry, and start it as a pod does (needs root, buildah, podman)
 # make chaos  hostile servers, kills, damaged stores and mutated inputs against the command line (under ten minutes)
 # make bench  our own speed and error beside the truth (a few minutes; leave the machine alone meanwhile)
 
@@ -14,9 +15,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 KUBERNETES ?= .kubernetes
+IMAGES ?= .images
 ATONCE ?= 2  # processes of tests; a file stays in one
 
-.PHONY: run test test-engines test-routers test-ray test-harnesses test-kubernetes check chaos build bench docs clean
+.PHONY: run test test-engines test-routers test-ray test-harnesses test-kubernetes test-image check chaos build bench docs clean
 
 run: .venv/core
 	$(BIN)/inferometer run --rate 20 --duration 30s $(ARGS) || [ $$? = 4 ]  # not valid as a measurement: said, no error of make
@@ -44,8 +46,13 @@ test-harnesses: .venv/test
 
 test-kubernetes: .venv/test
 	bash deploy/install-kubernetes.sh $(KUBERNETES)
-	INFEROMETER_KUBERNETES_ALL=1 $(BIN)/python -m pytest tests/on_kubernetes $(ARGS)
+	sh deploy/install-helm.sh $(BIN)/python $(KUBERNETES)
+	INFEROMETER_KUBERNETES_ALL=1 INFEROMETER_HELM=$(KUBERNETES)/bin $(BIN)/python -m pytest tests/on_kubernetes $(ARGS)
 	INFEROMETER_KUBERNETES_ALL=1 INFEROMETER_KUBERNETES=$(KUBERNETES)/bin tests/kubernetes_stand_in/isolated.sh $(BIN)/python -m pytest -s tests/on_kubernetes $(ARGS)
+
+test-image: .venv/test
+	sh deploy/build-image.sh $(IMAGES)
+	INFEROMETER_IMAGES="$(abspath $(IMAGES))" $(BIN)/python -m pytest tests/image $(ARGS)
 
 check: .venv/check
 	$(BIN)/ruff format --check src tests bench docs

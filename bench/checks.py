@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from inferometer.judge.check import check
-from inferometer.plan.stored import StoredPlan
 from inferometer.record.encoding import summary_from
 from inferometer.record.environment import Environment
 from inferometer.record.run import Run
@@ -33,7 +32,7 @@ def history(tpot_s: list[float]) -> list[Run]:
         Run(
             id=str(number),
             started_at=(START + timedelta(days=number)).isoformat(),
-            plan=StoredPlan({}),
+            plan={},
             environment=Environment(),
             summary=summary_from({"loop": "closed", "measures": {"tpot": {"mean": value}}}),
             verdict=Verdict(status="valid"),

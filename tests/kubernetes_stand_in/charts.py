@@ -1,9 +1,14 @@
 """Renders our chart and our kustomize folders as far as they go: the few parts of Helm's templates that the chart uses
-(values, `if`, `toYaml`, `nindent`, `quote`, `.Files.Get`), and generated ConfigMaps and JSON patches of kustomize. A
-part that is not known here is an error, so that the chart cannot outgrow its test."""
+(values, `if`, `kindIs`, `toYaml`, `nindent`, `quote`, `.Files.Get`), and generated ConfigMaps and JSON patches of
+kustomize. A part that is not known here is an error, so that the chart cannot outgrow its test.
+
+The real programs do the same in `make test-kubernetes`, where deploy/install-helm.sh has put them."""
 
 import json
+import os
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +16,9 @@ from typing import Any
 import yaml
 
 from kubernetes_stand_in.kinds import Json
+
+TOOLS_ENV = "INFEROMETER_HELM"  # folder with helm and kustomize
+_HASHED = re.compile(r"(inferometer-(?:plan|script))-[a-z0-9]{10}\b")  # names of generated ConfigMaps
 
 _TOKEN = re.compile(r"\s*\{\{-\s*(.*?)\s*\}\}|\{\{\s*(.*?)\s*\}\}", re.DOTALL)
 
@@ -26,7 +34,7 @@ def chart(folder: Path, release: str, values: Json | None = None) -> list[Json]:
 def _merged(base: Json, more: Json) -> Json:
     return {
         name: _merged(base.get(name, {}), more[name])
-        if isinstance(more.get(name), dict)
+        if isinstance(more.get(name), dict) and isinstance(base.get(name, {}), dict)
         else more.get(name, base.get(name))
         for name in {**base, **more}
     }
@@ -47,7 +55,8 @@ def _rendered(text: str, scope: Json) -> str:
         elif expression == "end":
             holding.pop()
         elif all(holding):
-            written += str(_value(expression, scope))
+            value = _value(expression, scope)
+            written += str(value).lower() if isinstance(value, bool) else str(value)
     assert holding == [True], "an `if` without `end`"
     return written + text[at:]
 
@@ -63,14 +72,16 @@ def _value(expression: str, scope: Json) -> Any:
             value = "\n" + "\n".join(" " * int(words[0]) + line if line else line for line in str(value).splitlines())
         else:
             raise ValueError(f"{pipe} is not known here")
-    return "true" if value is True else "false" if value is False else value
+    return value
 
 
 def _first(expression: str, scope: Json) -> Any:
     if expression.startswith("toYaml "):
-        return yaml.safe_dump(_first(expression.removeprefix("toYaml "), scope), sort_keys=False).rstrip("\n")
+        return yaml.safe_dump(_first(expression.removeprefix("toYaml "), scope)).rstrip("\n")
     if found := re.fullmatch(r'\.Files\.Get "(.+)"', expression):
         return (scope["Files"] / found[1]).read_text()
+    if found := re.fullmatch(r'kindIs "map" (.+)', expression):
+        return isinstance(_first(found[1], scope), dict)
     if not re.fullmatch(r"(\.\w+)+", expression):
         raise ValueError(f"{expression} is not known here")
     value: Any = scope
@@ -108,3 +119,27 @@ def _change(one: Any, change: Json) -> None:
         one[key] = change["value"]
     else:
         raise ValueError(f"{change['op']} is not known here")
+
+
+# -- by the real programs --------------------------------------------------------------------------------------------
+
+
+def program(name: str) -> str | None:
+    """Helm or kustomize, if it is installed."""
+    return shutil.which(name, path=os.environ.get(TOOLS_ENV, os.environ.get("PATH", "")))
+
+
+def chart_by_helm(helm: str, folder: Path, release: str, values: Json | None = None) -> list[Json]:
+    """Helm sorts objects by their kinds."""
+    words = [helm, "template", release, str(folder), "--values", "-"]
+    return _documents(subprocess.run(words, input=yaml.safe_dump(values or {}), capture_output=True, text=True))
+
+
+def built(kustomize: str, folder: Path) -> list[Json]:
+    """Without the hashes in the names of generated ConfigMaps."""
+    return _documents(subprocess.run([kustomize, "build", str(folder)], capture_output=True, text=True))
+
+
+def _documents(ended: subprocess.CompletedProcess[str]) -> list[Json]:
+    assert ended.returncode == 0, ended.stderr
+    return [one for one in yaml.safe_load_all(_HASHED.sub(r"\1", ended.stdout)) if one]

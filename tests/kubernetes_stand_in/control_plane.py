@@ -16,6 +16,7 @@ CONTROLLERS = (
     "job,cronjob,serviceaccount,serviceaccount-token,namespace,garbagecollector,podgc,deployment,replicaset,endpoint,"
     "ttl-after-finished,pvc-protection,pv-protection,persistentvolume-binder,resourcequota,nodelifecycle,root-ca-cert-publisher"
 )
+GATES = "--feature-gates=TTLAfterFinished=true"  # on by default since 1.21
 
 
 class ControlPlane:
@@ -62,6 +63,7 @@ class ControlPlane:
             "--port=0",
             "--bind-address=127.0.0.1",
             "--cert-dir=certs",
+            GATES,
         )
         self._run(
             "kube-controller-manager", *common, f"--secure-port={self._other_ports[0]}",
@@ -78,7 +80,7 @@ class ControlPlane:
             "--service-account-key-file=sa.key", "--service-account-signing-key-file=sa.key",
             "--service-account-issuer=https://kubernetes.default.svc", "--token-auth-file=tokens.csv",
             "--authorization-mode=RBAC", "--allow-privileged=true", "--endpoint-reconciler-type=none",
-            "--advertise-address=10.244.0.1",
+            "--advertise-address=10.244.0.1", GATES,
             "--default-not-ready-toleration-seconds=20", "--default-unreachable-toleration-seconds=20",
         )  # fmt: skip
         give_up_at = time.monotonic() + READY_S

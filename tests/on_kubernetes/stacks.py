@@ -1,5 +1,7 @@
 """A stack to measure: the simulator as a Deployment with a Service, and what a run of launcher pods needs besides."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.conduct.kubernetes import Launched, run_on_cluster
 from inferometer.conduct.treatments import TreatmentRequest
 from inferometer.scale.kubernetes.client import Cluster, open_cluster
+from inferometer.scale.kubernetes.manifests import roles_for
 from inferometer.scale.kubernetes.settings import RunSettings, settings_from
 from kubernetes_stand_in.clusters import TestedCluster
 
@@ -48,6 +51,20 @@ class Stack:
         told = [] if notes is None else notes
         with self.open() as cluster:
             return run_on_cluster(cluster, self.request(plan, **given), store=self.folder / "store", notes=told.append)
+
+    @contextmanager
+    def rights_of(self, user: str, *, up: bool = False, unattended: bool = False) -> Iterator[None]:
+        """What `k8s rights` prints, for a while."""
+        base = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}"
+        printed = roles_for(self.namespace, self.namespace, f"of-{user}", user, up=up, unattended=unattended)
+        paths = [f"{base}/{thing.kind.lower()}s" for thing in printed]
+        for path, thing in zip(paths, printed, strict=True):
+            self.cluster.create(path, thing.to_dict())
+        try:
+            yield
+        finally:
+            for path, thing in zip(paths, printed, strict=True):
+                self.cluster.delete(f"{path}/{thing.metadata.name}")
 
     def ours(self) -> set[str]:
         """What there is in the namespace besides the stack and what every namespace has."""

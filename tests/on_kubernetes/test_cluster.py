@@ -7,7 +7,20 @@ from lightkube.resources.batch_v1 import Job
 from lightkube.resources.core_v1 import ConfigMap, PersistentVolumeClaim, Pod
 
 from inferometer.scale.kubernetes.client import Cluster, ClusterError, open_cluster
-from inferometer.scale.kubernetes.manifests import JobSettings, ObjectPlace, PodSettings, claim, config_map, job, owner
+from inferometer.scale.kubernetes.manifests import (
+    JobSettings,
+    ObjectPlace,
+    PodSettings,
+    claim,
+    config_map,
+    job,
+    owner,
+    role,
+    role_binding,
+    rule,
+    secret,
+    service_account,
+)
 from kubernetes_stand_in.clusters import TestedCluster, is_real
 
 
@@ -78,6 +91,24 @@ def test_a_deadline_ends_a_job_whose_image_never_comes(admin: Cluster, cluster: 
     failed = cluster.until(lambda: (found := admin.read(Job, "never")) and found.status.conditions and found)
     assert failed.status.conditions[0].reason == "DeadlineExceeded"
     cluster.until(lambda: not admin.all(Pod))
+
+
+def test_a_job_that_nobody_looks_after_ends_and_goes_with_all_that_it_owns(
+    admin: Cluster, cluster: TestedCluster, namespace: str
+) -> None:
+    """Its deadline ends it, its time to live removes it, and the garbage collector the rest."""
+    before, place = cluster.listing(namespace), ObjectPlace(namespace, "r1")
+    pod = PodSettings(image="missing/image:1", command=["true"])
+    owners = (owner(admin.apply(job(place, "left", pod, JobSettings(deadline_s=3, keep_s=1)))),)
+    of_job = ObjectPlace(namespace, "r1", owners=owners)
+    rules = [rule("", "pods", "list")]
+    for thing in (
+        config_map(of_job, "of-left", {}), secret(of_job, "of-left", {"a": "b"}), service_account(of_job, "of-left"),
+        role(of_job, "of-left", rules), role_binding(of_job, "of-left"),
+    ):  # fmt: skip
+        admin.apply(thing)
+    assert {"jobs/left", "roles/of-left", "rolebindings/of-left"} <= cluster.listing(namespace)
+    cluster.until(lambda: cluster.listing(namespace) == before)
 
 
 def test_what_a_job_owns_goes_with_it(admin: Cluster, cluster: TestedCluster, namespace: str) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,7 @@ from inferometer.conduct.kubernetes import run_on_cluster
 from inferometer.conduct.treatments import TreatmentRequest
 from inferometer.errors import InferometerError, PlanError, StoreError, TargetError
 from inferometer.scale.kubernetes.cleaning import clean_namespace
-from inferometer.scale.kubernetes.client import ClusterError
-from inferometer.scale.kubernetes.manifests import roles_for
+from inferometer.scale.kubernetes.client import ClusterError, open_cluster
 from inferometer.store.store import open_store
 from kubernetes_stand_in.clusters import TestedCluster, thorough
 
@@ -207,16 +207,10 @@ def test_without_rights_the_role_is_named(stack: Stack) -> None:
 
 
 @thorough
-def test_the_printed_rights_are_enough(stack: Stack, cluster: TestedCluster) -> None:
-    base = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{stack.namespace}"
-    made = roles_for(stack.namespace, stack.namespace, "of-bob", user="bob")
-    for thing in made:
-        cluster.create(f"{base}/{thing.kind.lower()}s", thing.to_dict())
-    with stack.open("bob") as bob:
+def test_the_printed_rights_are_enough(stack: Stack) -> None:
+    with stack.rights_of("bob"), stack.open("bob") as bob:
         launched = run_on_cluster(bob, stack.request(id="allowed", **of_class(stack)), store=stack.folder / "store")
-    assert [run.state for run in launched.runs] == ["complete"]
-    for thing in made:
-        cluster.delete(f"{base}/{thing.kind.lower()}s/{thing.metadata.name}")
+        assert [run.state for run in launched.runs] == ["complete"]
     stack.until_only(CLAIM)
 
 
@@ -342,7 +336,7 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_nothing(stack: Stack, cluster
 
 
 @thorough
-def test_a_killed_client_leaves_a_job_that_ends_and_removes_itself(stack: Stack, cluster: TestedCluster) -> None:
+def test_a_killed_client_leaves_a_job_with_a_deadline_that_owns_all_else(stack: Stack, cluster: TestedCluster) -> None:
     process = command(stack, "--id", "killed", "--start-wait", "120", "--wait", "60")
     cluster.until(lambda: _begun(stack, "killed"), 120)
     process.kill()
@@ -350,14 +344,39 @@ def test_a_killed_client_leaves_a_job_that_ends_and_removes_itself(stack: Stack,
     assert any(one.startswith("jobs/") for one in stack.ours())
     jobs = cluster.get(f"/apis/batch/v1/namespaces/{stack.namespace}/jobs")["items"]
     spec = jobs[0]["spec"]
-    assert spec["activeDeadlineSeconds"] == 240
+    assert (spec["activeDeadlineSeconds"], spec["ttlSecondsAfterFinished"]) == (240, 600)
     owned = cluster.get(f"/api/v1/namespaces/{stack.namespace}/configmaps")["items"]
     mine = [one for one in owned if "profiles" in one["metadata"]["name"]]
     assert mine[0]["metadata"]["ownerReferences"][0]["uid"] == jobs[0]["metadata"]["uid"]
     with stack.open() as admin:
-        assert clean_namespace(admin, stack.namespace).kept == [f"Job {jobs[0]['metadata']['name']}"]
+        assert clean_namespace(admin, stack.namespace).running == [f"Job {jobs[0]['metadata']['name']}"]
         clean_namespace(admin, stack.namespace, "killed", running=True)
     stack.until_only(CLAIM)
+
+
+@thorough
+def test_what_a_killed_client_left_goes_by_itself_and_its_results_are_collected(stack: Stack) -> None:
+    """Nobody is there: the Job completes, its time to live removes it, and the garbage collector what it owns."""
+    plan = LONG_PLAN.replace("10min", "6s")
+    request = stack.request(plan, id="orphan", pods=2, keep_s=1, **of_class(stack))
+    kubeconfig = str(stack.cluster.kubeconfig("admin", stack.namespace))
+    client = get_context("spawn").Process(target=_measure, args=(kubeconfig, request, stack.folder / "of-client"))
+    client.start()
+    try:
+        stack.cluster.until(lambda: _begun(stack, "orphan"), 120)
+        assert {"jobs", "configmaps", "serviceaccounts"} <= {one.partition("/")[0] for one in stack.ours()}
+    finally:
+        client.kill()
+        client.join()
+    stack.until_only(CLAIM)
+    collected = stack.run(plan, id="orphan", pods=2, skip="1")
+    assert [run.state for run in collected.runs] == ["complete", "complete"]
+    stack.until_only(CLAIM)
+
+
+def _measure(kubeconfig: str, request: TreatmentRequest, store: Path) -> None:
+    with open_cluster(kubeconfig) as cluster:
+        run_on_cluster(cluster, request, store=store)
 
 
 def test_a_dry_run_creates_nothing_and_the_server_checks_it(
@@ -412,8 +431,10 @@ def test_pods_that_nobody_waits_for_watch_the_stack_with_a_role_of_their_own(
     stack: Stack, cluster: TestedCluster
 ) -> None:
     notes: list[str] = []
-    stack.run(id="later", wait_s=0, notes=notes, **of_class(stack))
-    assert any("--skip" in note for note in notes)
+    request = stack.request(id="later", wait_s=0, **of_class(stack))
+    with stack.rights_of("bob", unattended=True), stack.open("bob") as bob:
+        run_on_cluster(bob, request, store=stack.folder / "store", notes=notes.append)
+    assert any("the same command with --id later --skip" in note for note in notes)
     kinds = {one.partition("/")[0] for one in stack.ours()}
     assert {"roles", "rolebindings", "serviceaccounts"} <= kinds
     done = stack.volume / "inference-perf_later_standalone-8b-base" / "worker.json"
@@ -427,19 +448,13 @@ def test_pods_that_nobody_waits_for_watch_the_stack_with_a_role_of_their_own(
     stack.until_only(CLAIM)
 
 
-def test_who_may_not_give_rights_measures_without_watching(stack: Stack, cluster: TestedCluster) -> None:
-    base = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{stack.namespace}"
-    made = roles_for(stack.namespace, stack.namespace, "of-alice", user="alice")
-    for thing in made:
-        cluster.create(f"{base}/{thing.kind.lower()}s", thing.to_dict())
+def test_who_may_not_give_rights_measures_without_watching(stack: Stack) -> None:
     notes: list[str] = []
     request = stack.request(id="alone", wait_s=0, **of_class(stack))
-    with stack.open("alice") as alice:
+    with stack.rights_of("alice"), stack.open("alice") as alice:
         run_on_cluster(alice, request, store=stack.folder / "store", notes=notes.append)
     assert any("k8s rights --unattended" in note for note in notes)
     assert any(one.startswith("jobs/") for one in stack.ours())
-    for thing in made:
-        cluster.delete(f"{base}/{thing.kind.lower()}s/{thing.metadata.name}")
     with stack.open() as admin:
         clean_namespace(admin, stack.namespace, "alone", running=True)
     stack.until_only(CLAIM)

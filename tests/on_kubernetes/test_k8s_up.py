@@ -4,7 +4,7 @@ from pathlib import Path
 
 import kubernetes_validate
 import pytest
-from stacks import calibrated
+from stacks import Stack, calibrated
 
 from inferometer.cli import execute
 from inferometer.errors import PlanError, TargetError
@@ -25,7 +25,11 @@ VERSIONS = ("1.25", "1.37")
 
 @pytest.fixture
 def admin(cluster: TestedCluster, namespace: str) -> Cluster:
-    return open_cluster(str(cluster.kubeconfig("admin", namespace)), namespace=namespace, retry_s=20)
+    return opened(cluster, namespace, "admin")
+
+
+def opened(cluster: TestedCluster, namespace: str, user: str) -> Cluster:
+    return open_cluster(str(cluster.kubeconfig(user, namespace)), namespace=namespace, retry_s=20)
 
 
 def simulator(namespace: str, **more: object) -> StackSettings:
@@ -67,14 +71,23 @@ def test_a_stack_that_never_gets_ready_is_taken_down(admin: Cluster, cluster: Te
 
 @thorough
 @needs_names
-def test_a_fleet_behind_our_router(admin: Cluster, cluster: TestedCluster, namespace: str) -> None:
+def test_a_fleet_behind_our_router_with_no_more_than_the_printed_rights(
+    cluster: TestedCluster, namespace: str, tmp_path: Path
+) -> None:
     before = cluster.listing(namespace)
     notes: list[str] = []
-    stand_up(admin, simulator(namespace, name="fleet", replicas=2, router="round_robin"), notes.append)
-    assert any(f"http://fleet.{namespace}.svc:8124" in note for note in notes)
-    assert {"deployments/fleet", "deployments/fleet-0", "deployments/fleet-1"} <= cluster.listing(namespace)
-    removed = take_down(admin, "fleet", namespace, notes.append)
-    assert len(removed) == 6
+    volume = cluster.add_volume("1Gi", f"of-{namespace}")
+    kept: dict[str, object] = {"claim": "models", "claim_size": "1Gi", "storage_class": f"of-{namespace}"}
+    fleet = simulator(namespace, name="fleet", replicas=2, router="round_robin", **kept)
+    with (
+        Stack(cluster, namespace, volume, tmp_path).rights_of("bob", up=True),
+        opened(cluster, namespace, "bob") as bob,
+    ):
+        stand_up(bob, fleet, notes.append)
+        assert any(f"http://fleet.{namespace}.svc:8124" in note for note in notes)
+        assert {"deployments/fleet", "deployments/fleet-0", "deployments/fleet-1"} <= cluster.listing(namespace)
+        removed = take_down(bob, "fleet", namespace, notes.append, data=True)
+    assert len(removed) == 7
     cluster.until(lambda: cluster.listing(namespace) <= before)
 
 
@@ -83,14 +96,15 @@ def test_a_fleet_behind_our_router(admin: Cluster, cluster: TestedCluster, names
 def test_stood_up_measured_and_taken_down(
     cluster: TestedCluster, namespace: str, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    calibrated(cluster.add_volume("20Gi", f"of-{namespace}"))
+    volume = calibrated(cluster.add_volume("20Gi", f"of-{namespace}"))
     before = cluster.listing(namespace)
     plan = tmp_path / "plan.yaml"
     plan.write_text("load: {concurrency: 2}\nstop: {requests: 20}\nworkload: {input_tokens: 50, output_tokens: 8}\n")
     words = ["k8s", "e2e", str(plan), "-p", namespace, "--server", "simulator", "--server-port", "8125"]
-    words += ["--kubeconfig", str(cluster.kubeconfig("admin", namespace)), "--image", "local", "--cpu", "100m"]
+    words += ["--kubeconfig", str(cluster.kubeconfig("bob", namespace)), "--image", "local", "--cpu", "100m"]
     words += ["--memory", "256Mi", "--storage-class", f"of-{namespace}", "--store", str(store)]
-    code = execute(words)
+    with Stack(cluster, namespace, volume, tmp_path).rights_of("bob", up=True):
+        code = execute(words)
     printed = capsys.readouterr()
     assert "stored as" in printed.out, printed.err
     assert code in (0, 4), printed.err

@@ -6,7 +6,6 @@ from pathlib import Path
 from stacks import MODEL, Stack, stack_in
 
 from inferometer.conduct.kubernetes import run_on_cluster
-from inferometer.scale.kubernetes.manifests import roles_for
 from kubernetes_stand_in.clusters import TestedCluster, thorough
 
 USERS = ("alice", "bob")
@@ -25,20 +24,11 @@ def test_two_users_at_once(cluster: TestedCluster, tmp_path: Path) -> None:
             launched = run_on_cluster(connection, request, store=own.folder / "store")
         states[user] = [run.state for run in launched.runs if run.subject.model == MODEL]
 
-    base = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{stack.namespace}"
-    for user in USERS:
-        for thing in roles_for(stack.namespace, stack.namespace, f"of-{user}", user=user):
-            cluster.create(f"{base}/{thing.kind.lower()}s", thing.to_dict())
-    threads = [threading.Thread(target=measure, args=(user,)) for user in USERS]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with stack.rights_of(USERS[0]), stack.rights_of(USERS[1]):
+        threads = [threading.Thread(target=measure, args=(user,)) for user in USERS]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     assert states == {user: ["complete"] for user in USERS}
-    left = {
-        f"{kind}/of-{user}-{part}"
-        for kind in ("roles", "rolebindings")
-        for user in USERS
-        for part in ("launch", "read")
-    }
-    stack.until_only("persistentvolumeclaims/workload-pvc", *left)
+    stack.until_only("persistentvolumeclaims/workload-pvc")

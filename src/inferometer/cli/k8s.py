@@ -50,10 +50,23 @@ def opened_cluster(kubeconfig: str | None, context: str | None, retry_s: float |
 
 _OPTIONS = (
     click.option("-c", "--scenario", metavar="FILE", help="Scenario file (.sh): read for its variables, not executed."),
-    click.option("-m", "--models", metavar="LIST", help="Models, one after the other."),
-    click.option("-p", "--namespace", metavar="A[,B]", help="Namespace of the stack, and of the launcher pods."),
     click.option(
-        "-t", "--methods", metavar="LIST", help="standalone, modelservice, or part of a service's or pod's name."
+        "-m",
+        "--models",
+        metavar="LIST",
+        help="Models, one after the other. [default: the plan's, or what is served; for a profile llm-d's]",
+    ),
+    click.option(
+        "-p",
+        "--namespace",
+        metavar="A[,B]",
+        help="Namespace of the stack, and of the launcher pods. [default: llmdbench]",
+    ),
+    click.option(
+        "-t",
+        "--methods",
+        metavar="LIST",
+        help="standalone, modelservice, or part of a service's or pod's name. [default: modelservice]",
     ),
     click.option("-l", "--harness", metavar="NAME", help="Harness whose profile it is. [default: inference-perf]"),
     click.option(
@@ -377,7 +390,11 @@ def clean(
 
 @k8s.command()
 @click.option(
-    "-p", "--namespace", metavar="A[,B]", default="llmdbench", help="Namespace of the stack, and of the launcher pods."
+    "-p",
+    "--namespace",
+    metavar="A[,B]",
+    default="llmdbench",
+    help="Namespace of the stack, and of the launcher pods. [default: llmdbench]",
 )
 @click.option("--name", metavar="NAME", default="inferometer", help="Name of the roles. [default: inferometer]")
 @click.option("--up", is_flag=True, help="Also what k8s up, down and e2e need.")

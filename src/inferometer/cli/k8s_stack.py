@@ -1,9 +1,10 @@
 """`inferometer k8s up|down|e2e`: a server in a cluster, stood up to be measured and taken down."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
 from inferometer.cli.errors import echo, print_message
 from inferometer.cli.k8s import (
@@ -45,6 +46,7 @@ _STACK_OPTIONS = (
     click.option("--server-image", metavar="NAME", help="Image of the server. [default: vllm/vllm-openai:latest]"),
     click.option("--server-port", "port", type=int, default=8000, metavar="N", help="Port. [default: 8000]"),
     click.option("--arg", "args", multiple=True, metavar="WORD", help="Word of the server's command line. Repeatable."),
+    click.option("--server-env", multiple=True, metavar="NAME=VALUE", help="Variable of the server. Repeatable."),
     click.option("--server-cpu", metavar="N", help="CPUs of a server, request and limit."),
     click.option("--server-memory", metavar="SIZE", help="Memory of a server, request and limit."),
     click.option("--gpus", type=int, default=0, metavar="N", help="GPUs of a server. [default: 0]"),
@@ -68,7 +70,18 @@ def _stack_options(command: Command) -> Command:
 
 
 _STACK_NAMES = (
-    *("server", "replicas", "router", "server_image", "port", "args", "server_cpu", "server_memory", "gpus"),
+    *(
+        "server",
+        "replicas",
+        "router",
+        "server_image",
+        "port",
+        "args",
+        "server_env",
+        "server_cpu",
+        "server_memory",
+        "gpus",
+    ),
     *("gpu_resource", "node_selector", "toleration", "hf_secret", "model_pvc", "model_pvc_size"),
     *("model_storage_class", "stack_timeout"),
 )
@@ -83,12 +96,6 @@ def _settings(
         from inferometer.scale.kubernetes.stack import StackSettings
     except ImportError:
         raise MissingExtra("talking to Kubernetes", "kubernetes") from None
-    selector = {}
-    for text in given["node_selector"]:
-        label, equals, value = text.partition("=")
-        if not equals:
-            raise PlanError(f"--node-selector must be LABEL=VALUE, got {text}")
-        selector[label] = value
     token = None if given["hf_secret"] else os.environ.get("HF_TOKEN")
     more: dict[str, Any] = {"router_image": image} if image else {}
     return StackSettings(
@@ -101,11 +108,12 @@ def _settings(
         image=given["server_image"],
         port=given["port"],
         args=tuple(given["args"]),
+        environment=_pairs("--server-env NAME=VALUE", given["server_env"]),
         cpu=given["server_cpu"],
         memory=given["server_memory"],
         gpus=given["gpus"],
         gpu_resource=given["gpu_resource"],
-        node_selector=selector,
+        node_selector=_pairs("--node-selector LABEL=VALUE", given["node_selector"]),
         tolerations=tuple(given["toleration"]),
         token=token if given["server"] == "vllm" else None,
         token_secret=given["hf_secret"],
@@ -115,6 +123,15 @@ def _settings(
         timeout_s=duration_of("--stack-timeout", given["stack_timeout"]),
         **more,
     )
+
+
+def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """What `--option NAME=VALUE` was given."""
+    name, _, form = option.partition(" ")
+    for text in texts:
+        if not text.partition("=")[1]:
+            raise PlanError(f"{name} must be {form}, got {text}")
+    return dict(text.partition("=")[::2] for text in texts)
 
 
 @k8s.command(epilog=UP_EXAMPLES)
@@ -139,18 +156,17 @@ def up(
 
     With --router, every replica is a Deployment with a Service of its own, and our router is in front of them.
     """
+    settings = _settings(name, namespace or "default", model, image, given)
+    from inferometer.scale.kubernetes.stack import check, stack_manifests, stand_up
+
+    check(settings)
     if dry_run:
         from inferometer.scale.kubernetes.manifests import as_yaml
-        from inferometer.scale.kubernetes.stack import check, stack_manifests
 
-        settings = _settings(name, namespace or "default", model, image, given)
-        check(settings)
         echo(as_yaml(stack_manifests(settings)), nl=False)
         return 0
     with opened_cluster(kubeconfig, context) as cluster:
-        settings = _settings(name, namespace or cluster.namespace, model, image, given)
-        from inferometer.scale.kubernetes.stack import stand_up
-
+        settings = msgspec.structs.replace(settings, namespace=namespace or cluster.namespace)
         stand_up(cluster, settings, _note)
     echo(settings.url)
     return 0

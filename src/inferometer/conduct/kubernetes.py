@@ -38,7 +38,6 @@ from inferometer.scale.kubernetes.stack_watch import StackWatch, observability, 
 from inferometer.store.experiments import CaseRow, ExperimentFolder, KeptExperiment, case_row, new_experiment, rows_of
 from inferometer.store.folder import load_run
 from inferometer.store.objects import Objects, is_object_store, upload_files
-from inferometer.store.results import PlannedCase, SweepDefinition, SweepResult
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Place as StorePlace
 from inferometer.store.store import Store, open_store
@@ -113,21 +112,20 @@ class _Session:
             else:
                 self._do(treatment, folder)
         if not self.left:
-            folder.finish(SweepResult(cases={"complete": len(self.runs)}))
+            folder.finish({"cases": {"complete": len(self.runs)}})
         kept = folder.load()
         rows = rows_of(kept, self.store)
         self._write_table(rows)
         self._upload()
         return Launched(kept, rows, self.runs, self.output, self.left)
 
-    def _definition(self, treatments: Sequence[Treatment]) -> SweepDefinition:
+    def _definition(self, treatments: Sequence[Treatment]) -> dict[str, Any]:
         cases = [
-            PlannedCase(name=one.title, label=one.title, key=one.title, parameters=dict(one.parameters))
+            {"name": name, "label": one.title, "repeat": 1, "key": name, "parameters": dict(one.parameters)}
             for one in treatments
+            for name in [one.title]
         ]
-        return SweepDefinition(
-            file=self.settings.experiment, experiment={"name": f"k8s {self.settings.id}"}, cases=cases
-        )
+        return {"file": self.settings.experiment, "experiment": {"name": f"k8s {self.settings.id}"}, "cases": cases}
 
     def _make_claim(self) -> None:
         namespace = self.settings.harness_namespace
@@ -185,7 +183,7 @@ class _Session:
         if not works and self.settings.skip:
             raise StoreError(
                 f"{self.settings.claim}: no results {treatment.suffix(self.settings)}",
-                "name the experiment: LLMDBENCH_RUN_EXPERIMENT_ID, and the same method, model, harness and treatments",
+                "name the experiment: --id ID, and the same method, model, harness and treatments",
             )
         self._keep(treatment, works, folder, began, trouble)
         if interrupted is not None:
@@ -236,7 +234,8 @@ class _Session:
         stays = settings.debug or settings.is_unattended
         try:
             launcher.create()
-            self._notify(f"{treatment.title}: {settings.pods} launcher pods at {treatment.endpoint.url}")
+            count = "1 launcher pod measures" if settings.pods == 1 else f"{settings.pods} launcher pods measure"
+            self._notify(f"{treatment.title}: {count} {treatment.endpoint.url}")
             if stays:
                 self._leave(treatment, launcher)
                 return ""
@@ -267,14 +266,15 @@ class _Session:
         if settings.debug:
             pod = f"$({self.cluster.kubectl(f'get pod {pods} -o name', namespace)} | head -1)"
             self._notify(f"enter the pod: {self.cluster.kubectl(f'exec -it {pod} -- bash', namespace)}")
-            self._notify(f"there: inferometer worker --plan {PROFILES}/{settings.harness}/plan.yaml --results DIR")
+            results = f"{settings.results.rstrip('/')}/by-hand"
+            plan = f"{PROFILES}/{settings.harness}/plan.yaml"
+            self._notify(f"measure in it: inferometer worker --plan {plan} --results {results}")
             self._notify(f"end it: inferometer k8s clean --id {launcher.place.run} -p {namespace} --running")
             return
         if launcher.denied:
             self._notify(f"the pods do not watch the stack: {launcher.denied}; inferometer k8s rights --unattended")
         self._notify(f"not waited for: {self.cluster.kubectl(f'logs -f {pods}', namespace)}")
-        again = f"LLMDBENCH_RUN_EXPERIMENT_ID={settings.id} inferometer k8s run --skip ..."
-        self._notify(f"collect the results when it has ended, with the same options: {again}")
+        self._notify(f"when it has ended, collect the results: the same command with --id {settings.id} --skip")
 
     @contextmanager
     def _stack_watched(self, treatment: Treatment) -> Iterator[None]:
@@ -286,7 +286,8 @@ class _Session:
         with StackWatch(self.cluster, treatment.endpoint.namespace) as watch:
             yield
         if watch.trouble:
-            self._notify(f"the stack was not watched: {watch.trouble}")
+            how = "was watched only in part" if watch.replicas or watch.starts else "could not be watched"
+            self._notify(f"the stack {how}: {watch.trouble}")
         watch.write(processed(self.output / "results" / treatment.suffix(self.settings)))
 
     # -- results -----------------------------------------------------------------------------------------------------

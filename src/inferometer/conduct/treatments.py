@@ -43,6 +43,7 @@ from inferometer.scale.remote import needed_variables
 
 PROFILES = "/workspace/profiles"
 MOCK = "http://mock:1234"  # llm-d's, where a dry run knows no endpoint
+WAITING = ["sh", "-c", "trap 'exit 0' TERM; sleep infinity & wait"]  # until it is removed: then at once
 LARGEST_PLAN = 900_000  # bytes; a ConfigMap takes 1 MiB
 Notes = Callable[[str], None]
 
@@ -293,7 +294,7 @@ def pod_settings(settings: RunSettings, treatment: Treatment, launch: str, profi
     command += ["--watch-stack", settings.namespace] if watching else []
     return PodSettings(
         image=settings.image,
-        command=["sleep", "infinity"] if settings.debug else [*command, "--pods", str(settings.pods)],
+        command=WAITING if settings.debug else [*command, "--pods", str(settings.pods)],
         cpu=settings.cpu,
         memory=settings.memory,
         environment={

@@ -126,13 +126,13 @@ def _stack_watched(namespace: str | None, results: Path, notify: Notes) -> Itera
     try:
         cluster = open_cluster()
     except InferometerError as error:
-        notify(f"the stack was not watched: {error.message}")
+        notify(f"the stack could not be watched: {error.message}")
         yield
         return
     with cluster, StackWatch(cluster, namespace) as watch:
         yield
     if watch.trouble:
-        notify(f"the stack was not watched: {watch.trouble}")
+        notify(f"the stack could not be watched: {watch.trouble}")
     watch.write(processed(results))
 
 

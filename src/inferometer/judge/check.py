@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-from msgspec import structs
 
 from inferometer.errors import PlanError
 from inferometer.judge.changes import MAGNITUDE, MAX_P, WINDOW, ChangePoint, change_points, student_p
@@ -350,7 +349,7 @@ def confirm(first: CheckResult, second: CheckResult) -> CheckResult:
 
 def _doubted(measure: Checked) -> Checked:
     why = "a second run did not confirm it"
-    return replace(measure, change=structs.replace(measure.change, status="unclear", why=why), since=None)
+    return replace(measure, change=replace(measure.change, status="unclear", why=why), since=None)
 
 
 def usable(history: Sequence[Run], run: Run) -> list[Run]:
@@ -374,18 +373,14 @@ def _result_text(change: Change, magnitude: float) -> Change:
     """No change, where one of that size would have been detected."""
     seen = change.smallest is not None and change.smallest <= COULD_SEE
     return (
-        structs.replace(change, status="same", why=None)
-        if seen and change.status == "unclear"
-        else _large(change, magnitude)
+        replace(change, status="same", why=None) if seen and change.status == "unclear" else _large(change, magnitude)
     )
 
 
 def _large(change: Change, magnitude: float) -> Change:
     """A change too small to matter is none."""
     small = change.relative and abs(change.change) <= magnitude
-    return (
-        structs.replace(change, status="same") if small and change.status in ("better", "worse", "changed") else change
-    )
+    return replace(change, status="same") if small and change.status in ("better", "worse", "changed") else change
 
 
 def _one(line: MeasureHistory, change: Change, alert: bool) -> Checked:

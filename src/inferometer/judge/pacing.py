@@ -9,8 +9,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from inferometer.judge.search import FACTOR, SearchBounds, SearchStep, Try, bracket, spent_s
 from inferometer.plan.limit import Limit
 from inferometer.record.summary import ClassSummary, StageSummary
@@ -30,7 +28,8 @@ HARDLY_SLOWER = 1.5  # with four times as many requests in flight
 # -- the probe -------------------------------------------------------------------------------------------------------
 
 
-class ProbeLevel(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ProbeLevel:
     """What a probe saw with so many requests in flight."""
 
     concurrency: int
@@ -45,7 +44,8 @@ class ProbeLevel(msgspec.Struct, frozen=True):
         return self.concurrency / self.stay_s if self.stay_s else None
 
 
-class Probe(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Probe:
     """A short closed loop before a search, and the load that it suggests for the first step."""
 
     levels: tuple[ProbeLevel, ...]

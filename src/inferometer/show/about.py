@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from pydantic import ValidationError
 from rich.table import Table
 
 from inferometer.judge.identity import identity
@@ -174,7 +175,10 @@ def own_plan(run: Run) -> Plan | None:
     """None of a run without requests of ours, and of one whose plan another version of us wrote."""
     if run.kind != "serving" or run.source is not None:
         return None
-    return run.plan.checked
+    try:
+        return Plan.model_validate(run.plan)
+    except ValidationError:
+        return None
 
 
 def plan_texts(run: Run) -> Iterator[tuple[str, str]]:

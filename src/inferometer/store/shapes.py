@@ -20,7 +20,6 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from inferometer.documents.document import JsonObject
 from inferometer.errors import StoreError
 from inferometer.record.encoding import converted, environment_from, summary_from, verdict_from
 from inferometer.record.environment import Environment
@@ -84,7 +83,7 @@ class ExperimentFile(msgspec.Struct, frozen=True):
     kind: Literal["sweep", "search", "ab"] = "sweep"
     name: Text = None
     started: str = ""
-    definition: JsonObject = {}
+    definition: Settings = {}
 
 
 class ExperimentCase(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +92,7 @@ class ExperimentCase(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     label: Text = None
     repeat: int = 1
-    parameters: JsonObject | None = None
+    parameters: Settings | None = None
     key: Text = None
     run: Text = None
     state: Text = None

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from inferometer.exchange.exporting.facts import (
+    api_of,
     duration_of,
     gpu_text,
     server_series,
@@ -56,7 +57,7 @@ def _info(runs: Sequence[Run]) -> Iterator[str]:
     yield "# HELP inferometer_run What was measured, and the verdict."
     for run in runs:
         about = _labels(run) | {
-            "name": run.plan.name,
+            "name": run.plan.get("name"),
             "kind": run.kind,
             "verdict": run.status,
             "engine": run.subject.engine,
@@ -187,7 +188,7 @@ def _server(run: Run) -> Iterator[dict[str, Any]]:
 def _about(run: Run) -> Attributes:
     parts = urlsplit(run.subject.address or "")
     attributes: dict[str, str | int | None] = {
-        "gen_ai.operation.name": OPERATIONS.get(run.plan.api, "text_completion"),
+        "gen_ai.operation.name": OPERATIONS.get(api_of(run), "text_completion"),
         "gen_ai.provider.name": (run.subject.engine or "_OTHER").lower(),
         "gen_ai.request.model": run.subject.model,
         "server.address": parts.hostname,

@@ -32,7 +32,6 @@ from inferometer.measure.doubts.rule import TOLERATED
 from inferometer.measure.doubts.target import FAILED_DOUBTFUL, FAILED_INVALID
 from inferometer.measure.inputs import Facts
 from inferometer.measure.summary import HEADLINE, HEADLINE_OPEN, summarize
-from inferometer.plan.draft import settings_of
 from inferometer.plan.model import Plan
 from inferometer.record.environment import ImportOrigin
 from inferometer.record.files import translated_errors
@@ -471,7 +470,7 @@ def _keep(run: ImportedRun, origin: _Origin, store: Store, summary: Summary, **m
     return keep(
         store,
         kind=run.kind,
-        plan=settings_of(run.plan),
+        plan=run.plan,
         summary=summary,
         verdict=verdict_of(run, summary, origin.title),
         source=origin.format,

@@ -281,8 +281,12 @@ class Cluster:
         elif code == FORBIDDEN and "exceeded quota" in text:
             hint = self.kubectl("describe resourcequota", namespace)
         elif code == FORBIDDEN:
+            place_of = f" -p {namespace}" if namespace else ""
             more = self.kubectl("auth can-i --list", namespace)
-            hint = f"inferometer k8s rights prints the role that is needed; {more} shows what you may do"
+            hint = (
+                f"inferometer k8s rights{place_of} prints the roles that are needed (with --up also those of up, down "
+            )
+            hint += f"and e2e); {more} shows what you may do"
         elif code == NOT_FOUND and namespace and f'namespaces "{namespace}"' in text:
             hint = f"{self.kubectl('get namespaces')}; create it: {self.kubectl(f'create namespace {namespace}')}"
         elif namespace:

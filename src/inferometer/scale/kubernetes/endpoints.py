@@ -247,7 +247,8 @@ def endpoint_of(
     if not endpoints:
         names = ", ".join(f"{entry.kind} {entry.name}" for entry in known[:6]) or "nothing"
         shown = "services,gateways,pods" if by_kind["gateway"] else "services,pods"  # kubectl wants kinds that exist
-        hint = f"{cluster.kubectl(f'get {shown}', namespace)}; or give its address: --endpoint-url URL"
+        chosen = f"name one of them: -t {known[0].name}; " if known else ""
+        hint = f"{chosen}{cluster.kubectl(f'get {shown}', namespace)}; or give its address: --endpoint-url URL"
         raise TargetError(f"namespace {namespace}: no endpoint for method {method}; there is {names}", hint)
     endpoint = endpoints[0]
     if endpoint.ready == 0:

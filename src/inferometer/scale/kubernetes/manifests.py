@@ -317,7 +317,8 @@ LAUNCHING = (
     rule("", "events", "list"),
 )
 READING = (
-    rule("", "services pods", "get list"),
+    rule("", "services", "get list"),
+    rule("", "pods", "list"),
     rule("", "services/proxy pods/proxy", "get"),  # for the models that are served
     rule("", "pods/log", "get"),  # of how they started, with -l nop
     rule("apps", "deployments statefulsets", "list"),
@@ -330,11 +331,11 @@ WATCHING = (  # of launcher pods that watch the stack themselves, because no cli
 )
 GIVING = (rule(RBAC, "roles rolebindings", "create patch"),)  # to give WATCHING to the launcher pods
 STANDING = (
-    rule("apps", "deployments", "get list create patch delete"),
+    rule("apps", "deployments", "list create patch delete"),
     rule("", "services", "get list create patch delete"),
     rule("", "secrets", "create patch"),  # their Service owns them: it takes them along
     rule("", "persistentvolumeclaims", "get list create patch delete"),
-    rule("", "pods", "get list"),
+    rule("", "pods", "list"),
     rule("batch", "jobs", "list create patch delete"),  # that own the stack of an e2e
 )
 
@@ -353,7 +354,7 @@ def roles_for(
     of `k8s run --wait 0` whose pods watch the stack."""
     subjects = list(_subjects(user, account))
     things: list[Manifest] = []
-    parts = [(harness, "launch", LAUNCHING), (stack, "read", READING)]
+    parts: list[tuple[str, str, Sequence[PolicyRule]]] = [(harness, "launch", LAUNCHING), (stack, "read", READING)]
     parts += [(stack, "up", STANDING)] if up else []
     parts += [(harness, "give", GIVING)] if unattended else []
     for namespace, part, rules in parts:

@@ -75,6 +75,7 @@ class StackSettings(msgspec.Struct, frozen=True, kw_only=True):
     router_image: str = f"inferometer:{__version__}"
     port: int = 8000
     args: tuple[str, ...] = ()  # of the server's command line, unchanged
+    environment: Mapping[str, str] = {}  # of the server
     cpu: str | None = None
     memory: str | None = None
     gpus: int = 0
@@ -158,12 +159,13 @@ def _replica_names(settings: StackSettings) -> list[str]:
 def _servers(
     place: ObjectPlace, settings: StackSettings, name: str, replicas: int, secret: tuple[str, str]
 ) -> Deployment:
+    home = {"HF_HOME": MODELS} if settings.claim and settings.server == "vllm" else {}
     pod = PodSettings(
         image=settings.image or (VLLM_IMAGE if settings.server == "vllm" else settings.router_image),
         command=_command(settings),
         cpu=settings.cpu,
         memory=settings.memory,
-        environment={"HF_HOME": MODELS} if settings.claim and settings.server == "vllm" else {},
+        environment={**home, **settings.environment},
         secret_environment={"HF_TOKEN": secret} if settings.token or settings.token_secret else {},
         pod_fields={ADDRESS: "status.podIP"},
         claims={MODELS: settings.claim} if settings.claim else {},

@@ -7,7 +7,6 @@ from typing import Any
 
 import orjson
 
-from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.judge.compare import OBSERVED
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.encoding import document_of, environment_document, verdict_document
@@ -19,6 +18,7 @@ from inferometer.show.runs import PLAIN
 from inferometer.store.entry import Entry
 from inferometer.vocabulary import MEASURES
 
+Json = dict[str, Any]  # a plan, an environment, a Vega-Lite specification: documents with a schema of their own
 Cell = str | float | int | None
 
 
@@ -77,13 +77,13 @@ class RunDocument:
     run: RunAbout
     about: About
     marks: MarksDocument
-    verdict: JsonObject | None
-    limits: JsonValue
+    verdict: Json | None
+    limits: list[Json]
     headline: list[str]
     quantities: list[MeasureRow]
     outcomes: dict[str, int]
-    plan: JsonObject
-    environment: JsonObject
+    plan: Json
+    environment: Json
     files: list[FileRow] = field(default_factory=list)
 
 
@@ -116,7 +116,7 @@ def run_document(run: Run, entry: Entry | None = None, baselines: list[str] | No
         headline=headline(numbers, run.summary),
         quantities=[measure_row(quantity) for quantity in numbers.values()],
         outcomes=dict(run.summary.outcomes),
-        plan=run.plan.settings(),
+        plan=run.plan,
         environment=environment_document(run.environment),
     )
 
@@ -165,7 +165,7 @@ def title_of(quantity: Quantity) -> str:
 class ChartDocument:
     name: str
     title: str
-    spec: JsonObject  # Vega-Lite
+    spec: Json  # Vega-Lite
 
 
 @dataclass(frozen=True)
