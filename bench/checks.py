@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from inferometer.judge.check import check
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.encoding import summary_from
 from inferometer.record.environment import Environment
 from inferometer.record.run import Run
@@ -32,7 +33,7 @@ def history(tpot_s: list[float]) -> list[Run]:
         Run(
             id=str(number),
             started_at=(START + timedelta(days=number)).isoformat(),
-            plan={},
+            plan=StoredPlan({}),
             environment=Environment(),
             summary=summary_from({"loop": "closed", "measures": {"tpot": {"mean": value}}}),
             verdict=Verdict(status="valid"),

@@ -22,10 +22,12 @@ from msgspec import structs
 
 import inferometer
 from _common import HERE, parser, print_rows
+from inferometer.documents.document import JsonObject
 from inferometer.record.encoding import environment_from
 from inferometer.record.run import Run
 from inferometer.record.summary import MeasureSummary, Rate, Summary
 from inferometer.store.experiments import new_experiment
+from inferometer.store.results import SweepDefinition, SweepResult
 from inferometer.store.save import keep
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Store, open_store
@@ -72,15 +74,18 @@ def filled(home: Path, number: int) -> Store:
         for at in range(number - CASES):
             model, run = lines[at % len(lines)]
             _keep(store, run, model, draw, start + timedelta(hours=at))
-        folder = new_experiment(store.home, "sweep", "rate and input length", {"axes": {}})
+        folder = new_experiment(store.home, "sweep", "rate and input length", SweepDefinition())
         for at in range(CASES):
             model, run = lines[len(MODELS) * (at % (len(lines) // len(MODELS)))]
             kept = _keep(store, run, model, draw, start + timedelta(hours=number, seconds=at))
             plan = run.plan
-            settings = {"load.rate": plan["load"]["rate"], "workload.input_tokens": plan["workload"]["input_tokens"]}
+            settings = {
+                "load.rate": plan.section("load")["rate"],
+                "workload.input_tokens": plan.section("workload")["input_tokens"],
+            }
             store.set_case(kept.id, folder.id, f"case {at}")
             folder.add(ExperimentCase(name=f"case {at}", parameters=settings, run=kept.id))
-        folder.finish({"cases": CASES})
+        folder.finish(SweepResult(cases={"complete": CASES}))
     model, run = lines[0]
     _keep(store, run, model, draw, start + timedelta(hours=number, minutes=5), records=run.records)
     return store
@@ -95,7 +100,7 @@ def _simulated(inputs: int, outputs: int, rate: float, _made: dict[tuple[int, in
 
 
 def _keep(store: Store, run: Run, model: str, draw: Random, started: datetime, records: Any = None) -> Run:
-    about = {
+    about: JsonObject = {
         "model": model,
         "target": {"server": "vLLM", "version": "0.24.0", "model": model, "urls": ["http://10.0.0.7:8000"]},
         "gpus": [{"name": "NVIDIA H200"}],

@@ -79,7 +79,7 @@ def here(programs: dict[str, str]) -> Iterator[tuple[str, str | None]]:
 @contextmanager
 def started(name: str, program: str | None, urls: list[str], folder: Path) -> Iterator[tuple[str, int]]:
     """A router over the two servers: its URL and process."""
-    engine: RouterEngine = attribute_at(ROUTERS[name])
+    engine: RouterEngine = attribute_at(ROUTERS[name].place)
     fields: dict[str, Any] = {"type": name, "command": [program] if program else []}
     router = Router(**fields | ({"policy": POLICIES[name]} if name in POLICIES else {}))
     place = LaunchPlace("127.0.0.1", free_port("127.0.0.1"), "metronome")

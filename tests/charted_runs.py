@@ -11,6 +11,7 @@ from inferometer.measure.inputs import Facts
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.plan.reading import plan_from
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.columns import MISSING, Categorical, Records, offsets_of
 from inferometer.record.encoding import environment_from
 from inferometer.record.record import Record, Samples
@@ -86,7 +87,7 @@ def charted_run(
     return Run(
         id=id_,
         started_at="2026-11-01T12:00:00.000+00:00",
-        plan=plan,
+        plan=StoredPlan(plan),
         environment=environment_from({"command": "inferometer run", "target": {"model": plan["target"]["model"]}}),
         summary=summary,
         verdict=verdict(summary, facts, typed),

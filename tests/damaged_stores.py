@@ -34,6 +34,7 @@ from inferometer.record.summary import Pass, Startup, Summary, Value
 from inferometer.record.verdict import Verdict
 from inferometer.store.experiments import new_experiment
 from inferometer.store.folder import new_run
+from inferometer.store.results import SweepDefinition, SweepResult
 from inferometer.store.save import keep
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Store, open_store
@@ -68,11 +69,11 @@ def small_store(folder: Path) -> SmallStore:
         latency = [_latency(store, 4 + at, (size,)) for at, size in enumerate((1, 2))]
         throughput, startup = _throughput(store, 6), _startup(store, 7)
     partial = _partial(folder, 8)
-    experiment = new_experiment(folder, "sweep", "sizes", {"axes": {"batch_size": [1, 2]}})
+    experiment = new_experiment(folder, "sweep", "sizes", SweepDefinition(experiment={"axes": {"batch_size": [1, 2]}}))
     for size, run in zip((1, 2), latency, strict=True):
         experiment.add(ExperimentCase(name=f"bs{size}", parameters={"batch_size": size}, run=run))
         store.set_case(run, experiment.id, f"bs{size}")
-    experiment.finish({"cases": 2})
+    experiment.finish(SweepResult(cases={"complete": 2}))
     store.tag(serving[0], ["nightly"])
     store.tag(serving[1], ["nightly"])
     store.set_baseline("main", serving[1])

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.encoding import environment_from
 from inferometer.record.environment import Environment
 from inferometer.record.run import Run
@@ -41,7 +42,7 @@ def lined_run(
     return Run(
         id=f"{started:%Y%m%d-%H%M%S}-run-{number}",
         started_at=started.isoformat(),
-        plan=PLAN,
+        plan=StoredPlan(PLAN),
         environment=environment or environment_of(),
         summary=summary_of(tpot, **more),
         verdict=judged([] if verdict == "valid" else [Reason(status=verdict, code="late", text="Late.")]),

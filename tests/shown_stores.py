@@ -1,7 +1,6 @@
 """Stores to be looked at: histories with steps in them, several lengths, an experiment, names that try to be HTML."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from unittest.mock import patch
 import numpy as np
 from msgspec import structs
 
+from inferometer.documents.document import JsonObject
 from inferometer.judge.compare import compare
 from inferometer.judge.search import Attained, SearchResult, SearchStep
 from inferometer.record.encoding import environment_from
@@ -17,6 +17,14 @@ from inferometer.record.environment import Environment
 from inferometer.record.summary import LimitResult, MeasureSummary, Rate, Summary, Value
 from inferometer.record.verdict import Reason, Status, Verdict
 from inferometer.store.experiments import new_experiment
+from inferometer.store.results import (
+    AbDefinition,
+    AbResult,
+    SearchDefinition,
+    SearchOutcome,
+    SweepDefinition,
+    SweepResult,
+)
 from inferometer.store.save import keep
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Store, open_store
@@ -96,7 +104,7 @@ def nightly(store: Store, days: int = 30) -> list[str]:
 
 def sweep(store: Store) -> str:
     """Concurrency against input length, each case a run."""
-    folder = new_experiment(store.home, "sweep", "concurrency <b>sweep</b>", {"axes": {}})
+    folder = new_experiment(store.home, "sweep", "concurrency <b>sweep</b>", SweepDefinition())
     for number, (concurrency, inputs) in enumerate(_cases()):
         run = keep_one(
             store,
@@ -114,7 +122,7 @@ def sweep(store: Store) -> str:
             name="broken", parameters={"load.concurrency": 99, "workload.input_tokens": 300}, run=None, error="refused"
         )
     )
-    folder.finish({"cases": number + 2})
+    folder.finish(SweepResult(cases={"complete": number + 2}))
     return folder.id
 
 
@@ -199,7 +207,7 @@ def ab_test(store: Store, pairs: int = 6) -> str:
         store.home,
         "ab",
         None,
-        {"blocks": pairs, "a": {"server": {"args": {"speed": 4}}}, "b": {"server": {"args": {"speed": 5}}}},
+        AbDefinition(blocks=pairs, a={"server": {"args": {"speed": 4}}}, b={"server": {"args": {"speed": 5}}}),
     )
     draw, sides = np.random.default_rng(3), {"a": 0.011, "b": 0.0099}
     runs: dict[str, list[str]] = {"a": [], "b": []}
@@ -212,7 +220,7 @@ def ab_test(store: Store, pairs: int = 6) -> str:
             folder.add(ExperimentCase(name=f"{pair + 1} {side}", parameters=settings, run=run))
             runs[side].append(run)
     before, after = ([store.load(id_) for id_ in runs[side]] for side in ("a", "b"))
-    folder.finish({name: part for name, part in compare(before, after).document().items() if name != "schema"})
+    folder.finish(AbResult(**structs.asdict(compare(before, after))))
     return folder.id
 
 
@@ -221,8 +229,8 @@ LIMIT = "tpot p90 < 15ms"
 
 def load_search(store: Store) -> str:
     """TPOT grows with the rate; the limit is broken between 30 and 40 requests per second."""
-    plan = {"limits": [LIMIT], "workload": {"input_tokens": 300}}
-    folder = new_experiment(store.home, "search", None, {"axis": "rate", "plan": plan})
+    plan: JsonObject = {"limits": [LIMIT], "workload": {"input_tokens": 300}}
+    folder = new_experiment(store.home, "search", None, SearchDefinition(plan=plan))
     steps = []
     for number, rate in enumerate((10.0, 20.0, 40.0, 30.0)):
         tpot = 0.006 + 0.0003 * rate
@@ -243,6 +251,5 @@ def load_search(store: Store) -> str:
         attained = Attained(LIMIT, 0.99 if met else 0.4, 0.97 if met else 0.3, 1.0 if met else 0.5, 0.9, met)
         steps.append(SearchStep(rate, (attained,), 10.0, run, values={"tpot.p50": tpot, "output_rate": 64 * rate}))
     found = SearchResult("found", 30.0, 40.0, "the highest load within the limits is between 30 and 40")
-    rows = [asdict(step) | {"status": step.status} for step in steps]
-    folder.finish({"axis": "rate", "limits": [LIMIT], **asdict(found), "steps": rows})
+    folder.finish(SearchOutcome(**structs.asdict(found), limits=(LIMIT,), steps=tuple(steps)))
     return folder.id

@@ -15,10 +15,10 @@ from pages import DRAWN, ROWS, check_accessible, check_drawn, check_fits, check_
 
 from dashboards import dashboard
 from inferometer.conduct.compare import compare_runs
-from inferometer.record.run import document
 from inferometer.show.comparison import comparison_view
-from inferometer.show.experiment_answer import ab_sentence, comparison_from, search_sentence
+from inferometer.show.experiment_answer import ab_sentence, search_sentence
 from inferometer.store.experiments import KeptExperiment, experiments_of
+from inferometer.store.results import AbResult, SearchOutcome
 from inferometer.store.store import Store, open_store
 from inferometer.vocabulary import change_text, value_text
 from shown_stores import NASTY
@@ -144,7 +144,7 @@ def test_a_run_says_model_and_load_and_the_numbers_of_show(tab: Tab, address: st
     small = tab.run("document.querySelector('.about .small').innerText")
     assert entry.id in small and "commit aaaaaaaaaaaa" in small
     tile = tab.run("document.querySelector('[data-key=\"ttft.p50\"] .value').innerText")
-    assert tile == value_text(document(run)["summary"]["measures"]["ttft"]["p50"], "s")
+    assert tile == value_text(run.summary.measures["ttft"].p50, "s")
     assert tab.run("document.querySelector('main .verdict, main h2').className").startswith("verdict")
 
 
@@ -245,13 +245,13 @@ def _table(tab: Tab) -> None:
 
 def test_the_answer_of_an_ab_test_has_the_numbers_of_its_result(tab: Tab, address: str, store: Store) -> None:
     kept = kept_of(store, "ab")
-    assert kept.result is not None
+    assert isinstance(kept.result, AbResult)
     tab.open(f"{address}experiment.html?id={kept.id}")
     tab.wait("document.querySelector('.answer b')")
     card = tab.run("document.querySelector('.answer b').innerText")
-    assert card == ab_sentence(comparison_from(kept.result)) and card.startswith("B is better: ")
-    tpot = next(change for change in kept.result["changes"] if change["key"] == "tpot.mean")
-    assert change_text(tpot["change"]) in card
+    assert card == ab_sentence(kept.result) and card.startswith("B is better: ")
+    tpot = next(change for change in kept.result.changes if change.key == "tpot.mean")
+    assert change_text(tpot.change) in card
     check_drawn(tab)
     check_accessible(tab)
     check_links(tab)
@@ -259,7 +259,7 @@ def test_the_answer_of_an_ab_test_has_the_numbers_of_its_result(tab: Tab, addres
 
 def test_the_answer_of_a_search_has_the_load_and_the_limit_that_breaks(tab: Tab, address: str, store: Store) -> None:
     kept = kept_of(store, "search")
-    assert kept.result is not None
+    assert isinstance(kept.result, SearchOutcome)
     tab.open(f"{address}experiment.html?id={kept.id}")
     tab.wait("document.querySelector('.answer b')")
     card = tab.run("document.querySelector('.answer b').innerText")

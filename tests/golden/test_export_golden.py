@@ -10,6 +10,7 @@ import orjson
 import pytest
 import yaml
 
+from inferometer.documents.document import JsonObject
 from inferometer.exchange.exporting.llmd import report
 from inferometer.exchange.exporting.registry import ExportRequest, pieces
 from inferometer.exchange.exporting.vllm import latency_document
@@ -17,6 +18,7 @@ from inferometer.measure.inputs import Facts
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.plan.reading import plan_from
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.columns import Records
 from inferometer.record.encoding import environment_from
 from inferometer.record.environment import Environment
@@ -37,7 +39,7 @@ def made(turns=1, **plan) -> Run:
     return Run(
         id="20261115-031207-plum-otter",
         started_at="2026-11-15T03:12:07+00:00",
-        plan=asked.model_dump(mode="json"),
+        plan=StoredPlan(asked.model_dump(mode="json")),
         environment=Environment(),
         summary=summary,
         verdict=verdict(summary, facts, asked),
@@ -92,7 +94,7 @@ def test_the_report_is_valid_by_its_schema(data: Path, plan):
 
 
 def test_a_report_with_accelerators_is_an_engine(data: Path) -> None:
-    environment = {"gpus": [{"name": "NVIDIA H200"}] * 2, "target": {"server": "vLLM", "version": "0.24.0"}}
+    environment: JsonObject = {"gpus": [{"name": "NVIDIA H200"}] * 2, "target": {"server": "vLLM", "version": "0.24.0"}}
     said = _plain(replace(made(), environment=environment_from(environment)))
     jsonschema.validate(said, schema(data, "0_2_1"))
     (engine,) = said["scenario"]["stack"]
@@ -113,7 +115,7 @@ def test_other_kinds_of_runs_are_valid_reports_too(data: Path, kind: str) -> Non
     run = Run(
         "id",
         "2026-11-15T03:12:07+00:00",
-        {"model": "m"},
+        StoredPlan({"model": "m"}),
         Environment(),
         Summary(values={"time": time}),
         kind=kind,  # type: ignore[arg-type]

@@ -80,7 +80,7 @@ def test_a_report_of_guidellm(data: Path, tmp_path: Path) -> None:
     file = data / "results/guidellm/guidellm_report_v2.json"
     said = json.loads(file.read_bytes())["benchmarks"]
     runs = kept(file, tmp_path)
-    assert [run.plan["load"]["rate"] for run in runs] == [each["config"]["strategy"]["rate"] for each in said]
+    assert [run.plan.section("load")["rate"] for run in runs] == [each["config"]["strategy"]["rate"] for each in said]
     for run, each in zip(runs, said, strict=True):
         found, metrics = values(run), each["metrics"]
         first, latency = (metrics[name]["successful"] for name in ("time_to_first_token_ms", "request_latency"))
@@ -109,8 +109,13 @@ def test_seven_stages_of_inference_perf(data: Path, tmp_path: Path) -> None:
             assert {each: found[f"{name}.{each}"] for each in named} == named
         assert found["output_rate"] == said["successes"]["throughput"]["output_tokens_per_sec"]
         assert run.plan["load"] == {"type": "poisson", "rate": pytest.approx(said["load_summary"]["requested_rate"])}
-        assert run.plan["target"]["model"] == "meta-llama/Meta-Llama-3-8B-Instruct"
-        assert run.plan["workload"]["prefix"] == {"tokens": 128, "suffix_tokens": 64, "groups": 10, "prompts": 10}
+        assert run.plan.section("target")["model"] == "meta-llama/Meta-Llama-3-8B-Instruct"
+        assert run.plan.section("workload")["prefix"] == {
+            "tokens": 128,
+            "suffix_tokens": 64,
+            "groups": 10,
+            "prompts": 10,
+        }
         assert found["server_ttft.mean"] > 0
 
 

@@ -12,6 +12,8 @@ from inferometer.exchange.importing.importer import summary_of, verdict_of
 from inferometer.exchange.importing.source import ImportedRun
 from inferometer.exchange.importing.vllm import imported
 from inferometer.measure.rosetta.definition import SeenRequests, fields, tool_named
+from inferometer.plan.draft import settings_of
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.run import Run
 from inferometer.show.imported import rosetta
 
@@ -35,7 +37,7 @@ def run_of(said, name="result.json") -> Run:
     return Run(
         id="imported",
         started_at="2026-11-15T01:16:37+00:00",
-        plan=dict(found.plan),
+        plan=StoredPlan(settings_of(found.plan)),
         environment=found.environment,
         summary=summary,
         verdict=verdict_of(found, summary, "vllm bench serve"),

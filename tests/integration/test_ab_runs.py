@@ -10,6 +10,7 @@ from inferometer.conduct.ab import Design, ab
 from inferometer.errors import TargetError
 from inferometer.plan.reading import plan_from
 from inferometer.store.experiments import experiments_of
+from inferometer.store.results import AbResult
 from inferometer.store.store import open_store
 from measured import assert_ran
 
@@ -49,8 +50,9 @@ def test_a_server_of_a_quarter_of_the_steps_is_better(store: Path, capsys):
 
 def _is_kept(store, document):
     kept = experiments_of(store)[0]
-    assert (kept.kind, kept.id) == ("ab", document["id"]) and kept.result["status"] == "better"
-    assert "".join(case.parameters["side"] for case in kept.cases) == "abbaab"
+    assert isinstance(kept.result, AbResult)
+    assert (kept.kind, kept.id) == ("ab", document["id"]) and kept.result.status == "better"
+    assert "".join(str(case.parameters["side"]) for case in kept.cases) == "abbaab"
     runs = [open_store(store).load(case.run) for case in kept.cases]
     assert [run.plan.get("seed", 0) for run in runs] == [0, 0, 1, 1, 2, 2]
     assert runs[0].environment.nonce == runs[1].environment.nonce != runs[2].environment.nonce

@@ -11,6 +11,7 @@ from inferometer.conduct.benchmark import run_benchmark
 from inferometer.conduct.compare import check_run, compare_runs, history_of
 from inferometer.conduct.prepare import begin, prepare
 from inferometer.conduct.sweep import sweep
+from inferometer.documents.document import JsonObject
 from inferometer.errors import PlanError, TargetError
 from inferometer.measure.values import quantities
 from inferometer.plan.benchmark import Benchmark
@@ -113,7 +114,7 @@ def test_history_comparison_and_check(tmp_path: Path) -> None:
 
 
 def test_a_case_of_an_experiment(tmp_path: Path) -> None:
-    said = {
+    said: JsonObject = {
         "benchmark": {
             "name": "sized",
             "command": [

@@ -15,6 +15,7 @@ from inferometer.record.environment import Machine
 from inferometer.record.verdict import Verdict
 from inferometer.show.notify.news import Alert, notebook
 from inferometer.store.experiments import new_experiment
+from inferometer.store.results import SweepDefinition, SweepResult
 from inferometer.store.save import keep
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import open_store
@@ -113,7 +114,7 @@ def test_a_check_that_was_made_already(store, tmp_path: Path, capsys):
 
 
 def test_an_experiment_with_a_case_that_failed(store, capsys, tmp_path: Path):
-    folder = new_experiment(store, "sweep", "pairs", {})
+    folder = new_experiment(store, "sweep", "pairs", SweepDefinition())
     run = kept(store, 12, 20.0)
     folder.add(ExperimentCase(name="a", parameters={"load.rate": 5}, run=run.id))
     folder.add(ExperimentCase(name="b", parameters={"load.rate": 9}, run=None, error="the server <died>\x1b[31m"))
@@ -129,10 +130,10 @@ def test_a_case_that_left_no_run_is_found_told_once_and_its_end_once(store, caps
     with receiving() as receiver:
         monkeypatch.setenv("SLACK_WEBHOOK_URL", receiver.url)
         for error in ("it died", "it died again", None):
-            folder = new_experiment(store, "sweep", "pairs", {})
+            folder = new_experiment(store, "sweep", "pairs", SweepDefinition())
             run = None if error else kept(store, 13, 20.0).id
             folder.add(ExperimentCase(name="b", parameters={}, run=run, error=error))
-            folder.finish({})
+            folder.finish(SweepResult())
             assert called(*words) == 3 if error else called("ci", folder.id, *words[4:]) == 0
     titles = [message["blocks"][0]["text"]["text"] for message in receiver.messages]
     assert titles == ["❌ pairs: failed", "✅ pairs: recovered"] and "b: it died" in str(receiver.messages[0])

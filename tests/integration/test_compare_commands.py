@@ -169,7 +169,7 @@ def test_a_plan_that_is_given_makes_the_confirming_run(
     assert called(*told, str(plan)) == 1
     found = json.loads(capsys.readouterr().out)
     second = open_store(store).runs(limit=1)[0]
-    assert second.id != looks_worse.id and open_store(store).load(second.id).plan["stop"]["requests"] == 8
+    assert second.id != looks_worse.id and open_store(store).load(second.id).plan.section("stop")["requests"] == 8
     assert (found["status"], found["confirmed"]) == ("worse", None)
     assert f"{second.id}, cannot decide it" in found["warnings"][-1]
 

@@ -20,17 +20,19 @@ from inferometer.cli.group import group
 from inferometer.conduct import shared as resources
 from inferometer.conduct.prepare import begin, prepare, resume
 from inferometer.conduct.sweep import sweep
+from inferometer.documents.document import JsonObject
 from inferometer.errors import StoreError
 from inferometer.plan.ordering import server_starts
 from inferometer.show.experiment import csv_text
 from inferometer.store.experiments import ExperimentFolder, experiments_of, find_experiment, new_experiment, rows_of
+from inferometer.store.results import SweepDefinition, SweepResult
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import open_store
 from inferometer.target.offline.engine import open_engine
 from measured import assert_ran
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PLAN = {
+PLAN: JsonObject = {
     "server": {"type": "simulator", "args": {"speed": 50}},
     "workload": {"input_tokens": 20, "output_tokens": 4},
     "load": {"rate": 60},
@@ -101,7 +103,7 @@ def test_killed_and_resumed_is_as_if_it_had_not_been(tmp_path: Path, store):
     for kept in (first, second):
         runs = [open_store(store).load(case.run) for case in kept.latest]
         assert [run.summary.outcomes for run in runs] == [{"ok": 20}] * 3
-        assert kept.result["cases"] == {"complete": 3}
+        assert isinstance(kept.result, SweepResult) and kept.result.cases == {"complete": 3}
     again = command(file, "--resume", "--store", store)
     assert "no unfinished experiment" in str(again.exception)
 
@@ -137,9 +139,10 @@ def test_levels_follow_from_what_the_ends_measured_also_when_resumed(tmp_path: P
     ends = [open_store(store).load(case["run"]).summary.rates["request_rate"].span for case in cases[:2]]
     middle, top = (case["parameters"]["load.rate"] for case in cases[2:])
     assert (middle, top) == (pytest.approx(sum(ends) / 2, rel=1e-3), pytest.approx(ends[1], rel=1e-3))
-    asked = [open_store(store).load(case["run"]).plan["load"] for case in cases[2:]]
+    asked = [open_store(store).load(case["run"]).plan.section("load") for case in cases[2:]]
     assert [load["rate"] for load in asked] == [middle, top]
-    assert experiments_of(store)[0].result["cases"] == {"complete": 4}
+    result = experiments_of(store)[0].result
+    assert isinstance(result, SweepResult) and result.cases == {"complete": 4}
 
 
 def test_a_level_is_not_done_where_an_end_failed(tmp_path: Path, store):
@@ -254,7 +257,7 @@ def test_a_case_is_one_line_of_the_file_whatever_its_error_says(store):
 
 def test_a_command_of_ones_own_is_a_case(tmp_path: Path, store):
     own = 'echo \'{"name": "speed", "value": {x}, "unit": "1/s", "direction": "higher"}\''
-    said = {"benchmark": own, "axes": {"args.x": [3, 5]}}
+    said: JsonObject = {"benchmark": own, "axes": {"args.x": [3, 5]}}
     prepared = prepare(said)
     done = sweep(prepared, begin(prepared, store), store=store)
     assert [(row.state, row.error, row.values["speed"].value) for row in done.rows] == [
@@ -306,7 +309,7 @@ def test_half_a_line_is_taken_away_before_the_next(tmp_path: Path) -> None:
 
 
 def test_half_an_id_that_means_two_is_not_guessed(tmp_path: Path) -> None:
-    first, second = (new_experiment(tmp_path, "sweep", name, {}) for name in ("one", "two"))
+    first, second = (new_experiment(tmp_path, "sweep", name, SweepDefinition()) for name in ("one", "two"))
     assert find_experiment(tmp_path, "one").id == first.id
     assert find_experiment(tmp_path, second.id).id == second.id
     with pytest.raises(StoreError, match="means 2 experiments"):
@@ -360,7 +363,7 @@ def test_a_server_and_an_engine_are_not_kept_side_by_side(store, monkeypatch):
     closed = []
     close = resources.Servers.close
     monkeypatch.setattr(resources.Servers, "close", lambda self: closed.append(self._server is not None) or close(self))
-    offline = {"name": "offline", "latency": {"iters": 2, "warmup": 0}}
+    offline: JsonObject = {"name": "offline", "latency": {"iters": 2, "warmup": 0}}
     prepared = prepare({"plan": PLAN, "cases": [{"name": "served"}, offline], "repeats": 2, "order": "abba"})
     folder = begin(prepared, store)
     done = sweep(prepared, folder, store=store)
@@ -392,11 +395,12 @@ def test_what_a_class_does_to_the_others(tmp_path: Path, store):
     (kept,) = experiments_of(store)
     order = [case.parameters["without"] for case in kept.cases]
     assert order == [None, "people", "batch", "batch", "people", None]
-    effects = {(each["off"], each["of"]): each["comparison"]["changes"] for each in kept.result["effects"]}
+    assert isinstance(kept.result, SweepResult)
+    effects = {(effect.off, effect.of): effect.comparison.changes for effect in kept.result.effects}
     assert effects.keys() == {("people", "batch"), ("batch", "people")}
-    people = {change["key"]: change for change in effects["batch", "people"]}
-    assert people["ttft_scheduled.p50"]["change"] < -0.2
-    assert people["ttft_scheduled.p50"]["interval"] is not None
+    people = {change.key: change for change in effects["batch", "people"]}
+    assert people["ttft_scheduled.p50"].change < -0.2
+    assert people["ttft_scheduled.p50"].interval is not None
 
 
 def test_the_table_lives_on_a_terminal_and_leaves_it_clean(tmp_path: Path, store):

@@ -218,7 +218,7 @@ def test_routers_of_the_system(store: Path, kind: str) -> None:
 
 @pytest.mark.parametrize(("kind", "check"), [("nginx", "-t"), ("haproxy", "-c")])
 def test_their_configuration_is_right_for_every_policy(tmp_path: Path, kind: str, check: str) -> None:
-    engine: RouterEngine = attribute_at(ROUTERS[kind])
+    engine: RouterEngine = attribute_at(ROUTERS[kind].place)
     for policy in ("round_robin", "least_loaded", "power_of_two", "random", "session_affinity"):
         router = Router(type=kind, policy=policy, command=installed(kind), flags=[check])
         launch = engine.launch(router, LaunchPlace("127.0.0.1", 8000), ["http://127.0.0.1:8001"] * 2, tmp_path)

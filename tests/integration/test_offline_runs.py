@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from inferometer.conduct.offline import offline
+from inferometer.documents.document import Document
 from inferometer.errors import InferometerError, MissingExtra, PlanError, TargetError
 from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan
 from inferometer.record.encoding import document_of
@@ -61,7 +62,7 @@ def test_one_engine_for_all_sizes_and_one_run(tmp_path: Path) -> None:
     assert (kept.kind, kept.state, kept.status) == ("latency", "complete", "valid")
     assert list(kept.summary.measures) == ["latency_bs1", "latency_bs2", "latency_bs4"]
     assert [len(case.latencies) for case in kept.summary.cases] == [10, 10, 10]
-    assert document_of(kept.environment.target) | {"version": None} == {
+    assert {**Document.of(document_of(kept.environment.target)), "version": None} == {
         "engine": "simulator",
         "version": None,
         "model": "simulated-8b",
@@ -268,7 +269,7 @@ def test_the_throughput_of_a_file(tmp_path: Path) -> None:
     assert run.summary.requests == 20
     assert run.summary.output_tokens == 140
     assert run.summary.input_tokens == 20 * 4
-    assert run.plan["workload"]["path"] == str(file)
+    assert run.plan.section("workload")["path"] == str(file)
 
 
 def test_a_file_that_is_not_there_is_said_before_the_start(tmp_path: Path) -> None:

@@ -87,8 +87,8 @@ def test_every_reader_sees_the_same_comparison(store: Store, kind: str) -> None:
     terminal = in_terminal(before, after, store)
     assert terminal == in_dashboard(before, after, store)
     assert terminal == in_report(before, after, store)
-    document = compare_runs(before, after, store.home).document()
-    assert [row[-1] for row in terminal.rows] == [change["status"] for change in document["changes"]]
+    comparison = compare_runs(before, after, store.home)
+    assert [row[-1] for row in terminal.rows] == [change.status for change in comparison.changes]
     assert terminal.rows and terminal.facts[0] == ["before", *terminal.facts[0][1:]]
 
 

@@ -8,8 +8,7 @@ import pytest
 
 import command_line
 from inferometer.conduct.instrument import curve_of, keep_curve
-from inferometer.plan.reading import plan_from
-from inferometer.plan.text import parse_yaml
+from inferometer.plan.reading import mapping_in, plan_from
 from measured import assert_ran
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +44,7 @@ def test_command_runs(command, store: Path):
 
 
 def test_the_plan_is_one() -> None:
-    plan_from(parse_yaml(blocks("yaml", "A plan is YAML"), "README.md")[0], where="README.md")
+    plan_from(mapping_in(blocks("yaml", "A plan is YAML"), "README.md")[0], where="README.md")
 
 
 def test_one_real_output_is_shown() -> None:

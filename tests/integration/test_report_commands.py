@@ -11,6 +11,7 @@ from inferometer.cli.group import group
 from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.errors import InferometerError
 from inferometer.store.experiments import new_experiment
+from inferometer.store.results import SweepDefinition
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import open_store
 from measured import assert_ran
@@ -26,7 +27,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for rate in ("100", "200"):
         done = command_line.command("run", *QUICK, "--rate", rate, "--requests", "100", "-q", store=folder)
         assert_ran(done.returncode, done.stderr)
-    experiment = new_experiment(folder, "sweep", "rates", {"vary": {"load.rate": [100, 200]}})
+    experiment = new_experiment(
+        folder, "sweep", "rates", SweepDefinition(experiment={"axes": {"load.rate": [100, 200]}})
+    )
     for at, entry in enumerate(reversed(open_store(folder).runs(2))):
         experiment.add(ExperimentCase(name=f"c{at}", parameters={"load.rate": 100 * (at + 1)}, run=entry.id))
     return folder

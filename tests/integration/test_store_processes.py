@@ -129,7 +129,7 @@ def test_a_killed_run_is_reported_up_to_its_last_flush(tmp_path: Path) -> None:
     folder = killed_run(tmp_path)
     assert load_partial(folder).session.tolist() == [*range(500)]
     run = load_run(folder)
-    assert (run.state, run.plan) == ("partial", {"name": "killed"})
+    assert (run.state, dict(run.plan)) == ("partial", {"name": "killed"})
     assert [(entry.id, entry.state) for entry in open_store(tmp_path).runs()] == [(folder.name, "partial")]
 
 

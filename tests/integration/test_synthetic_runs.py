@@ -13,8 +13,7 @@ import command_line
 from inferometer.load.shard import ShardJob, run_shard
 from inferometer.load.transport import Encoder
 from inferometer.plan.model import Plan
-from inferometer.plan.reading import plan_from
-from inferometer.plan.text import parse_yaml
+from inferometer.plan.reading import mapping_in, plan_from
 from inferometer.record.log import read_log
 from inferometer.record.record import AS_PLANNED
 from inferometer.target.server import running
@@ -107,7 +106,7 @@ def test_the_plans_of_the_guide_are_plans() -> None:
     found = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     assert len(found) > 6
     for block in found:
-        plan, twice = parse_yaml(block, "the guide")
+        plan, twice = mapping_in(block, "the guide")
         assert not twice and plan_from(plan, where="the guide")
 
 

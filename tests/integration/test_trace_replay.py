@@ -9,8 +9,7 @@ import pytest
 import command_line
 from inferometer.load.shard import ShardJob, run_shard
 from inferometer.plan.model import Plan
-from inferometer.plan.reading import plan_from, read_plan
-from inferometer.plan.text import parse_yaml
+from inferometer.plan.reading import mapping_in, plan_from, read_plan
 from inferometer.record.log import read_log
 from inferometer.wire.reactor import now
 from inferometer.workload.traces import recording_of
@@ -52,7 +51,7 @@ def test_the_plans_of_a_guide_are_plans(guide: str) -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     assert blocks
     for block in blocks:
-        value, _ = parse_yaml(block, guide)
+        value, _ = mapping_in(block, guide)
         trace = (
             {"workload": {"type": "azure", "path": "trace.csv"}} if "load" in value and "workload" not in value else {}
         )

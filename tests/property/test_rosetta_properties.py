@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from inferometer.exchange.exporting.vllm import serve_document
 from inferometer.exchange.importing.vllm import imported
 from inferometer.measure.rosetta.definition import TOOLS, SeenRequests, fields, statistics, tool_named
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.columns import Records
 from inferometer.record.environment import Environment
 from inferometer.record.record import OUTCOMES, Record
@@ -81,7 +82,13 @@ def test_what_is_exported_to_vllm_comes_back(rows):
         row.connect_ns = 0
     records = Records.of(rows)
     run = Run(
-        "x", "2026-11-15T03:12:07+00:00", {}, Environment(), Summary(), source="test", read_records=lambda: records
+        "x",
+        "2026-11-15T03:12:07+00:00",
+        StoredPlan({}),
+        Environment(),
+        Summary(),
+        source="test",
+        read_records=lambda: records,
     )
     said = json.loads(json.dumps(serve_document(run, detailed=True)))
     again, length_s = imported(said, "x.json").records, said["duration"]

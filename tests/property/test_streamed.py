@@ -27,6 +27,7 @@ from inferometer.measure.summary import slowest, summarize
 from inferometer.measure.tally import Tally, Values, condensed
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
+from inferometer.plan.stored import StoredPlan
 from inferometer.record import columns, gather, parquet
 from inferometer.record.columns import READS, Records
 from inferometer.record.encoding import document_of
@@ -163,9 +164,14 @@ def test_an_export_is_the_same(
     plan = next(plans())
     summary = summarize(held, plan)
     run = Run(
-        id="r", started_at="2026-01-01T00:00:00+00:00", plan=plan.model_dump(mode="json"), environment=Environment(),
-        summary=summary, verdict=Verdict(status="valid"), read_records=lambda: held,
-    )  # fmt: skip
+        id="r",
+        started_at="2026-01-01T00:00:00+00:00",
+        plan=StoredPlan(plan.model_dump(mode="json")),
+        environment=Environment(),
+        summary=summary,
+        verdict=Verdict(status="valid"),
+        read_records=lambda: held,
+    )
     ours = made_files(name, run)
     theirs = made_files(name, replace(run, read_records=lambda: in_file))
     assert theirs.keys() == ours.keys()
@@ -190,7 +196,7 @@ def test_details_are_the_same_bytes_as_the_whole_document(
         run = Run(
             "r",
             "2026-01-01T00:00:00+00:00",
-            {},
+            StoredPlan({}),
             Environment(),
             Summary(),
             read_records=lambda found=found: found,  # type: ignore[misc]
@@ -291,7 +297,7 @@ def test_a_chart_has_the_same_requests(
 ) -> None:
     held, in_file, _ = streamed(made, tmp_path, monkeypatch)
     subjects = [
-        ChartedRun(Run("r", "", {}, Environment(), Summary(), read_records=lambda each=each: each))  # type: ignore[misc]
+        ChartedRun(Run("r", "", StoredPlan({}), Environment(), Summary(), read_records=lambda each=each: each))  # type: ignore[misc]
         for each in (held, in_file)
     ]
     assert subjects[0].end_at == subjects[1].end_at

@@ -9,6 +9,7 @@ from inferometer.exchange.exporting.registry import ExportRequest, pieces
 from inferometer.exchange.importing.recognise import format_named, read_source, recognise
 from inferometer.measure.offline import MeasuredCase, latency_summary, throughput_summary
 from inferometer.measure.values import quantities
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.encoding import environment_from
 from inferometer.record.environment import Environment
 from inferometer.record.record import Sample, Samples
@@ -48,7 +49,15 @@ def throughput_run() -> Run:
 
 def bare_run(kind, summary, plan) -> Run:
     verdict = Verdict(status="valid")
-    return Run(f"20261115-031207-{kind}", "2026-11-15T03:12:07+00:00", plan, Environment(), summary, verdict, kind=kind)
+    return Run(
+        f"20261115-031207-{kind}",
+        "2026-11-15T03:12:07+00:00",
+        StoredPlan(plan),
+        Environment(),
+        summary,
+        verdict,
+        kind=kind,
+    )
 
 
 def made(name, *runs, **asked) -> dict[str, bytes]:

@@ -12,6 +12,7 @@ from inferometer.measure.inputs import Facts
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.plan.reading import plan_from
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.columns import Records
 from inferometer.record.environment import Environment
 from inferometer.record.record import Record
@@ -38,7 +39,7 @@ def made_run(
     return Run(
         id="20261115-031207-plum-otter",
         started_at="2026-11-15T03:12:07.000+00:00",
-        plan=effective.model_dump(mode="json"),
+        plan=StoredPlan(effective.model_dump(mode="json")),
         environment=Environment(),
         summary=summary,
         verdict=verdict(summary, facts, effective),

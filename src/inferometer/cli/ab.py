@@ -7,6 +7,8 @@ import click
 
 from inferometer.cli.errors import INVALID, LIMIT_FAILED, notes_once, print_message
 from inferometer.cli.options import json_option, plan_argument, quiet_option, store_of, store_option, work_flags
+from inferometer.documents.document import Document
+from inferometer.record.encoding import result_document
 
 if TYPE_CHECKING:
     from inferometer.conduct.ab import Compared, Design
@@ -128,7 +130,7 @@ def _print(result: "Compared", names: dict[str, str], blocks: int, as_json: bool
     from inferometer.show.console import console
 
     if as_json:
-        print_json(result.document())
+        print_json(result_document("comparison", result.result))
     else:
         print_ab(result.comparison, names, result.left_out, blocks, str(result.experiment), console())
 
@@ -168,21 +170,21 @@ def _side(plan_args: tuple[str, ...], side: str, only: tuple[str, ...], quiet: b
 
     own, is_plan = _target_of(side)
     plan = plan_of(plan_args if plan_args or not is_plan else (side,), quiet=quiet, **flags)
-    mapping = {name: value for name, value in to_mapping(plan).items() if name != "server"}
-    target = {**(mapping.get("target") or {}), **(own.get("target") or {})}
+    mapping = Document({name: value for name, value in to_mapping(plan).items() if name != "server"})
+    target = {**mapping.section("target"), **own.section("target")}
     if "server" in own:
         target.pop("url", None)
     return plan_from({**mapping, **own, "target": target}, only, side)
 
 
-def _target_of(side: str) -> tuple[dict[str, Any], bool]:
+def _target_of(side: str) -> "tuple[Document, bool]":
     """The target that `--a` names, and whether it names a plan."""
     from inferometer.plan.opening import open_plan
     from inferometer.plan.text import parse_yaml, to_mapping
 
     if side.startswith(("http://", "https://")):
-        return {"target": {"url": side}}, False
+        return Document({"target": {"url": side}}), False
     if side.startswith("server:"):
-        return {"server": parse_yaml(side.removeprefix("server:"), "server:")[0] or "simulator"}, False
+        return Document({"server": parse_yaml(side.removeprefix("server:"), "server:")[0] or "simulator"}), False
     mapping = to_mapping(open_plan([side]).plan)
-    return {name: mapping[name] for name in ("target", "server") if name in mapping}, True
+    return Document({name: mapping[name] for name in ("target", "server") if name in mapping}), True

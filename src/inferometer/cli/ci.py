@@ -1,11 +1,11 @@
 """`inferometer ci`: runs and their checks as CI shows them."""
 
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,10 +13,12 @@ from inferometer import vocabulary
 from inferometer.cli.errors import echo
 from inferometer.cli.options import json_option, notify_option, quiet_option, store_of, store_option
 from inferometer.conduct.compare import runs_named
+from inferometer.documents.document import JsonObject
 from inferometer.documents.files import file_bytes, text_in
 from inferometer.documents.json_text import json_value
 from inferometer.errors import DataError, StoreError
 from inferometer.judge.check_result import CheckResult, check_from
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.encoding import result_from
 from inferometer.record.environment import Environment
 from inferometer.record.files import check_schema, translated_errors
@@ -182,7 +184,7 @@ class ReportedRun:
     run: Run
     check: CheckResult | None = None  # None: it was not made yet
     label: str | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: JsonObject = field(default_factory=dict)
 
 
 def subjects_of(
@@ -263,7 +265,7 @@ def _check_in(file: Path) -> CheckResult:
     try:
         with translated_errors(file):
             content = text_in(file_bytes(file))
-        document: dict[str, Any] = json_value(content)[0]
+        document = json_value(content)[0]
     except ValueError as error:
         raise DataError(f"{file}: not JSON: {error}", "inferometer check --json writes one") from None
     check_schema(file, "check", document.get("schema") if isinstance(document, dict) else None)
@@ -298,5 +300,7 @@ def _without_run(experiment: KeptExperiment) -> Iterator[ReportedRun]:
     for case in experiment.latest:
         if not case.run:
             why = Reason(status="invalid", code="case_failed", text=case.error or "")
-            run = Run("", experiment.started_at, {}, Environment(), Summary(), judged([why]), state="failed")
+            run = Run(
+                "", experiment.started_at, StoredPlan({}), Environment(), Summary(), judged([why]), state="failed"
+            )
             yield ReportedRun(run, None, case.name, case.parameters or {})

@@ -10,6 +10,7 @@ import click
 
 from inferometer.cli.errors import WRONG_USE, echo, print_message
 from inferometer.cli.options import json_option, quiet_option, store_of, store_option
+from inferometer.documents.document import JsonObject
 
 if TYPE_CHECKING:
     from inferometer.exchange.importing.importer import Imported, Options
@@ -147,8 +148,8 @@ class Attempts:
             print_message("error", "no result in a supported format; inferometer import --formats lists the formats")
         return 0 if self.done and not self.wrong else WRONG_USE
 
-    def _document(self) -> dict[str, Any]:
-        files = [
+    def _document(self) -> JsonObject:
+        files: list[JsonObject] = [
             {
                 "file": str(imported.path),
                 "format": imported.format,

@@ -3,13 +3,14 @@ their result."""
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from inferometer.cli.errors import echo
 from inferometer.cli.options import quiet_option, store_of, store_option
+from inferometer.documents.document import JsonObject
 
 # -- notify ----------------------------------------------------------------------------------------------------------
 
@@ -115,7 +116,7 @@ def channels_of(names: Sequence[str]) -> "list[Channel]":
 
 def watched(
     work: "Callable[[], tuple[Run, int]]",
-    plan: Mapping[str, Any],
+    plan: "JsonObject",
     store: "Place",
     channels: "Sequence[Channel]",
     *,
@@ -149,7 +150,7 @@ def _of_run(run: "Run") -> "Iterator[SubjectState]":
 
 
 def notify_error(
-    plan: Mapping[str, Any], error: str, store: "Place", channels: "Sequence[Channel]", *, quiet: bool = False
+    plan: "JsonObject", error: str, store: "Place", channels: "Sequence[Channel]", *, quiet: bool = False
 ) -> None:
     from inferometer.show.notify.findings import of_error
 

@@ -273,15 +273,14 @@ def _settings(profile: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
     """What the profile and the flags set, written as people write it."""
     from inferometer.errors import PlanError
     from inferometer.plan.foreign.shapes import to_yaml
-    from inferometer.plan.text import parse_yaml
+    from inferometer.plan.reading import mapping_in
 
     opened = changed_plan((profile,) if profile else (), start=START, environ={}, **flags)
     text = to_yaml(opened.plan, opened.mapping)
     if "***" in text:
         hint = "--header 'Authorization: Bearer ${MY_KEY}' reads it from the environment at run time"
         raise PlanError("secrets are not written to a plan", hint)
-    settings, _twice = parse_yaml(text, "plan")
-    return dict(settings)
+    return mapping_in(text, "plan")[0]
 
 
 def _write(file: Path, text: str, force: bool) -> None:

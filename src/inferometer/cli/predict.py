@@ -140,7 +140,7 @@ def _predict_one(
 
     prediction = predict_run(plan, server, lambda text: print_message("note", text))
     if as_json and confirm is None:
-        print_json(document(prediction.run) | {"prediction": prediction_document(prediction)})
+        print_json({**document(prediction.run), "prediction": prediction_document(prediction)})
     elif not as_json:
         print_prediction(prediction, console())
     broken = any(limit.met is False for limit in prediction.run.summary.limits)

@@ -1,12 +1,13 @@
 """What commands print: a run as a summary or as one JSON document, and the exit code it means."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from inferometer.cli.errors import LIMIT_FAILED, UNREACHABLE, print_message
+from inferometer.documents.document import JsonObject
 from inferometer.judge import limits as ending
 from inferometer.record.files import schema_of
 from inferometer.record.run import Run, document
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from inferometer.store.experiments import KeptExperiment
 
 
-def print_json(content: dict[str, Any], kind: str | None = None) -> None:
+def print_json(content: JsonObject, kind: str | None = None) -> None:
     """One JSON document with its `kind`; a missing number is null."""
     import orjson
 
@@ -34,7 +35,7 @@ def print_run(
 ) -> None:
     """The run as a person or a program reads it."""
     if as_json:
-        print_json(document(run) | _slowest(run, slowest))
+        print_json({**document(run), **_slowest(run, slowest)})
         return
     from inferometer.show.console import console
     from inferometer.show.view import print_view
@@ -82,7 +83,7 @@ def print_rosetta(run: Run, tool: str, *, as_json: bool) -> None:
     print_rosetta(translation, console())
 
 
-def _slowest(run: Run, most: int) -> dict[str, Any]:
+def _slowest(run: Run, most: int) -> JsonObject:
     from inferometer.measure.summary import slowest
 
     records = run.records if most else None

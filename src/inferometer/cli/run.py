@@ -193,7 +193,7 @@ def rerun(
             raise click.UsageError(
                 "--set: a benchmark is repeated unchanged; use inferometer benchmark for other settings"
             )
-        settings = {"name": kept.plan.get("name"), **(kept.plan.get("benchmark") or {})}
+        settings = {"name": kept.plan.name, **kept.plan.benchmark}
         return once_more(benchmark_from(settings, kept.id), place, as_json=as_json, quiet=quiet)
     plan = plan_from(kept.plan, overrides, kept.id)
     if (harness := kept.environment.harness) is not None and harness.name:

@@ -17,6 +17,7 @@ from inferometer.cli.options import (
     store_of,
     store_option,
 )
+from inferometer.record.encoding import result_document
 
 if TYPE_CHECKING:
     from inferometer.conduct.search import Searched
@@ -175,7 +176,7 @@ def _print(searched: "Searched", over: Any, as_json: bool) -> None:
     from inferometer.show.experiment import print_searched
 
     if as_json:
-        print_json(searched.document(), "search")
+        print_json(result_document("search", searched.outcome))
     else:
         print_searched(searched.result, searched.steps, over, searched.experiment, console())
 

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -27,6 +27,7 @@ from inferometer.cli.options import (
     store_of,
     store_option,
 )
+from inferometer.documents.document import JsonObject
 
 if TYPE_CHECKING:
     from inferometer.conduct.prepare import Prepared
@@ -193,17 +194,22 @@ def _prepared(request: _Request, wanted: str | None, store: "Store") -> "tuple[P
     resumed = kept_experiment(wanted, store) if wanted else unfinished(prepared, store)
     if resumed is None:
         raise StoreError(f"{request.args[0]}: this file has no unfinished experiment", "start it without --resume")
-    overrides, changes = (tuple(resumed.definition.get(name) or ()) for name in ("overrides", "changes"))
+    overrides, changes = resumed.sweep.overrides, resumed.sweep.changes
     if not request.overrides and not request.changes and (overrides or changes):
         prepared = replace(request, overrides=overrides, changes=changes).prepared()
     return prepared, resumed
 
 
-def _switching(plan: str) -> dict[str, Any]:
+def _switching(plan: str) -> JsonObject:
     """The experiment that `--switch-off PLAN` means."""
     name = f"switch-off of {Path(plan).stem}"
-    how = {"classes": "switch-off", "order": "abba", "repeats": SWITCH_OFF_REPEATS}
-    return {"name": name, "plan": str(Path(plan).resolve()) if Path(plan).is_file() else plan, **how}
+    return {
+        "name": name,
+        "plan": str(Path(plan).resolve()) if Path(plan).is_file() else plan,
+        "classes": "switch-off",
+        "order": "abba",
+        "repeats": SWITCH_OFF_REPEATS,
+    }
 
 
 def _conducted(
@@ -264,7 +270,7 @@ def _print_dry_run(prepared: "Prepared", kept: "KeptExperiment | None", as_json:
     print_json(dry_run_document(expected, [_known(case, prepared) for case in prepared.cases], starts))
 
 
-def _known(case: "Case", prepared: "Prepared") -> dict[str, Any]:
+def _known(case: "Case", prepared: "Prepared") -> JsonObject:
     """Its parameters, with null for the load that waits."""
     levels = prepared.experiment.levels
     return {**case.parameters, **({levels.path: None} if levels and case.waits else {})}
@@ -312,10 +318,10 @@ def _printed(prepared: "Prepared", swept: "Swept", store: "Store", as_json: bool
 
         print_effects(comparisons(swept.rows, store), to)
     if prepared.experiment.baseline:
-        from inferometer.conduct.sweep import changes_document, doubt_of_tape
+        from inferometer.conduct.sweep import changes_of, doubt_of_tape
         from inferometer.show.experiment import print_strategy_changes
 
-        print_strategy_changes(changes_document(prepared, swept.rows), to)
+        print_strategy_changes(changes_of(prepared, swept.rows), to)
         if doubt := doubt_of_tape(prepared):
             print_message("warning", doubt)
     to.print()

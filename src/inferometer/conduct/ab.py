@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+from msgspec import structs
 
 from inferometer.conduct.run import Notes, run
 from inferometer.errors import LostError, PlanError, TargetError
@@ -20,6 +22,7 @@ from inferometer.plan.model import Plan
 from inferometer.plan.text import to_mapping
 from inferometer.record.run import Run
 from inferometer.store.experiments import ExperimentFolder, new_experiment
+from inferometer.store.results import AbDefinition, AbResult, DoneBlock, LeftOutPair, Pairs
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Place, open_store
 from inferometer.target.server import StartedServer, running
@@ -52,16 +55,16 @@ class Compared:
     planned: int  # pairs
     experiment: str | None
 
-    def document(self) -> dict[str, Any]:
-        """As `--json` prints it."""
-        blocks = [{"pair": block.pair, "side": block.side, "run": block.run.id} for block in self.blocks]
-        return {
-            **self.comparison.document(),
-            "id": self.experiment,
-            "pairs": {"planned": self.planned, "compared": len(self.comparison.before)},
-            "left_out": [{"pair": pair, "why": why} for pair, why in self.left_out.items()],
-            "blocks": blocks,
-        }
+    @property
+    def result(self) -> AbResult:
+        """As it is kept and printed."""
+        return AbResult(
+            **structs.asdict(self.comparison),
+            id=self.experiment,
+            pairs=Pairs(self.planned, len(self.comparison.before)),
+            left_out=tuple(LeftOutPair(pair, why) for pair, why in self.left_out.items()),
+            blocks=tuple(DoneBlock(block.pair, block.side, block.run.id) for block in self.blocks),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ def ab(
 
 def _finished(blocks: list[Block], design: Design, kept: ExperimentFolder) -> Compared:
     result = replace(judged(blocks, design), experiment=kept.id)
-    kept.finish({name: value for name, value in result.document().items() if name != "schema"})
+    kept.finish(result.result)
     return result
 
 
@@ -287,6 +290,11 @@ def _both_servers_hint(error: TargetError) -> str:
     )
 
 
-def _definition(a: Plan, b: Plan, design: Design) -> dict[str, Any]:
-    about = {"blocks": design.blocks, "block_s": design.block_s, "measures": list(design.measures)}
-    return {**about, "a": to_mapping(a), "b": to_mapping(b)}
+def _definition(a: Plan, b: Plan, design: Design) -> AbDefinition:
+    return AbDefinition(
+        blocks=design.blocks,
+        block_s=design.block_s,
+        measures=tuple(design.measures),
+        a=to_mapping(a),
+        b=to_mapping(b),
+    )

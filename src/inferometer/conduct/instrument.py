@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from msgspec import structs
 
 from inferometer.conduct.curves import keep_curve as keep_curve
 from inferometer.conduct.curves import load_curve, machine
+from inferometer.documents.document import JsonObject
 from inferometer.errors import InferometerError
 from inferometer.load.shard import ShardJob, ShardReport, run_shard
 from inferometer.observe.doctor import check as named_checks
@@ -74,7 +74,7 @@ def examine(
     }
 
 
-def document(groups: dict[str, list[Check]]) -> dict[str, Any]:
+def document(groups: dict[str, list[Check]]) -> JsonObject:
     """What `--json` prints."""
     checks = [{"group": group, **asdict(check)} for group, group_checks in groups.items() for check in group_checks]
     return {

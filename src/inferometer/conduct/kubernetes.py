@@ -38,6 +38,7 @@ from inferometer.scale.kubernetes.stack_watch import StackWatch, observability, 
 from inferometer.store.experiments import CaseRow, ExperimentFolder, KeptExperiment, case_row, new_experiment, rows_of
 from inferometer.store.folder import load_run
 from inferometer.store.objects import Objects, is_object_store, upload_files
+from inferometer.store.results import PlannedCase, SweepDefinition, SweepResult
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Place as StorePlace
 from inferometer.store.store import Store, open_store
@@ -112,20 +113,21 @@ class _Session:
             else:
                 self._do(treatment, folder)
         if not self.left:
-            folder.finish({"cases": {"complete": len(self.runs)}})
+            folder.finish(SweepResult(cases={"complete": len(self.runs)}))
         kept = folder.load()
         rows = rows_of(kept, self.store)
         self._write_table(rows)
         self._upload()
         return Launched(kept, rows, self.runs, self.output, self.left)
 
-    def _definition(self, treatments: Sequence[Treatment]) -> dict[str, Any]:
+    def _definition(self, treatments: Sequence[Treatment]) -> SweepDefinition:
         cases = [
-            {"name": name, "label": one.title, "repeat": 1, "key": name, "parameters": dict(one.parameters)}
+            PlannedCase(name=one.title, label=one.title, key=one.title, parameters=dict(one.parameters))
             for one in treatments
-            for name in [one.title]
         ]
-        return {"file": self.settings.experiment, "experiment": {"name": f"k8s {self.settings.id}"}, "cases": cases}
+        return SweepDefinition(
+            file=self.settings.experiment, experiment={"name": f"k8s {self.settings.id}"}, cases=cases
+        )
 
     def _make_claim(self) -> None:
         namespace = self.settings.harness_namespace

@@ -4,11 +4,11 @@ load a number of servers would take within limits. `conduct/fit.py` makes models
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from inferometer.conduct.fit import Progress, usable
+from inferometer.documents.document import JsonObject
 from inferometer.errors import PlanError
 from inferometer.measure.values import Quantity, quantities
 from inferometer.plan.model import Plan
@@ -395,7 +395,7 @@ def _holds(plan: Plan, run: Run) -> bool:
     return not _overloaded(plan, run)
 
 
-def prediction_document(prediction: Prediction) -> dict[str, Any]:
+def prediction_document(prediction: Prediction) -> JsonObject:
     """What `predict --json` prints in addition to the run."""
     return {
         "model": prediction.model.name,
@@ -403,8 +403,14 @@ def prediction_document(prediction: Prediction) -> dict[str, Any]:
         "errors_are": prediction.model.errors_are,
         "notes": prediction.notes,
         "numbers": [
-            {"name": one.quantity.key, "unit": one.quantity.unit, "value": one.quantity.value}
-            | {"low": one.low, "high": one.high, "model_error": one.model_error}
-            for one in prediction.numbers
+            {
+                "name": number.quantity.key,
+                "unit": number.quantity.unit,
+                "value": number.quantity.value,
+                "low": number.low,
+                "high": number.high,
+                "model_error": number.model_error,
+            }
+            for number in prediction.numbers
         ],
     }

@@ -4,9 +4,9 @@ one, or that of an experiment which was interrupted."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from inferometer.conduct.offline import known_context
+from inferometer.documents.document import JsonObject
 from inferometer.errors import PlanError, StoreError
 from inferometer.observe.environment import gpu_facts
 from inferometer.plan.cases import MOST_CASES, Case, cases_of
@@ -26,6 +26,7 @@ from inferometer.store.experiments import (
     find_experiment,
     new_experiment,
 )
+from inferometer.store.results import PlannedCase, SweepDefinition
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Place, open_store
 
@@ -46,20 +47,25 @@ class Prepared:
     changes: tuple[str, ...] = ()  # made in that file before it was read
 
     @property
-    def definition(self) -> dict[str, Any]:
-        """What is kept of it: without secrets, and with all cases, so that a reader knows which are missing."""
-        experiment = redacted_fields(self.experiment.model_dump(mode="json", exclude_defaults=True))
+    def definition(self) -> SweepDefinition:
+        """What is kept of it."""
         cases = [
-            {"name": case.name, "label": case.label, "repeat": case.repeat, "key": case.key}
-            | {"parameters": dict(case.parameters)}
+            PlannedCase(
+                name=case.name, label=case.label, repeat=case.repeat, key=case.key, parameters=dict(case.parameters)
+            )
             for case in self.cases
         ]
-        changed = {"overrides": list(self.overrides), "changes": list(self.changes)}
-        return {"file": self.file, **changed, "experiment": experiment, "cases": cases}
+        return SweepDefinition(
+            file=self.file,
+            overrides=self.overrides,
+            changes=self.changes,
+            experiment=redacted_fields(self.experiment.model_dump(mode="json", exclude_defaults=True)),
+            cases=cases,
+        )
 
 
 def prepare(
-    source: str | Path | Sequence[str] | Mapping[str, Any] | Experiment,
+    source: str | Path | Sequence[str] | JsonObject | Experiment,
     overrides: Sequence[str] = (),
     most: int = MOST_CASES,
     changes: Sequence[str] = (),
@@ -102,14 +108,14 @@ def begin(prepared: Prepared, store: Place = None) -> ExperimentFolder:
 def unfinished(prepared: Prepared, store: Place = None) -> KeptExperiment | None:
     """The newest experiment of the same file (or name) that was not finished."""
     for kept in experiments_of(open_store(store).home):
-        if kept.kind == "sweep" and kept.result is None and _is_same(kept, prepared):
+        if kept.result is None and isinstance(kept.definition, SweepDefinition) and _is_same(kept, prepared):
             return kept
     return None
 
 
 def _is_same(kept: KeptExperiment, prepared: Prepared) -> bool:
     if prepared.file is not None:
-        return bool(kept.definition.get("file") == prepared.file)
+        return kept.sweep.file == prepared.file
     if _keys(kept) == {case.key for case in prepared.cases}:  # of the same command line
         return True
     return prepared.experiment.name is not None and kept.name == prepared.experiment.name
@@ -117,7 +123,7 @@ def _is_same(kept: KeptExperiment, prepared: Prepared) -> bool:
 
 def _keys(kept: KeptExperiment) -> set[str]:
     """Of the cases that it was begun with."""
-    return {case["key"] for case in kept.definition.get("cases", [])}
+    return {case.key for case in kept.sweep.cases}
 
 
 def kept_experiment(wanted: str, store: Place = None) -> KeptExperiment:
@@ -129,13 +135,13 @@ def kept_experiment(wanted: str, store: Place = None) -> KeptExperiment:
 
 def prepare_kept(kept: KeptExperiment, most: int = MOST_CASES) -> Prepared:
     """An experiment as its file is now, or as it was kept where the file is gone."""
-    file, overrides = kept.definition.get("file"), kept.definition.get("overrides") or []
-    if file and Path(file).is_file():
-        return prepare(file, overrides, most, kept.definition.get("changes") or [])
-    if REDACTED in str(kept.definition["experiment"]):
+    definition = kept.sweep
+    if definition.file and Path(definition.file).is_file():
+        return prepare(definition.file, definition.overrides, most, definition.changes)
+    if REDACTED in str(definition.experiment):
         text = f"experiment {kept.id} was started with a key or password, which is not stored"
         raise StoreError(text, f"give its file or command line again: inferometer sweep --resume {kept.id} -- ...")
-    return prepare(kept.definition["experiment"], (), most)
+    return prepare(definition.experiment, (), most)
 
 
 def resume(prepared: Prepared, kept: KeptExperiment, *, force: bool = False) -> ExperimentFolder:
@@ -147,16 +153,16 @@ def resume(prepared: Prepared, kept: KeptExperiment, *, force: bool = False) -> 
     if _keys(kept) == {case.key for case in prepared.cases}:
         return folder
     if not force:
-        differences = "".join(f"\n  {line}" for line in _edited(kept.definition, prepared.definition))
+        differences = "".join(f"\n  {line}" for line in _edited(kept.sweep.experiment, prepared.definition.experiment))
         hint = "--force continues with the new file and keeps unchanged cases; --fresh starts over"
         raise PlanError(f"experiment {kept.id} was started with another file:{differences}", hint)
     folder.redefine(prepared.definition)
     return folder
 
 
-def _edited(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+def _edited(before: JsonObject, after: JsonObject) -> list[str]:
     """`axes.load.rate[2]: was 4, is 8`."""
-    old, new = flat(before.get("experiment", {})), flat(after["experiment"])
+    old, new = flat(before), flat(after)
     lines = [
         f"{path}: was {old.get(path, 'not set')}, is {new.get(path, 'not set')}"
         for path in dict.fromkeys([*old, *new])
@@ -164,7 +170,7 @@ def _edited(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     ]
     rest = len(lines) - MOST_DIFFERENCES
     if not lines:  # a plan that is a file of its own
-        lines = [f"the plan {after['experiment'].get('plan', '')} that it names has changed".replace("  ", " ")]
+        lines = [f"the plan {after.get('plan', '')} that it names has changed".replace("  ", " ")]
     return [*lines[:MOST_DIFFERENCES], *([f"and {rest} more"] if rest > 0 else [])]
 
 

@@ -9,7 +9,9 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+from msgspec import structs
 
 from inferometer.conduct.run import Notes, run
 from inferometer.errors import InferometerError, LostError, PlanError, TargetError, Terminated
@@ -24,6 +26,7 @@ from inferometer.plan.short import RATE_TYPES
 from inferometer.plan.text import to_mapping
 from inferometer.record.run import Run
 from inferometer.store.experiments import ExperimentFolder, new_experiment
+from inferometer.store.results import SearchDefinition, SearchOutcome
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Place, Store, open_store
 from inferometer.target.server import StartedServer, running
@@ -55,11 +58,18 @@ class Searched:
     interrupted: bool = False
     terminated: bool = False  # by TERM, not by Ctrl-C
 
-    def document(self) -> dict[str, Any]:
-        steps = [asdict(step) | {"status": step.status, "meets": step.guess} for step in self.steps]
-        probe = None if self.probe is None else asdict(self.probe)
-        about = {"probe": probe, "id": self.experiment, "interrupted": self.interrupted}
-        return {"axis": self.axis, "limits": self.limits, **asdict(self.result), "steps": steps, **about}
+    @property
+    def outcome(self) -> SearchOutcome:
+        """As it is kept and printed."""
+        return SearchOutcome(
+            axis=self.axis,
+            limits=tuple(self.limits),
+            **structs.asdict(self.result),
+            steps=tuple(self.steps),
+            probe=self.probe,
+            id=self.experiment,
+            interrupted=self.interrupted,
+        )
 
 
 def search(
@@ -77,14 +87,14 @@ def search(
     server serves all steps; its own start is not part of the budget. Ctrl-C ends it with what is known."""
     limits = _limits(plan)
     kept_in = open_store(store)
-    requested = {"axis": axis, "bounds": asdict(bounds), "step_s": step_s, "plan": to_mapping(plan)}
+    requested = SearchDefinition(axis=axis, bounds=asdict(bounds), step_s=step_s, plan=to_mapping(plan))
     kept = new_experiment(kept_in.home, "search", plan.name, requested)
     steps: list[SearchStep] = []
     probe: Probe | None = None
 
     def searched(interrupted: bool) -> Searched:
         done = Searched(axis, result(steps, bounds), steps, kept.id, limits, probe, interrupted)
-        kept.finish(done.document())
+        kept.finish(done.outcome)
         return done
 
     def tried(step: SearchStep) -> None:

@@ -3,8 +3,7 @@ so that nothing is done twice after an interruption."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
@@ -12,8 +11,9 @@ from inferometer.conduct.offline import offline
 from inferometer.conduct.prepare import Prepared, done_cases
 from inferometer.conduct.run import Derive, run, simulate_kept
 from inferometer.conduct.shared import Engines, NotStarted, Servers, loads_between, shared
+from inferometer.documents.document import JsonValue
 from inferometer.errors import InferometerError, StoreError
-from inferometer.judge.compare import Comparison, PairedChange, compare, paired_change
+from inferometer.judge.compare import Comparison, compare, paired_change
 from inferometer.load.shard import Watch
 from inferometer.measure.values import shared_among
 from inferometer.observe.observer import kept_warm
@@ -24,22 +24,12 @@ from inferometer.plan.server import ROUTED
 from inferometer.plan.text import as_written
 from inferometer.record.run import Run
 from inferometer.store.experiments import CaseRow, ExperimentFolder, KeptExperiment, case_row, rows_of
+from inferometer.store.results import ClassEffect, StrategyChange, SweepResult
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Place, Store, open_store
 from inferometer.vocabulary import attribute_at, duration_text, number_text
 
 MEASURES = ("ttft.mean", "tpot.mean", "e2e.mean", "run_time", "request_rate", "output_rate")
-
-
-@dataclass(frozen=True, slots=True)
-class StrategyChange:
-    """How a number of a case differs from the baseline's under the same other settings."""
-
-    case: str
-    settings: dict[str, Any]  # of the axes
-    measure: str
-    title: str
-    change: PairedChange
 
 
 def changes_of(prepared: Prepared, rows: Sequence[CaseRow]) -> list[StrategyChange]:
@@ -52,13 +42,13 @@ def changes_of(prepared: Prepared, rows: Sequence[CaseRow]) -> list[StrategyChan
     return [
         change
         for block in blocks.values()
-        for case in dict.fromkeys(row.parameters[CASE] for row in block)
+        for case in dict.fromkeys(str(row.parameters[CASE]) for row in block)
         if case != baseline
         for change in _of_case(prepared, block, case, str(baseline))
     ]
 
 
-def _settings(prepared: Prepared, row: CaseRow) -> dict[str, Any]:
+def _settings(prepared: Prepared, row: CaseRow) -> dict[str, JsonValue]:
     own = {CASE, *(path for case in prepared.experiment.cases for path in case.set)}
     return {path: value for path, value in row.parameters.items() if path not in own}
 
@@ -71,8 +61,14 @@ def _of_case(prepared: Prepared, block: Sequence[CaseRow], case: str, baseline: 
         known = [(old, new) for old, new in pairs if old is not None and new is not None]
         change = paired_change([old.value for old, _ in known], [new.value for _, new in known])
         if change is not None and len(known) == len(both):
-            title = known[0][0].title
-            yield StrategyChange(case, _settings(prepared, block[0]), measure, title, change)
+            yield StrategyChange(
+                **structs.asdict(change),
+                case=case,
+                baseline=baseline,
+                settings=_settings(prepared, block[0]),
+                measure=measure,
+                text=str(change),
+            )
 
 
 def doubt_of_tape(prepared: Prepared) -> str | None:
@@ -84,29 +80,13 @@ def doubt_of_tape(prepared: Prepared) -> str | None:
     return "the tape has one prompt, so that routing strategies cannot differ but by chance: raise stop.requests"
 
 
-def changes_document(prepared: Prepared, rows: Sequence[CaseRow]) -> list[dict[str, Any]]:
-    """As plain data, with the sentence that a person reads."""
-    return [
-        {
-            "case": entry.case,
-            "baseline": prepared.experiment.baseline,
-            "settings": entry.settings,
-            "measure": entry.measure,
-            **asdict(entry.change),
-            "text": str(entry.change),
-        }
-        for entry in changes_of(prepared, rows)
-    ]
-
-
 # -- switching -------------------------------------------------------------------------------------------------------
 
 
-def effects_of(rows: Sequence[CaseRow], store: Store) -> list[dict[str, Any]]:
-    """For each class that was switched off, and each that stayed: how its measures changed, as plain data."""
+def effects_of(rows: Sequence[CaseRow], store: Store) -> list[ClassEffect]:
+    """For each class that was switched off, and each that stayed: how its measures changed."""
     return [
-        {"off": off, "of": of, "comparison": comparison.document()}
-        for (off, of), comparison in comparisons(rows, store).items()
+        ClassEffect(off=off, of=of, comparison=comparison) for (off, of), comparison in comparisons(rows, store).items()
     ]
 
 
@@ -114,7 +94,7 @@ def comparisons(rows: Sequence[CaseRow], store: Store) -> dict[tuple[str, str], 
     """By the class that was switched off and the class that is looked at."""
     runs = {row.name: store.load(row.run) for row in rows if row.run and row.state == "complete"}
     together = [(row, runs[row.name]) for row in rows if row.name in runs and row.parameters[WITHOUT] is None]
-    off = dict.fromkeys(row.parameters[WITHOUT] for row in rows if row.parameters[WITHOUT] is not None)
+    off = dict.fromkeys(str(row.parameters[WITHOUT]) for row in rows if row.parameters[WITHOUT] is not None)
     by_class = {}
     for name in off:
         alone = [runs[row.name] for row in rows if row.name in runs and row.parameters[WITHOUT] == name]
@@ -126,17 +106,17 @@ def comparisons(rows: Sequence[CaseRow], store: Store) -> dict[tuple[str, str], 
 
 
 def classes_of(runs: Sequence[Run]) -> list[str]:
-    return [traffic["name"] for traffic in runs[0].plan.get("traffic") or []] if runs else []
+    return [traffic.text("name") or "" for traffic in runs[0].plan.classes] if runs else []
 
 
 def of_class(run: Run, name: str) -> Run:
     """The run as one of its classes saw it. Its requests are not compared one by one: with a class gone, the others
     draw other lengths, so only the spread between repeats shows it."""
-    classes = [traffic for traffic in run.plan["traffic"] if traffic["name"] == name]
+    classes = [dict(traffic) for traffic in run.plan.classes if traffic.text("name") == name]
     summary = structs.replace(run.summary, traffic={})
     if (part := run.summary.traffic.get(name)) is not None:
         summary = structs.replace(summary, **{field: getattr(part, field) for field in part.__struct_fields__})
-    return replace(run, plan={**run.plan, "traffic": classes}, summary=summary, read_records=None)
+    return replace(run, plan=run.plan.with_settings(traffic=classes), summary=summary, read_records=None)
 
 
 # -- conduct ---------------------------------------------------------------------------------------------------------
@@ -321,12 +301,13 @@ def _written_order(prepared: Prepared) -> Callable[[CaseRow], tuple[int, int]]:
     return lambda row: (labels.get(row.label, len(labels)), row.repeat)
 
 
-def _result(prepared: Prepared, rows: Sequence[CaseRow], store: Store) -> dict[str, Any]:
+def _result(prepared: Prepared, rows: Sequence[CaseRow], store: Store) -> SweepResult:
     states = [row.state for row in rows]
-    counts = {state: states.count(state) for state in dict.fromkeys(states)}
-    effects = effects_of(rows, store) if prepared.experiment.classes else []
-    changes = changes_document(prepared, rows) if prepared.experiment.baseline else []
-    return {"cases": counts, **({"effects": effects} if effects else {}), **({"changes": changes} if changes else {})}
+    return SweepResult(
+        cases={state: states.count(state) for state in dict.fromkeys(states)},
+        effects=(effects_of(rows, store) if prepared.experiment.classes else None) or None,
+        changes=(changes_of(prepared, rows) if prepared.experiment.baseline else None) or None,
+    )
 
 
 def _failure(made: Run) -> str | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+from msgspec import structs
 
 from inferometer.errors import PlanError
 from inferometer.judge.changes import MAGNITUDE, MAX_P, WINDOW, ChangePoint, change_points, student_p
@@ -349,7 +350,7 @@ def confirm(first: CheckResult, second: CheckResult) -> CheckResult:
 
 def _doubted(measure: Checked) -> Checked:
     why = "a second run did not confirm it"
-    return replace(measure, change=replace(measure.change, status="unclear", why=why), since=None)
+    return replace(measure, change=structs.replace(measure.change, status="unclear", why=why), since=None)
 
 
 def usable(history: Sequence[Run], run: Run) -> list[Run]:
@@ -373,14 +374,18 @@ def _result_text(change: Change, magnitude: float) -> Change:
     """No change, where one of that size would have been detected."""
     seen = change.smallest is not None and change.smallest <= COULD_SEE
     return (
-        replace(change, status="same", why=None) if seen and change.status == "unclear" else _large(change, magnitude)
+        structs.replace(change, status="same", why=None)
+        if seen and change.status == "unclear"
+        else _large(change, magnitude)
     )
 
 
 def _large(change: Change, magnitude: float) -> Change:
     """A change too small to matter is none."""
     small = change.relative and abs(change.change) <= magnitude
-    return replace(change, status="same") if small and change.status in ("better", "worse", "changed") else change
+    return (
+        structs.replace(change, status="same") if small and change.status in ("better", "worse", "changed") else change
+    )
 
 
 def _one(line: MeasureHistory, change: Change, alert: bool) -> Checked:

@@ -3,22 +3,23 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
+from msgspec import structs
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.judge.changes import MAX_P
-from inferometer.judge.effect import Change, Status, change_from
+from inferometer.judge.effect import Change, Status
 from inferometer.judge.identity import axes_text, identity
-from inferometer.record.files import schema_of
+from inferometer.record.encoding import converted, result_document
 from inferometer.record.run import Run
 from inferometer.vocabulary import change_size_text, value_text
 
 Verdict = Literal["worse", "better", "same", "unclear", "invalid"]
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryStep:
+class HistoryStep(msgspec.Struct, frozen=True):
     """A change in the history of a measure, with the run that it began with."""
 
     key: str
@@ -32,9 +33,6 @@ class HistoryStep:
     p: float
     accepted: bool
     came_with: str | None
-
-    def document(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +50,16 @@ class Checked:
     def status(self) -> Status:
         return "worse" if self.since is not None else self.change.status
 
-    def document(self) -> dict[str, Any]:
-        return {
-            **self.change.document(),
-            "status": self.status,
-            "class": "alert" if self.alert else "observe",
-            "baseline": list(self.baseline),
-            "left_out": list(self.left_out),
-            "since": None if self.since is None else self.since.document(),
-            "drifts": self.drifts,
-        }
+    def document(self) -> "CheckedDocument":
+        change = {**structs.asdict(self.change), "status": self.status}
+        return CheckedDocument(
+            **change,
+            class_="alert" if self.alert else "observe",
+            baseline=self.baseline,
+            left_out=self.left_out,
+            since=self.since,
+            drifts=self.drifts,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,35 +93,80 @@ class CheckResult:
     def with_status(self, status: str, *, alert: bool = True) -> list[Checked]:
         return [measure for measure in self.measures if measure.status == status and measure.alert == alert]
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> JsonObject:
         """As `--json` prints it; stable."""
-        plain = ("run", "against", "status", "history", "confirmed", "confirmed_by", "p_value")
-        return {
-            "schema": schema_of("check"),
-            **{name: getattr(self, name) for name in plain},
-            "sentences": list(self.sentences),
-            "warnings": list(self.warnings),
-            "alone": self.is_alone,
-            "axes": dict(self.axes),
-            "measures": [measure.document() for measure in self.measures],
-            "steps": [step.document() for step in self.steps],
-        }
+        return result_document("check", self._as_printed())
+
+    def _as_printed(self) -> "CheckDocument":
+        return CheckDocument(
+            run=self.run,
+            against=self.against,
+            status=self.status,
+            history=self.history,
+            confirmed=self.confirmed,
+            confirmed_by=self.confirmed_by,
+            p_value=self.p_value,
+            sentences=self.sentences,
+            warnings=self.warnings,
+            alone=self.is_alone,
+            axes=dict(self.axes),
+            measures=[measure.document() for measure in self.measures],
+            steps=list(self.steps),
+        )
 
 
-def check_from(document: Mapping[str, Any]) -> CheckResult:
-    """A check as `document` wrote it, under the present names. Raises `msgspec.ValidationError` where a field has a
+class CheckedDocument(Change, frozen=True, kw_only=True):
+    """A measure as `--json` prints it: its change, with the status that its history gives it."""
+
+    class_: Literal["alert", "observe"] = msgspec.field(default="observe", name="class")
+    baseline: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    since: HistoryStep | None = None
+    drifts: bool = False
+
+    def checked(self) -> Checked:
+        change = Change(**{name: getattr(self, name) for name in Change.__struct_fields__})
+        return Checked(change, self.class_ == "alert", self.baseline, self.left_out, self.since, self.drifts)
+
+
+class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A check as `--json` prints it; stable."""
+
+    run: str
+    against: str = ""
+    status: Verdict
+    history: int = 0
+    confirmed: bool | None = None
+    confirmed_by: str | None = None
+    p_value: float = MAX_P
+    sentences: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    alone: bool = False
+    axes: dict[str, str | None] = {}
+    measures: list[CheckedDocument] = []
+    steps: list[HistoryStep] = []
+
+    def result(self) -> CheckResult:
+        return CheckResult(
+            run=self.run,
+            against=self.against,
+            status=self.status,
+            sentences=self.sentences,
+            measures=tuple(measure.checked() for measure in self.measures),
+            steps=tuple(self.steps),
+            warnings=self.warnings,
+            history=self.history,
+            confirmed=self.confirmed,
+            confirmed_by=self.confirmed_by,
+            p_value=self.p_value,
+            axes=self.axes,
+        )
+
+
+def check_from(document: JsonValue) -> CheckResult:
+    """A check as `--json` printed it, under the present names. Raises `msgspec.ValidationError` where a field has a
     wrong type."""
-    own = {name: document[name] for name in CheckResult.__dataclass_fields__ if name in document}
-    measures = [_checked_from(row) for row in msgspec.convert(document.get("measures", []), list[dict[str, Any]])]
-    return msgspec.convert(
-        {"against": "", "sentences": (), **own, "measures": measures}, CheckResult, from_attributes=True
-    )
-
-
-def _checked_from(row: Mapping[str, Any]) -> Checked:
-    since = None if row.get("since") is None else msgspec.convert(row["since"], HistoryStep)
-    baseline, left_out = (msgspec.convert(row.get(name, ()), tuple[str, ...]) for name in ("baseline", "left_out"))
-    return Checked(change_from(row), row.get("class") == "alert", baseline, left_out, since, bool(row.get("drifts")))
+    return converted(document, CheckDocument).result()
 
 
 # -- wording ---------------------------------------------------------------------------------------------------------

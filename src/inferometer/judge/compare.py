@@ -3,10 +3,12 @@ comparing at all."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import ClassVar
 
+import msgspec
 import numpy as np
 
+from inferometer.documents.document import JsonObject
 from inferometer.errors import PlanError
 from inferometer.judge.changes import change_points, regimes
 from inferometer.judge.effect import ALPHA, MARGIN, Change, Sides, changes
@@ -15,7 +17,7 @@ from inferometer.judge.identity import Objection, axes_text, identity, objection
 from inferometer.measure.distributions import t_quantile
 from inferometer.measure.registry import REGISTRY
 from inferometer.measure.values import Quantity, canonical, common_basis, quantities
-from inferometer.record.files import schema_of
+from inferometer.record.encoding import result_document
 from inferometer.record.run import Run
 from inferometer.vocabulary.formats import change_text
 
@@ -100,19 +102,20 @@ MOST_DRAWN = 2  # pairs of runs whose requests are drawn again: the noise within
 Tape = str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Before and after by their ids, every measure's `Change`, and what a reader has to know."""
 
-    before: tuple[str, ...]
-    after: tuple[str, ...]
-    changes: tuple[Change, ...]
-    objections: tuple[Objection, ...]
-    design: str  # "independent", "one tape", "paired tapes"
-    records: bool  # whether both sides have them
-    history: int  # earlier runs that showed how much runs differ
-    axes: str | None  # versions and commits that differ
-    alpha: float
+    DERIVED: ClassVar = ("status",)
+
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    design: str = "independent"  # or "one tape", "paired tapes"
+    records: bool = False  # whether both sides have them
+    history: int = 0  # earlier runs that showed how much runs differ
+    axes: str | None = None  # versions and commits that differ
+    alpha: float = ALPHA
+    objections: tuple[Objection, ...] = ()
+    changes: tuple[Change, ...] = ()
 
     @property
     def refused(self) -> bool:
@@ -126,24 +129,9 @@ class Comparison:
             return "unclear"
         return next((status for status in ("worse", "better", "unclear", "changed") if status in statuses), "same")
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> JsonObject:
         """As `--json` prints it; stable."""
-        return {
-            "schema": schema_of("comparison"),
-            "status": self.status,
-            "before": list(self.before),
-            "after": list(self.after),
-            "design": self.design,
-            "records": self.records,
-            "history": self.history,
-            "axes": self.axes,
-            "alpha": self.alpha,
-            "objections": [
-                {"severity": objection.severity, "code": objection.code, "text": objection.text}
-                for objection in self.objections
-            ],
-            "changes": [change.document() for change in self.changes],
-        }
+        return result_document("comparison", self)
 
 
 def compare(
@@ -207,7 +195,7 @@ def known_to_all(runs: Sequence[Run]) -> dict[str, Quantity]:
 def tape(run: Run) -> Tape:
     """Runs of the same workload and seed send the same requests at the same times. What the nonce changes, the first
     words of a prompt, is not seen in lengths and instants."""
-    return f"{identity(run).workload}-{run.plan.get('seed', 0)}" if run.kind == "serving" and run.plan else None
+    return f"{identity(run).workload}-{run.plan.seed}" if run.kind == "serving" and run.plan else None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -271,8 +259,7 @@ CONFIDENCE = 0.95
 NOTHING_SHOWN = "no difference shown"
 
 
-@dataclass(frozen=True, slots=True)
-class PairedChange:
+class PairedChange(msgspec.Struct, frozen=True, kw_only=True):
     """How much a number of one strategy differs from another's, as share of it: mean over seeds and interval."""
 
     change: float
@@ -308,7 +295,7 @@ def paired_change(
     mean, error = float(ratios.mean()), float(ratios.std(ddof=1)) / len(ratios) ** 0.5
     half = t_quantile(0.5 + confidence / 2, len(ratios) - 1) * error
     change, low, high = (float(np.expm1(value)) for value in (mean, mean - half, mean + half))
-    return PairedChange(change, low, high, len(ratios))
+    return PairedChange(change=change, low=low, high=high, seeds=len(ratios))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,15 @@
 worse, same or unclear, corrected for how many measures are compared at once."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
 
 from inferometer.measure.distributions import t_cdf, t_quantile
 from inferometer.measure.quantiles import Floats
-from inferometer.record.encoding import converted
 from inferometer.vocabulary import Direction
 
 # -- effect ----------------------------------------------------------------------------------------------------------
@@ -187,8 +186,7 @@ Status = Literal["better", "worse", "same", "changed", "unclear"]
 Interval = tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One measure before and after. `change`, `interval` and `smallest` are shares of `before` where `relative`, else
     in the measure's unit. `changed` is the word for a measure of which neither way is better."""
 
@@ -200,41 +198,19 @@ class Change:
     before: float
     after: float
     change: float
-    relative: bool
-    interval: Interval | None  # at the level at which Holm tested it; of `within_only` too narrow
-    smallest: float | None  # smallest change that these runs could have seen, with a power of 80%
-    p: float | None  # corrected
-    level: float
+    relative: bool = False
+    smallest: float | None = None  # smallest change that these runs could have seen, with a power of 80%
+    p: float | None = None  # corrected
     basis: Basis
-    runs: tuple[int, int]
-    spread: float | None  # standard deviation between runs, relative where `relative`
+    spread: float | None = None  # standard deviation between runs, relative where `relative`
     why: str | None = None  # it is unclear
+    interval: Interval | None = None  # at the level at which Holm tested it; of `within_only` too narrow
+    confidence: float = 1 - ALPHA  # of the interval
+    runs: tuple[int, int] = (0, 0)
 
     @property
     def within_only(self) -> bool:
         return self.basis == "none"
-
-    def document(self) -> dict[str, Any]:
-        """As `--json` prints it; stable."""
-        return {
-            **{
-                name: getattr(self, name) for name in ("key", "title", "unit", "direction", "status", "before", "after")
-            },
-            **{name: getattr(self, name) for name in ("change", "relative", "smallest", "p", "basis", "spread", "why")},
-            "interval": None if self.interval is None else list(self.interval),
-            "confidence": 1 - self.level,
-            "runs": list(self.runs),
-        }
-
-
-def change_from(row: Mapping[str, Any]) -> Change:
-    """As `document` wrote it, of this version or an older one. Raises `msgspec.ValidationError` where a field has a
-    wrong type."""
-    ends, runs, confidence = row.get("interval"), row.get("runs"), row.get("confidence")
-    own = {name: row.get(name) for name in Change.__dataclass_fields__}
-    level = ALPHA if confidence is None else 1 - msgspec.convert(confidence, float)
-    present = {"interval": ends, "runs": runs or (0, 0), "relative": row.get("relative", False), "level": level}
-    return converted({**own, **present}, Change)
 
 
 def changes(measures: Sequence[Sides], alpha: float = ALPHA, margin: float = MARGIN) -> list[Change]:
@@ -269,7 +245,7 @@ def _change(sides: Sides, estimate: Effect, test: Corrected, margin: float) -> C
         interval=shown,
         smallest=_smallest(estimate, test.level, scale),
         p=None if estimate.p is None else test.p,
-        level=test.level,
+        confidence=1 - test.level,
         basis=estimate.basis,
         runs=(len(sides.before), len(sides.after)),
         spread=_spread(estimate, sides, scale),

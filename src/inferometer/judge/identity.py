@@ -7,7 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
+
+from inferometer.documents.document import JsonObject
 from inferometer.measure.values import quantities
+from inferometer.plan.stored import stored
 from inferometer.record.environment import Environment, Machine
 from inferometer.record.run import KINDS, Run, Subject, subject_of
 
@@ -49,9 +53,9 @@ def identity(run: Run) -> Identity:
     return identity_of(run.plan, run.environment, run.kind)
 
 
-def identity_of(plan: Mapping[str, Any], environment: Environment, kind: str = "serving") -> Identity:
+def identity_of(plan: JsonObject, environment: Environment, kind: str = "serving") -> Identity:
     """Of a plan as it is kept, and the environment next to it. Both may be of another tool."""
-    subject = subject_of(plan, environment)
+    plan, subject = stored(plan), subject_of(plan, environment)
     parts = {
         "workload": _workload(plan, kind),
         "stack": _stack(plan, environment, subject),
@@ -171,8 +175,7 @@ def _value_text(value: Any) -> str:
 MOST_LISTED = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Objection:
+class Objection(msgspec.Struct, frozen=True):
     """`refuse`: comparing would be wrong; `warn`: it may mislead."""
 
     severity: Literal["refuse", "warn"]

@@ -9,6 +9,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from inferometer.judge.search import FACTOR, SearchBounds, SearchStep, Try, bracket, spent_s
 from inferometer.plan.limit import Limit
 from inferometer.record.summary import ClassSummary, StageSummary
@@ -28,8 +30,7 @@ HARDLY_SLOWER = 1.5  # with four times as many requests in flight
 # -- the probe -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeLevel:
+class ProbeLevel(msgspec.Struct, frozen=True):
     """What a probe saw with so many requests in flight."""
 
     concurrency: int
@@ -44,8 +45,7 @@ class ProbeLevel:
         return self.concurrency / self.stay_s if self.stay_s else None
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(msgspec.Struct, frozen=True):
     """A short closed loop before a search, and the load that it suggests for the first step."""
 
     levels: tuple[ProbeLevel, ...]

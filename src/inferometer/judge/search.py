@@ -7,9 +7,11 @@ luck too often: with ten of them on the way, the lowest that missed by chance wo
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import msgspec
 
 from inferometer.record.summary import Attainment, LimitResult, Summary, SummarySection
 from inferometer.vocabulary import number_text, percent_text
@@ -29,16 +31,15 @@ MOST_TRIES = 3  # of one load, each twice as long as the one before
 FACTOR = 2.0  # from one load to the next, as long as the limit lies on one side of all of them
 
 
-@dataclass(frozen=True, slots=True)
-class Attained:
+class Attained(msgspec.Struct, frozen=True):
     """One limit at one load: the share of requests that kept it (with its interval) and the share asked for."""
 
     limit: str
-    share: float | None
-    low: float | None
-    high: float | None
-    required: float | None
-    met: bool | None
+    share: float | None = None
+    low: float | None = None
+    high: float | None = None
+    required: float | None = None
+    met: bool | None = None
 
     @property
     def status(self) -> Status:
@@ -50,9 +51,10 @@ class Attained:
         return "misses" if self.high < self.required else "unclear"
 
 
-@dataclass(frozen=True, slots=True)
-class SearchStep:
+class SearchStep(msgspec.Struct, frozen=True):
     """One load that was tried."""
+
+    DERIVED: ClassVar = ("status", "meets")
 
     load: float
     attained: tuple[Attained, ...]
@@ -63,7 +65,7 @@ class SearchStep:
     valid: bool = True  # False: our own sending was at fault, so a missed limit shows nothing
     growing: bool = False  # more came than was served: limits that it kept it would not have kept for long
     took_s: float = 0.0  # of the budget: with the drain, the summary and all that is around its load
-    values: Mapping[str, float] = field(default_factory=dict)  # what the curve shows
+    values: dict[str, float] = {}  # what the curve shows
 
     @property
     def status(self) -> Status:
@@ -77,7 +79,7 @@ class SearchStep:
         return "unclear" if "unclear" in statuses or not statuses or self.growing else "meets"
 
     @property
-    def guess(self) -> bool:
+    def meets(self) -> bool:
         """Whether it keeps the limits, as far as the measurement shows."""
         if self.status != "unclear":
             return self.status == "meets"
@@ -157,7 +159,7 @@ def spent_s(steps: Sequence[SearchStep]) -> float:
 def bracket(steps: Sequence[SearchStep]) -> tuple[float | None, float | None]:
     """The highest load below which all kept the limits, and the lowest that did not. Of several tries of one load the
     last, which was longer, decides; of one that stays unclear, all steps together."""
-    final = {step.load: step.guess for step in steps}
+    final = {step.load: step.meets for step in steps}
     if (crossed := crossing(steps)) is not None:
         unclear = {step.load: step.status == "unclear" and step.valid and not step.growing for step in steps}
         final |= {load: load <= crossed.load for load, doubtful in unclear.items() if doubtful}
@@ -263,8 +265,7 @@ def _fitting(load: float, bounds: SearchBounds) -> float:
     return float(max(1, round(load))) if bounds.whole else float(f"{load:.5g}")
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult:
+class SearchResult(msgspec.Struct, frozen=True):
     """What a search came to: the most load that keeps the limits lies from `low` to below `high`."""
 
     outcome: Outcome

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from inferometer.errors import PlanError
+from inferometer.plan.draft import settings_of
 from inferometer.plan.foreign.common import AccountEntry, Foreign, IsExperiment
 from inferometer.plan.model import Plan
 from inferometer.plan.overrides import Flags
@@ -202,8 +203,7 @@ def _file(name: str, changes: Sequence[str], environ: Mapping[str, str]) -> Plan
 def _foreign(foreign: Foreign, where: str, sweep: str) -> PlanSource:
     if foreign.is_experiment:
         raise IsExperiment(f"{where}: is several runs, an experiment and not a plan", sweep)
-    written = cast(dict[str, Any], foreign.plan)  # from here on like one that a person wrote
-    return PlanSource(written, where, foreign.tool, foreign.notes, entries=foreign.entries)
+    return PlanSource(dict(settings_of(foreign.plan)), where, foreign.tool, foreign.notes, entries=foreign.entries)
 
 
 def _sweep(name: str, changes: Sequence[str] = ()) -> str:

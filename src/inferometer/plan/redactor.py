@@ -8,8 +8,9 @@ import html
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 from urllib.parse import quote, quote_plus, unquote
+
+from inferometer.documents.document import JsonObject, JsonValue, is_list
 
 REDACTED = "***"
 SHORTEST = 4  # shorter than that it hides nothing, and would star half of every text
@@ -93,14 +94,17 @@ class Redactor:
             return True
         return any(form in text for form in self._short) if self._short else False
 
-    def hide_within(self, value: Any) -> Any:
+    def hide_within(self, fields: JsonObject) -> dict[str, JsonValue]:
         """Plain data of ours, such as a plan, with its texts hidden. A secret as short as a word of the plan stays:
         without that word it would be another plan."""
+        return {name: self._within(value) for name, value in fields.items()}
+
+    def _within(self, value: JsonValue) -> JsonValue:
         if isinstance(value, str):
             return self._without_pieces(_replaced(value, self._long)) if self._long else value
         if isinstance(value, Mapping):
-            return {name: self.hide_within(inner) for name, inner in value.items()}
-        return [self.hide_within(inner) for inner in value] if isinstance(value, list | tuple) else value
+            return self.hide_within(value)
+        return [self._within(inner) for inner in value] if is_list(value) else value
 
     def _without_pieces(self, text: str) -> str:
         pieces, parts, kept_to, at = self._pieces, [], 0, 0

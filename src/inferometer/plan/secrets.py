@@ -10,12 +10,12 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
+from inferometer.documents.document import JsonObject, JsonValue, is_list
 from inferometer.errors import InferometerError, PlanError
 from inferometer.plan.fields import as_header
-from inferometer.plan.model import Plan, Server, Target
+from inferometer.plan.model import Plan, Sampling, Server, Target, Traffic, Workload
 from inferometer.plan.redactor import REDACTED, Redactor, of_environment
 from inferometer.plan.redactor import is_secret as is_secret  # for those who know it from here
 
@@ -88,23 +88,33 @@ def redacted(plan: Plan) -> Plan:
             "body": None if target.body is None else _BODY_FIELD.sub(_starred_field, target.body),
         }
     )
-    update: dict[str, Any] = {"target": shown, "sampling": _redacted_extra(plan.sampling)}
-    update["workload"] = _redacted_place(plan.workload)
-    if isinstance(plan.observe.metrics, list):
-        metrics = [redacted_url(url) for url in plan.observe.metrics]
-        update["observe"] = plan.observe.model_copy(update={"metrics": metrics})
-    if plan.server is not None:
-        update["server"] = _redacted_server(plan.server)
-    update["traffic"] = [_redacted_class(traffic) for traffic in plan.traffic]
-    return plan.model_copy(update=update)
+    observe = plan.observe
+    if isinstance(observe.metrics, list):
+        observe = observe.model_copy(update={"metrics": [redacted_url(url) for url in observe.metrics]})
+    return plan.model_copy(
+        update={
+            "target": shown,
+            "sampling": _redacted_extra(plan.sampling),
+            "workload": _redacted_place(plan.workload),
+            "observe": observe,
+            "server": None if plan.server is None else _redacted_server(plan.server),
+            "traffic": [_redacted_class(traffic) for traffic in plan.traffic],
+        }
+    )
 
 
-def _redacted_server(server: Any) -> Any:
-    prepare = [step.model_copy(update={"run": _redacted_command(step.run)}) for step in server.prepare]
-    own: dict[str, Any] = {"args": redacted_fields(server.args), "env": redacted_fields(server.env), "prepare": prepare}
-    own["of"] = None if server.of is None else _redacted_server(server.of)
-    commands = {name: redacted_argv(getattr(server, name)) for name in ("command", "flags")}
-    return server.model_copy(update=own | commands | {"url": server.url and redacted_url(server.url)})
+def _redacted_server(server: Server) -> Server:
+    return server.model_copy(
+        update={
+            "args": redacted_fields(server.args),
+            "env": redacted_fields(server.env),
+            "prepare": [step.model_copy(update={"run": _redacted_command(step.run)}) for step in server.prepare],
+            "of": None if server.of is None else _redacted_server(server.of),
+            "command": redacted_argv(server.command),
+            "flags": redacted_argv(server.flags),
+            "url": server.url and redacted_url(server.url),
+        }
+    )
 
 
 def _redacted_command(command: str | list[str]) -> str | list[str]:
@@ -136,49 +146,50 @@ def _redacted_arg(arg: str, before: str) -> str:
     return redacted_line(arg) if _BETWEEN_WORDS.search(arg) else redacted_text(arg)
 
 
-def _redacted_class(traffic: Any) -> Any:
+def _redacted_class(traffic: Traffic) -> Traffic:
     headers = redacted_fields(traffic.headers)
     own = {"headers": headers, "sampling": _redacted_extra(traffic.sampling)}
     return traffic.model_copy(update={**own, "workload": _redacted_place(traffic.workload)})
 
 
-def _redacted_place(workload: Any) -> Any:
+def _redacted_place(workload: Workload) -> Workload:
     url = getattr(workload, "url", None)
     return workload if url is None else workload.model_copy(update={"url": redacted_url(url)})
 
 
-def _redacted_extra(sampling: Any) -> Any:
+def _redacted_extra(sampling: Sampling) -> Sampling:
     return sampling.model_copy(update={"extra": redacted_fields(sampling.extra)})
 
 
-def redacted_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+def redacted_fields(fields: JsonObject) -> dict[str, JsonValue]:
     """A mapping, however deep, with the texts starred that are under secret names or look secret themselves."""
     return {name: _redacted_field(str(name), value) for name, value in fields.items()}
 
 
-def _redacted_field(name: str, value: Any) -> Any:
+def _redacted_field(name: str, value: JsonValue) -> JsonValue:
     if _is_secret_field(name, value):
         return _starred(value)
     if name.rpartition(".")[2] in _COMMANDS and isinstance(value, str):
         return redacted_line(value)
-    if name.rpartition(".")[2] in _COMMANDS and isinstance(value, list) and all(isinstance(it, str) for it in value):
-        return redacted_argv(value)
+    if name.rpartition(".")[2] in _COMMANDS and is_list(value):
+        words = [word for word in value if isinstance(word, str)]
+        return redacted_argv(words) if len(words) == len(value) else _within(value)
     return _within(value)
 
 
-def _is_secret_field(name: str, value: Any) -> bool:
+def _is_secret_field(name: str, value: JsonValue) -> bool:
     return holds_secret(name, value) if isinstance(value, str) else is_secret(name)
 
 
-def _within(value: Any) -> Any:
+def _within(value: JsonValue) -> JsonValue:
     if isinstance(value, Mapping):
         return redacted_fields(value)
     if isinstance(value, str):  # `basic understanding` inside of a sentence is none
         return REDACTED if looks_secret(value) else _without_urls(_KEYS_WITHIN.sub(REDACTED, value))
-    return [_within(entry) for entry in value] if isinstance(value, list) else value
+    return [_within(entry) for entry in value] if is_list(value) else value
 
 
-def _starred(value: Any) -> Any:
+def _starred(value: JsonValue) -> JsonValue:
     if isinstance(value, str) and value and not _only_points(value):
         return REDACTED
     return value if isinstance(value, str | bool | None) else REDACTED
@@ -262,8 +273,7 @@ def redactor_of(
     environ: Mapping[str, str] = os.environ,
 ) -> Redactor:
     """What hides the secrets of a plan, or of a target and a server, and `more` that were learnt elsewhere."""
-    sections: dict[str, Any] = {"target": target, "server": server}
-    whole = plan or Plan.model_construct(**{name: section for name, section in sections.items() if section is not None})
+    whole = plan or Plan.model_construct(target=target or Target(), server=server)
     names = {whole.target.model, whole.server and whole.server.model}  # a header may repeat the model
     secrets = {*more, *_of_plan(whole, environ), *of_environment(environ)}
     return Redactor(_parts(secret for secret in secrets if secret not in names))
@@ -283,7 +293,7 @@ def hiding(redactor: Redactor) -> Iterator[None]:
         raise
 
 
-def starred_in(original: Any, starred: Any) -> Iterator[str]:
+def starred_in(original: JsonValue, starred: JsonValue) -> Iterator[str]:
     """What of a mapping is not in the same mapping after secrets were starred."""
     if isinstance(original, Mapping) and isinstance(starred, Mapping):
         for name, value in original.items():
@@ -347,7 +357,7 @@ def _as_is(value: str | None) -> Iterator[str]:
         yield from (value, unquote(value))
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: JsonValue) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

@@ -24,17 +24,27 @@ from inferometer.plan.fields import (
 from inferometer.plan.target import Target, Url
 
 MOST_REPLICAS = 1000
-DEFAULT_POLICY = "prefix_aware"
 OWN = "inferometer"
+RAY_POLICY = "power_of_two"  # Ray Serve's own default
+
+
+class RouterName(NamedTuple):
+    """A router as plans name it: where its `RouterEngine` is, which `target.fleet` imports on use, and its policy where
+    the plan has none."""
+
+    place: str
+    policy: str
+
+
 _ROUTERS_AT = "inferometer.target.routers"
-ROUTERS: dict[str, str] = {  # a router is added here and as a file of target/routers
-    OWN: f"{_ROUTERS_AT}.own:ROUTER",
-    "nginx": f"{_ROUTERS_AT}.proxies:NGINX",
-    "haproxy": f"{_ROUTERS_AT}.proxies:HAPROXY",
-    "vllm-router": f"{_ROUTERS_AT}.gateways:VLLM_ROUTER",
-    "sglang-router": f"{_ROUTERS_AT}.gateways:SGLANG_ROUTER",
-    "smg": f"{_ROUTERS_AT}.gateways:SMG",
-    "litellm": f"{_ROUTERS_AT}.gateways:LITELLM",
+ROUTERS: dict[str, RouterName] = {  # a router is added here and as a file of target/routers
+    OWN: RouterName(f"{_ROUTERS_AT}.own:ROUTER", "prefix_aware"),
+    "nginx": RouterName(f"{_ROUTERS_AT}.proxies:NGINX", "least_loaded"),
+    "haproxy": RouterName(f"{_ROUTERS_AT}.proxies:HAPROXY", "least_loaded"),
+    "vllm-router": RouterName(f"{_ROUTERS_AT}.gateways:VLLM_ROUTER", "cache_aware"),
+    "sglang-router": RouterName(f"{_ROUTERS_AT}.gateways:SGLANG_ROUTER", "cache_aware"),
+    "smg": RouterName(f"{_ROUTERS_AT}.gateways:SMG", "cache_aware"),
+    "litellm": RouterName(f"{_ROUTERS_AT}.gateways:LITELLM", "least_loaded"),
 }
 if TYPE_CHECKING:
     RouterType = str
@@ -48,10 +58,10 @@ class Router(Section):
     short_forms: ClassVar[list[dict[str, Any]]] = [{"type": "string", "description": "its policy"}]
 
     type: RouterType = Field(OWN, description="which router; all but ours must be installed")
-    policy: Line = Field(
-        DEFAULT_POLICY,
+    policy: Line | None = Field(
+        None,
         min_length=1,
-        description="routing policy, such as prefix_aware or power_of_two; of another router: default is its own",
+        description="routing policy; default: prefix_aware, of ray-serve power_of_two, of another router its own",
     )
     settings: dict[str, Any] = Field({}, description="settings of the policy, by name")
     seed: Count = Field(0, ge=0, description="seed of the policy's random choices")
@@ -71,6 +81,11 @@ class Router(Section):
         for name in ("settings", "max_in_flight"):
             if getattr(self, name) not in ({}, None):
                 yield Mistake((name,), f"belongs to type {OWN}, but type is {self.type}: use args or flags")
+
+    @property
+    def fleet_policy(self) -> str:
+        """Its policy in front of a fleet: as it is set, or the router's default."""
+        return self.policy or ROUTERS[self.type].policy
 
 
 class EngineName(NamedTuple):
@@ -278,6 +293,14 @@ class Server(Section):
     def has_own_router(self) -> bool:
         """Whether it is a fleet behind our router, which keeps a journal."""
         return self.type == "fleet" and (self.router is None or self.router.type == OWN)
+
+    @property
+    def policy(self) -> str | None:
+        """By which requests are spread over its replicas."""
+        if self.type not in ROUTED:
+            return None
+        router = self.router or Router()
+        return (router.policy or RAY_POLICY) if self.type == "ray-serve" else router.fleet_policy
 
     def _of_command(self) -> Iterator[Mistake]:
         if not self.command:

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.documents.json_text import RefusedError, json_value
 from inferometer.documents.yaml_text import FLOAT, INT, yaml_value
 from inferometer.errors import PlanError
@@ -19,7 +20,7 @@ from inferometer.plan.workloads import Lengths, TraceFile
 from inferometer.plan.workloads.lengths import Pause
 
 
-def parse_yaml(text: str, where: str) -> tuple[Any, list[str]]:
+def parse_yaml(text: str, where: str) -> tuple[JsonValue, list[str]]:
     """What the text says, and the keys that it gives twice."""
     try:
         value, twice = yaml_value(text)
@@ -28,7 +29,7 @@ def parse_yaml(text: str, where: str) -> tuple[Any, list[str]]:
     return value, [f"{where}: {mistake}" for mistake in twice]
 
 
-def parse_json(text: str, where: str) -> tuple[Any, list[str]]:
+def parse_json(text: str, where: str) -> tuple[JsonValue, list[str]]:
     """What the text says, and the keys that it gives twice."""
     try:
         value, twice = json_value(text)
@@ -42,7 +43,7 @@ def refused(error: RefusedError, where: str) -> PlanError:
     return PlanError(f"{where}{error.position}: {error.text}", error.hint)
 
 
-def as_written(value: Any) -> str:
+def as_written(value: JsonValue) -> str:
     """A value as a plan would hold it, on one line."""
     if isinstance(value, str):
         plain = value and value == value.strip() and value.isprintable()
@@ -89,34 +90,28 @@ def to_yaml(plan: Plan, full: bool = False) -> str:
     return yaml.dump(mapping, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
-def to_mapping(plan: Plan, full: bool = False) -> dict[str, Any]:
+def to_mapping(plan: Plan, full: bool = False) -> dict[str, JsonValue]:
     """The effective plan as plain values, written as people write them: `60s`, `ttft p99 < 500ms`."""
     shown = redacted(plan)
     if full:
-        return _hidden(plan, shown.model_dump(context=HUMAN))
+        return redactor_of(plan).hide_within(shown.model_dump(context=HUMAN))
     mapping = _lean(shown, None)
     if shown.traffic:
         mapping["traffic"] = [_lean_class(traffic, shown) for traffic in shown.traffic]
     if any(isinstance(traffic.workload, TraceFile) for traffic in shown.classes):  # without a load, a trace is replayed
         mapping["load"] = _written(shown, "load", shown.load, None)
-    return _hidden(plan, mapping)
+    return redactor_of(plan).hide_within(mapping)  # starred at its place, a secret must not be at another: in a name
 
 
-def _hidden(plan: Plan, mapping: dict[str, Any]) -> dict[str, Any]:
-    """A secret that is starred at its place must not stand at another: in a name, or a command."""
-    hidden: dict[str, Any] = redactor_of(plan).hide_within(mapping)
-    return hidden
-
-
-def _lean_class(traffic: Traffic, plan: Plan) -> dict[str, Any]:
+def _lean_class(traffic: Traffic, plan: Plan) -> dict[str, JsonValue]:
     """A class without what it inherits, so that reading it back inherits the same."""
     inherited = {name: getattr(plan, name) for name in short.INHERITED}
     return _lean(traffic, Traffic.model_construct(name="", headers={}, **inherited))
 
 
-def _lean(section: Section, usual: Section | None) -> dict[str, Any]:
+def _lean(section: Section, usual: Section | None) -> dict[str, JsonValue]:
     """The fields of a section that are not as usual: not the default, or not as in another section."""
-    fields = {}
+    fields: dict[str, JsonValue] = {}
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
         default = getattr(usual, name) if usual is not None else field.get_default(call_default_factory=True)
@@ -125,7 +120,7 @@ def _lean(section: Section, usual: Section | None) -> dict[str, Any]:
     return fields
 
 
-def _written(section: Section, name: str, value: Any, default: Any) -> Any:
+def _written(section: Section, name: str, value: Any, default: Any) -> JsonValue:
     if isinstance(value, Load | Server):  # all of it, with its type: the fields belong to that
         return {"type": value.type, **_lean(value, None)}
     if isinstance(value, WorkloadSection) and type(value) is not type(default):
@@ -135,8 +130,8 @@ def _written(section: Section, name: str, value: Any, default: Any) -> Any:
     if name == "stages":
         return [_lean(stage, None) for stage in value]
     if name == "url" and len(value) == 1:
-        return value[0]
-    plain = section.model_dump(context=HUMAN, include={name})[name]
+        return str(value[0])
+    plain: JsonValue = section.model_dump(context=HUMAN, include={name})[name]
     return int(plain) if isinstance(plain, float) and plain.is_integer() and abs(plain) < 1e15 else plain
 
 
@@ -145,6 +140,6 @@ def _written(section: Section, name: str, value: Any, default: Any) -> Any:
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema() -> JsonObject:
     """The schema of a plan as it may be written, short forms included (draft 2020-12)."""
     return {"$schema": DIALECT, **Plan.model_json_schema(), "title": "Inferometer plan"}

@@ -2,12 +2,13 @@
 and of the part of one that another tool's file has."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from pydantic import ValidationError
 
+from inferometer.documents.document import Document, JsonValue, number_of
 from inferometer.plan.load import Load, Stage, Stop, Warmup
-from inferometer.plan.model import Plan, Synthetic, Traffic, Workload
+from inferometer.plan.model import Synthetic, Traffic, Workload
+from inferometer.plan.stored import StoredPlan
 from inferometer.plan.workloads.lengths import Lengths
 from inferometer.plan.workloads.synthetic import Prefix
 from inferometer.vocabulary import duration_text, number_text, percent_text
@@ -18,40 +19,27 @@ UNIT_OF_RATE, UNIT_IN_FLIGHT = " req/s", " in flight"
 # -- whole plans -----------------------------------------------------------------------------------------------------
 
 
-def plan_texts(plan: Mapping[str, Any], own: bool) -> tuple[str, str]:
+def plan_texts(plan: StoredPlan, own: bool) -> tuple[str, str]:
     """What is sent, and how it comes: `("512 in, 128 out", "20 req/s Poisson")`. `own`: a plan for a server that is
     ours, whose defaults were used; of any other only what it contains counts."""
-    classes = _classes(plan) if own else []
+    classes = plan.checked.classes if own and plan.checked is not None else []
     if classes:
-        generates = api_of(str(_section(plan, "target").get("api") or "completions")).generates
+        generates = api_of(plan.api).generates
         workloads = [_named(part, lengths_text(part.workload, generates)) for part in classes]
         return " + ".join(workloads), " + ".join(arrivals_text(part.load) for part in classes)
-    load = stored_load(plan.get("load"))
-    return stored_lengths_text(_section(plan, "workload") or plan), arrivals_text(load) if load else _batches_text(plan)
-
-
-def _classes(plan: Mapping[str, Any]) -> list[Traffic]:
-    try:
-        return Plan.model_validate(plan).classes
-    except ValidationError:  # another version of us wrote it
-        return []
+    arrivals = arrivals_text(plan.load) if plan.load else _batches_text(plan)
+    return stored_lengths_text(plan.section("workload") or plan), arrivals
 
 
 def _named(traffic: Traffic, text: str) -> str:
     return text if traffic.name == "default" else f"{traffic.name}: {text}"
 
 
-def _batches_text(plan: Mapping[str, Any]) -> str:
+def _batches_text(plan: StoredPlan) -> str:
     """Of a run without a server: `batch size 8`, `1,000 prompts`."""
-    sizes, prompts = plan.get("batch_sizes"), plan.get("num_prompts")
-    if isinstance(sizes, list) and sizes:
+    if sizes := plan.batch_sizes:
         return f"batch size {sizes[0]}" if len(sizes) == 1 else f"batch sizes {', '.join(map(str, sizes))}"
-    return f"{prompts:,} prompts" if isinstance(prompts, int) else ""
-
-
-def _section(plan: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part = plan.get(name)
-    return part if isinstance(part, Mapping) else {}
+    return "" if plan.prompts is None else f"{plan.prompts:,} prompts"
 
 
 # -- a plan with its defaults ----------------------------------------------------------------------------------------
@@ -199,22 +187,22 @@ def traffic_text(traffic: Traffic, generates: bool = True) -> str:
 # -- stored plans ------------------------------------------------------------------------------------------------------
 
 
-def stored_load(load: Mapping[str, Any] | None) -> Load | None:
+def stored_load(load: Document) -> Load | None:
     """The load of a plan that may be another tool's; None where there is none that we know."""
     try:
-        return Load.model_validate(load) if load else None
+        return Load.model_validate(dict(load)) if load else None
     except ValidationError:
         return None
 
 
-def stored_lengths_text(workload: Mapping[str, Any]) -> str:
+def stored_lengths_text(workload: Document) -> str:
     """The lengths that a plan states, without defaults: `300 in, 100 out`."""
-    prefix = _section(workload, "prefix")
+    prefix = workload.section("prefix")
     shared = f"{_length(prefix['tokens'])} shared + " if prefix.get("tokens") else ""
     inputs = _length(prefix.get("suffix_tokens") or workload.get("input_tokens") or workload.get("input_lens"))
     outputs = _length(workload.get("output_tokens") or workload.get("output_lens"))
     parts = [
-        str(workload.get("path") or ""),
+        workload.text("path") or "",
         f"{shared}{inputs or '?'} in" if shared or inputs else "",
         f"{outputs} out" if outputs else "",
         f"{workload['turns']} turns" if workload.get("turns") else "",
@@ -222,9 +210,9 @@ def stored_lengths_text(workload: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _length(length: Any) -> str:
+def _length(length: JsonValue) -> str:
     if isinstance(length, Mapping) and "mean" in length and "std" in length:
-        return f"{number_text(length['mean'])} ± {number_text(length['std'])}"
+        return f"{number_text(number_of(length['mean']))} ± {number_text(number_of(length['std']))}"
     try:
         return "" if length is None else str(Lengths.of(length))
     except ValidationError:

@@ -4,13 +4,14 @@ and nowhere else."""
 import functools
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.errors import StoreError
 from inferometer.record.environment import (
     Environment,
@@ -69,7 +70,7 @@ _STATISTIC = re.compile(r"mean|std|min|max|p\d+(\.\d+)?")
 # -- to JSON ---------------------------------------------------------------------------------------------------------
 
 
-def document_of(value: Any) -> Any:
+def document_of(value: object) -> JsonValue:
     """A part of a run as plain data, ready for JSON. Statistics of a measure are written as its own fields, `p99`, as
     are the measures of sessions."""
     if isinstance(value, _EMPTY) and value == type(value)():
@@ -77,23 +78,35 @@ def document_of(value: Any) -> Any:
     if isinstance(value, EnvironmentPart):
         return _environment_part(value)
     if isinstance(value, msgspec.Struct):
-        flat, left_out = FLAT.get(type(value)), WHERE_KNOWN.get(type(value), ())
-        document: dict[str, Any] = {}
-        for name in value.__struct_fields__:
-            part = getattr(value, name)
-            if name == flat:
-                document |= document_of(part)
-            elif part is not None or name not in left_out:
-                document[name] = document_of(part)
-        return document
+        return _struct_document(value)
     if isinstance(value, dict):
         return {name: document_of(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [document_of(part) for part in value]
-    return value
+    plain: JsonValue = value  # type: ignore[assignment] # what a part of a run holds is text, numbers, and these
+    return plain
 
 
-def _environment_part(part: EnvironmentPart) -> dict[str, Any]:
+def _struct_document(value: msgspec.Struct) -> dict[str, JsonValue]:
+    flat = FLAT.get(type(value))
+    left_out: Collection[str] = WHERE_KNOWN.get(type(value), getattr(value, "WHERE_KNOWN", ()))
+    document: dict[str, JsonValue] = {name: getattr(value, name) for name in getattr(value, "DERIVED", ())}
+    for name, shown in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
+        part = getattr(value, name)
+        if name == flat:
+            document |= {key: document_of(entry) for key, entry in part.items()}
+        elif part is not None or name not in left_out:
+            document[shown] = document_of(part)
+    return document
+
+
+def result_document(kind: str, result: msgspec.Struct) -> dict[str, JsonValue]:
+    """What `--json` prints of a result: its fields, and the properties that its type lists as `DERIVED`. Fields that it
+    lists as `WHERE_KNOWN` are left out where they are null."""
+    return {"schema": schema_of(kind), **_struct_document(result)}
+
+
+def _environment_part(part: EnvironmentPart) -> dict[str, JsonValue]:
     """As the document that it was read from, then what is new."""
     known = {name: getattr(part, name) for name in field_names(type(part))} | part.more
     left_out = known.keys() if part.names else WHERE_KNOWN.get(type(part), ())
@@ -101,42 +114,42 @@ def _environment_part(part: EnvironmentPart) -> dict[str, Any]:
     return {name: document_of(known[name]) for name in dict.fromkeys((*part.names, *new))}
 
 
-def summary_document(summary: Summary) -> dict[str, Any]:
-    return {"schema": schema_of("summary"), **document_of(summary)}
+def summary_document(summary: Summary) -> dict[str, JsonValue]:
+    return result_document("summary", summary)
 
 
-def verdict_document(verdict: Verdict) -> dict[str, Any]:
-    return {"schema": schema_of("verdict"), **document_of(verdict)}
+def verdict_document(verdict: Verdict) -> dict[str, JsonValue]:
+    return result_document("verdict", verdict)
 
 
-def environment_document(environment: Environment) -> dict[str, Any]:
-    document: dict[str, Any] = document_of(environment)
-    return document
+def environment_document(environment: Environment) -> dict[str, JsonValue]:
+    return _environment_part(environment)
 
 
 # -- from JSON -------------------------------------------------------------------------------------------------------
 
 
-def summary_from(document: Mapping[str, Any]) -> Summary:
+def summary_from(document: JsonObject) -> Summary:
     """Of any version up to the present one. A `StoreError` names the field that cannot be read."""
     return _converted(document, Summary)
 
 
-def verdict_from(document: Mapping[str, Any]) -> Verdict:
+def verdict_from(document: JsonObject) -> Verdict:
     return _converted(document, Verdict)
 
 
-def environment_from(document: Mapping[str, Any]) -> Environment:
+def environment_from(document: JsonObject) -> Environment:
     """Of this version, an older one or a foreign document: what is not known stays in it, and is written again."""
     return _converted(document, Environment)
 
 
-def with_texts(part: T, change: Callable[[Any], Any]) -> T:
+def with_texts(part: T, change: Callable[[JsonObject], JsonObject]) -> T:
     """A part of a run whose document was changed, such as one without secrets."""
-    return _converted(change(document_of(part)), type(part))
+    whole = _environment_part(part) if isinstance(part, EnvironmentPart) else _struct_document(part)
+    return _converted(change(whole), type(part))
 
 
-def _converted(document: Mapping[str, Any], kind: type[T]) -> T:
+def _converted(document: JsonObject, kind: type[T]) -> T:
     present = _present(document, kind)
     try:
         return converted(present, kind)
@@ -182,7 +195,7 @@ def _present(value: Any, kind: Any) -> Any:
     }
 
 
-def _own_and_more(document: Mapping[str, Any], kind: type[EnvironmentPart]) -> dict[str, Any]:
+def _own_and_more(document: JsonObject, kind: type[EnvironmentPart]) -> JsonObject:
     """The fields of an environment that have a type, and the others; null in place of a list or a mapping is none."""
     fields = {name: _fields(kind)[name] for name in field_names(kind)}
     own = {
@@ -191,21 +204,21 @@ def _own_and_more(document: Mapping[str, Any], kind: type[EnvironmentPart]) -> d
         if name in fields and not (part is None and _form(fields[name])[0] in (list, dict))
     }
     more = {name: part for name, part in document.items() if name not in fields}
-    return own | {"names": tuple(document), "more": more}
+    return {**own, "names": tuple(document), "more": more}
 
 
-def _gathered(document: Mapping[str, Any], kind: type) -> dict[str, Any]:
+def _gathered(document: JsonObject, kind: type) -> JsonObject:
     """Fields that `document_of` wrote flat into their mapping. Fields of a newer version are none of them."""
     flat = FLAT.get(kind)
     if flat is None or (kind is Sessions and flat in document):
-        return dict(document)
+        return document
     own = {name: part for name, part in document.items() if name in _fields(kind) and name != flat}
     rest = {name: part for name, part in document.items() if name not in own}
     inside = {name: part for name, part in rest.items() if kind is Sessions or _is_statistic(name, part)}
-    return own | {flat: inside}
+    return {**own, flat: inside}
 
 
-def _is_statistic(name: str, value: Any) -> bool:
+def _is_statistic(name: str, value: JsonValue) -> bool:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return value is None or number or _STATISTIC.fullmatch(name) is not None
 
@@ -228,7 +241,7 @@ _FORMER: dict[type, dict[str, str]] = {  # names of version 1
 _ROWS = {"changes", "measures", "steps", "since", "objections"}  # parts of a result that have had a `word` too
 
 
-def result_from(value: Any, status: str = "status") -> Any:
+def result_from(value: JsonValue, status: str = "status") -> JsonValue:
     """The result of a comparison, a check or a search, as it was printed or stored, under the present names."""
     if isinstance(value, list):
         return [result_from(part, status) for part in value]
@@ -240,12 +253,12 @@ def result_from(value: Any, status: str = "status") -> Any:
     return present
 
 
-def _renamed(document: Mapping[str, Any], kind: type) -> Mapping[str, Any]:
+def _renamed(document: JsonObject, kind: type) -> JsonObject:
     former = _FORMER.get(kind)
     return {former.get(name, name): part for name, part in document.items()} if former else document
 
 
-def _upgraded(document: Mapping[str, Any], kind: type) -> Mapping[str, Any]:
+def _upgraded(document: JsonObject, kind: type) -> JsonObject:
     """What version 1 did not have: the headline of a rate was its window's, also of an imported run."""
     if kind is Rate and "value" not in document:
         return {**document, "value": document.get("window"), "span": document.get("run")}
@@ -253,12 +266,12 @@ def _upgraded(document: Mapping[str, Any], kind: type) -> Mapping[str, Any]:
         return {**document, "value": document.get("window"), "span": None}
     if kind is Concurrency and "window" not in document:
         return {**document, "window": document.get("mean")}
-    if kind is Summary and isinstance(document.get("reported"), Mapping):
-        return {**document, "rates": _stated(document.get("rates"), document["reported"].get("rates"))}
+    if kind is Summary and isinstance(reported := document.get("reported"), Mapping):
+        return {**document, "rates": _stated(document.get("rates"), reported.get("rates"))}
     return document
 
 
-def _stated(rates: Any, stated: Any) -> Any:
+def _stated(rates: JsonValue, stated: JsonValue) -> JsonValue:
     """The rates that an imported file states are the headline."""
     if not isinstance(rates, Mapping) or not isinstance(stated, Mapping):
         return rates
@@ -279,7 +292,7 @@ def _is_struct(kind: Any) -> bool:
 
 
 @functools.cache
-def _fields(kind: type) -> dict[str, Any]:
+def _fields(kind: type) -> Mapping[str, type]:
     return get_type_hints(kind)
 
 
@@ -298,7 +311,7 @@ def _form(kind: Any) -> tuple[Any, Any]:
 def _wrong(value: Any, kind: Any, where: str = "") -> tuple[str, str]:
     """The first place in a document that has not its type, `measures.ttft.p99`, and what is wrong there."""
     form, inner = _form(kind)
-    parts: dict[str, tuple[Any, Any]] = {}
+    parts: dict[str, tuple[JsonValue, Any]] = {}
     if form is list and isinstance(value, list):
         parts = {str(number): (part, inner) for number, part in enumerate(value)}
     elif isinstance(value, Mapping) and (form is dict or _is_struct(form)):

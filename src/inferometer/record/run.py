@@ -1,12 +1,14 @@
 """`Run`: what is known of one run. Startups and imported tables are runs too; those have no records."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from inferometer.documents.document import JsonObject
+from inferometer.plan.stored import StoredPlan, stored
 from inferometer.record.columns import Records
 from inferometer.record.encoding import environment_document, summary_document, verdict_document
 from inferometer.record.environment import Environment, host_of, is_loopback
@@ -42,7 +44,7 @@ class Subject:
     accelerators: tuple[str, ...]  # names, one per device
     hardware: str | None  # as the source names it
     started_at: str
-    _plan: Mapping[str, Any] = field(repr=False, compare=False)
+    _plan: StoredPlan = field(repr=False, compare=False)
     _is_own: bool = field(repr=False, compare=False)  # a plan of ours, whose defaults were used
 
     @cached_property
@@ -95,36 +97,22 @@ class Subject:
         return " · ".join(filter(None, (model, self.engine_text, hardware, self.workload, self.load)))
 
 
-def subject_of(
-    plan: Mapping[str, Any], environment: Environment, started_at: str = "", is_own: bool = False
-) -> Subject:
+def subject_of(plan: JsonObject, environment: Environment, started_at: str = "", is_own: bool = False) -> Subject:
     """From a plan as it is kept, and the environment next to it; both may be of another tool."""
-    target, answered, git = _section(plan, "target"), environment.known_target, environment.git
-    urls = answered.urls or target.get("url") or []
+    plan, answered, git = stored(plan), environment.known_target, environment.git
     return Subject(
-        name=_text(plan.get("name")) or (environment.imported.label if environment.imported else None),
-        model=_text(plan.get("model") or target.get("model") or answered.model or environment.model),
-        engine=_text(
-            answered.shown_engine or _section(plan, "engine").get("type") or _section(plan, "server").get("type")
-        ),
+        name=plan.name or (environment.imported.label if environment.imported else None),
+        model=plan.model or answered.model or environment.model or None,
+        engine=answered.shown_engine or plan.engine or None,
         engine_version=answered.version or environment.engine_version or None,
         commit=answered.commit or environment.commit or (git.commit if git else None) or None,
-        urls=(urls,) if isinstance(urls, str) else tuple(map(str, urls)),
+        urls=tuple(answered.urls or plan.urls),
         accelerators=tuple(environment.accelerators),
         hardware=environment.hardware,
         started_at=started_at,
         _plan=plan,
         _is_own=is_own,
     )
-
-
-def _section(plan: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part = plan.get(name)
-    return part if isinstance(part, Mapping) else {}
-
-
-def _text(value: object) -> str | None:
-    return str(value) if value else None
 
 
 _DRAW = "inferometer.show.charts.registry:draw"  # above this room: imported by name, when used
@@ -155,7 +143,7 @@ class Run:
 
     id: str
     started_at: str  # wall clock, ISO 8601 with its zone
-    plan: dict[str, Any]
+    plan: StoredPlan
     environment: Environment
     summary: Summary
     verdict: Verdict | None = None  # None: it still runs, or it was killed
@@ -200,7 +188,7 @@ class Run:
         return str(attribute_at(_TEXT)(self))
 
 
-def document(run: Run) -> dict[str, Any]:
+def document(run: Run) -> JsonObject:
     """What `--json` prints: one document with everything but records and samples."""
     folder = str(run.folder) if run.folder else None
     about = {"id": run.id, "started": run.started_at, "folder": folder, "state": run.state, "kind": run.kind}
@@ -209,6 +197,6 @@ def document(run: Run) -> dict[str, Any]:
         "run": about if run.source is None else about | {"source": run.source},
         "verdict": verdict_document(run.verdict) if run.verdict else None,
         "summary": summary_document(run.summary),
-        "plan": run.plan,
+        "plan": run.plan.settings(),
         "environment": environment_document(run.environment),
     }

@@ -199,6 +199,12 @@ def available(replicas: Sequence[Replica]) -> list[Replica]:
     raise NoReplicaError("every healthy replica has as many requests in flight as it may have")
 
 
+def extremes_of_load(replicas: Sequence[Replica]) -> tuple[int, int]:
+    """The most and the fewest requests in flight at a healthy replica. One that is full counts: it has the most."""
+    loads = [replica.in_flight for replica in replicas if replica.healthy]
+    return max(loads), min(loads)
+
+
 def tokens_of(query: Query) -> int:
     """Prompt tokens as counted, else estimated: four characters each, as llm-d does."""
     return query.tokens if query.tokens is not None else (len(query.text) + 3) // 4

@@ -13,7 +13,7 @@ MOST_CHARS = 1 << 26  # per tenant, as SGLang's command line has it
 
 
 class Match(NamedTuple):
-    """The longest beginning of a text that any of the tenants has, and who has it, in the order of first insertion."""
+    """The longest beginning of a text that any of the tenants has, and who has it, whoever had it first in front."""
 
     length: int
     tenants: tuple[str, ...]
@@ -72,18 +72,6 @@ class PrefixTree:
                 0, tuple(self._chars if allowed is None else (name for name in self._chars if name in allowed))
             )
         return Match(at, tuple(name for name in node.used_at if allowed is None or name in allowed))
-
-    def last_user(self, text: str, tenants: Iterable[str]) -> tuple[int, str | None]:
-        """The longest match, and who used the deepest node of it last: whose cache most likely still has it."""
-        allowed = set(tenants)
-        node, reached = self._root, 0
-        for child, at in self._path(text):
-            if allowed.isdisjoint(child.used_at):
-                break
-            node, reached = child, at
-        if node is self._root:
-            return 0, None
-        return reached, max((name for name in node.used_at if name in allowed), key=node.used_at.__getitem__)
 
     def lengths(self, text: str) -> dict[str, int]:
         """How much of the text every tenant has."""

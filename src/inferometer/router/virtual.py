@@ -298,7 +298,7 @@ def fleet_settings(plan: Plan) -> FleetSettings:
         )
     engine = settings_from(of.args if of else {}, "server.of.args")
     more = {"settings": router.settings, "seed": router.seed, "capacity": router.max_in_flight}
-    return FleetSettings.alike(engine, server.replicas, router.policy, **more)
+    return FleetSettings.alike(engine, server.replicas, router.fleet_policy, **more)
 
 
 def rehearse_fleet(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from pydantic import ValidationError
 from rich.table import Table
 
 from inferometer.judge.identity import identity
@@ -175,10 +174,7 @@ def own_plan(run: Run) -> Plan | None:
     """None of a run without requests of ours, and of one whose plan another version of us wrote."""
     if run.kind != "serving" or run.source is not None:
         return None
-    try:
-        return Plan.model_validate(run.plan)
-    except ValidationError:
-        return None
+    return run.plan.checked
 
 
 def plan_texts(run: Run) -> Iterator[tuple[str, str]]:

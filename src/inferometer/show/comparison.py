@@ -4,12 +4,13 @@ sentences."""
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
+from msgspec import structs
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from inferometer.documents.document import JsonObject
 from inferometer.judge.check_result import Checked, CheckResult
 from inferometer.judge.compare import Comparison
 from inferometer.judge.effect import Change
@@ -66,7 +67,7 @@ class ComparisonView:
     rows: tuple[ChangeRow, ...]
     facts: tuple[tuple[str, str], ...]
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> JsonObject:
         """As pages get it."""
         return {
             "status": self.status,
@@ -359,7 +360,7 @@ def _shown(check: CheckResult, every: bool) -> list[Change]:
 
 def _as_change(measure: Checked) -> Change:
     title = measure.change.title if measure.alert else f"{measure.change.title} (observed)"
-    return replace(measure.change, title=title, status=measure.status)
+    return structs.replace(measure.change, title=title, status=measure.status)
 
 
 def _steps(check: CheckResult) -> Table:

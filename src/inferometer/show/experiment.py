@@ -5,7 +5,7 @@ import csv
 import io
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -13,15 +13,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from inferometer.documents.document import JsonObject
 from inferometer.judge.pacing import Probe
 from inferometer.judge.search import Attained, SearchResult, SearchStep
 from inferometer.measure.values import Quantity
 from inferometer.plan.cases import CASE, short_names
 from inferometer.plan.text import as_written
+from inferometer.record.encoding import document_of
 from inferometer.record.files import schema_of
 from inferometer.record.sanitize import cell
 from inferometer.show.console import VERDICT_STYLES, emit, first_that_fits, plain_table
 from inferometer.store.experiments import CaseRow, KeptExperiment
+from inferometer.store.results import StrategyChange
 from inferometer.vocabulary import (
     WEAK_MARK,
     duration_text,
@@ -154,8 +157,8 @@ def print_dry_run(
 
 
 def dry_run_document(
-    expected: Sequence[tuple[str, float | None, bool]], parameters: Sequence[Mapping[str, Any]], starts: int
-) -> dict[str, Any]:
+    expected: Sequence[tuple[str, float | None, bool]], parameters: Sequence[JsonObject], starts: int
+) -> JsonObject:
     """The same as `--json` prints it; seconds, null where the target decides."""
     cases = [
         {"name": name, "parameters": dict(varied), "expected_s": load_s, "done": done}
@@ -211,7 +214,7 @@ def _number(quantity: Quantity | None) -> float | None:
     return None if quantity is None else quantity.value
 
 
-def experiment_document(kept: KeptExperiment, rows: Sequence[CaseRow], ended: str | None, left: int) -> dict[str, Any]:
+def experiment_document(kept: KeptExperiment, rows: Sequence[CaseRow], ended: str | None, left: int) -> JsonObject:
     """An experiment as `--json` prints it."""
     return {
         "schema": schema_of("experiment"),
@@ -222,11 +225,11 @@ def experiment_document(kept: KeptExperiment, rows: Sequence[CaseRow], ended: st
         "ended": ended,
         "left": left,
         "cases": rows_document(rows),
-        "result": kept.result,
+        "result": document_of(kept.result),
     }
 
 
-def rows_document(rows: Sequence[CaseRow]) -> list[dict[str, Any]]:
+def rows_document(rows: Sequence[CaseRow]) -> list[JsonObject]:
     """As `--json` prints them; seconds and shares."""
     return [
         {
@@ -244,20 +247,20 @@ def rows_document(rows: Sequence[CaseRow]) -> list[dict[str, Any]]:
     ]
 
 
-def print_strategy_changes(changes: Sequence[Mapping[str, Any]], to: Console) -> None:
+def print_strategy_changes(changes: Sequence[StrategyChange], to: Console) -> None:
     """Every case against the baseline: mean change over the repeats, with its interval."""
     if not changes:
         return
     emit("", to)
     first = changes[0]
-    against = f"against {first['baseline']}"
-    table = plain_table(against, "", f"change over {first['seeds']} repeats, 95% interval", wrap=against)
+    against = f"against {first.baseline}"
+    table = plain_table(against, "", f"change over {first.seeds} repeats, 95% interval", wrap=against)
     before = ""
     for entry in changes:
-        if entry["measure"] in _COMPARED:
-            where = ", ".join(f"{path} {as_written(value)}" for path, value in entry["settings"].items())
-            label = f"{entry['case']} ({where})" if where else entry["case"]
-            table.add_row("" if label == before else label, _COMPARED[entry["measure"]], entry["text"])
+        if entry.measure in _COMPARED:
+            where = ", ".join(f"{path} {as_written(value)}" for path, value in entry.settings.items())
+            label = f"{entry.case} ({where})" if where else entry.case
+            table.add_row("" if label == before else label, _COMPARED[entry.measure], entry.text)
             before = label
     emit(table, to)
 

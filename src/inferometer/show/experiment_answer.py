@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from inferometer.documents.document import Document, JsonObject
 from inferometer.judge.compare import Comparison
-from inferometer.judge.effect import Change, change_from
-from inferometer.judge.identity import Objection
-from inferometer.judge.search import Attained, SearchStep
+from inferometer.judge.effect import Change
+from inferometer.judge.search import SearchStep
 from inferometer.measure.values import Quantity, alike
 from inferometer.plan.text import as_written
+from inferometer.record.encoding import document_of
 from inferometer.record.run import Run
 from inferometer.show.charts.chart import Cannot
 from inferometer.show.charts.experiments import Case, joined_cases, readable
@@ -19,6 +20,7 @@ from inferometer.show.comparison import comparison_rows
 from inferometer.show.experiment import UNITS, attained_text
 from inferometer.store.entry import flat
 from inferometer.store.experiments import KeptExperiment
+from inferometer.store.results import AbDefinition, AbResult, SearchDefinition, SearchOutcome
 from inferometer.vocabulary import change_interval_text, change_text, number_text, value_text
 
 Tone = Literal["", "good", "doubt", "bad"]
@@ -88,8 +90,8 @@ COUNTED = {"ab": "runs", "search": "steps", "sweep": "cases"}
 
 def count_of(kept: KeptExperiment) -> int:
     """Of a search its steps, a load that was tried again included; its probe is none."""
-    if kept.kind == "search" and kept.result is not None:
-        return len(kept.result.get("steps") or ())
+    if isinstance(kept.result, SearchOutcome):
+        return len(kept.result.steps)
     return len(kept.latest)
 
 
@@ -98,34 +100,35 @@ def count_text(kept: KeptExperiment) -> str:
     return f"{count_of(kept)} {COUNTED[kept.kind]}"
 
 
-def answer_document(kept: KeptExperiment, answer: ExperimentAnswer) -> dict[str, Any]:
+def answer_document(kept: KeptExperiment, answer: ExperimentAnswer) -> JsonObject:
     """For `show --json`: the sentence, its tables, and the result with all its numbers."""
     about = {"id": kept.id, "kind": kept.kind, "name": kept.name, "started": kept.started_at, "title": title_of(kept)}
-    return about | {"answer": asdict(answer), "result": kept.result}
+    return {**about, "answer": asdict(answer), "result": document_of(kept.result)}
 
 
 def title_of(kept: KeptExperiment) -> str:
     """The name that a person gave it, else what it asks."""
     if kept.name:
         return kept.name
-    match kept.kind:
-        case "ab":
-            return f"A/B test: {_sides_text(kept)}"
-        case "search":
-            axis = str(kept.definition.get("axis", "rate"))
-            return f"Search: highest {'request rate' if axis == 'rate' else axis} within {_limits_text(kept)}"
+    match kept.definition:
+        case AbDefinition() as definition:
+            return f"A/B test: {_sides_text(definition)}"
+        case SearchDefinition(axis=axis) as definition:
+            return f"Search: highest {'request rate' if axis == 'rate' else axis} within {_limits_text(definition)}"
     varied = dict.fromkeys(name for case in kept.cases for name in case.parameters or {})
     return f"Sweep of {', '.join(map(readable, varied)) or 'cases'}"
 
 
 def answer_of(kept: KeptExperiment, cases: Sequence[Case]) -> ExperimentAnswer:
     """With all its tables; `cases` are those whose runs can be read."""
-    match kept.kind:
-        case "ab":
-            return _of_ab(kept)
-        case "search":
-            return _of_search(kept)
-    return _of_sweep(kept, cases)
+    if kept.kind == "sweep":
+        return _of_sweep(kept, cases)
+    match kept.result:
+        case AbResult() as result:
+            return _of_ab(kept, result)
+        case SearchOutcome() as result:
+            return _of_search(result)
+    return ExperimentAnswer("running", "", "not over yet")
 
 
 def _short_answer(kept: KeptExperiment) -> ExperimentAnswer:
@@ -139,25 +142,7 @@ def _short_answer(kept: KeptExperiment) -> ExperimentAnswer:
 # -- A/B -------------------------------------------------------------------------------------------------------------
 
 
-def comparison_from(result: Mapping[str, Any]) -> Comparison:
-    """The result of an A/B test as it is stored."""
-    return Comparison(
-        before=tuple(result.get("before", ())),
-        after=tuple(result.get("after", ())),
-        changes=tuple(map(change_from, result.get("changes", ()))),
-        objections=tuple(Objection(**objection) for objection in result.get("objections", ())),
-        design=str(result.get("design", "independent")),
-        records=bool(result.get("records")),
-        history=int(result.get("history") or 0),
-        axes=result.get("axes"),
-        alpha=float(result.get("alpha") or 0.05),
-    )
-
-
-def _of_ab(kept: KeptExperiment) -> ExperimentAnswer:
-    if kept.result is None:
-        return ExperimentAnswer("running", "", "not over yet")
-    comparison = comparison_from(kept.result)
+def _of_ab(kept: KeptExperiment, comparison: AbResult) -> ExperimentAnswer:
     status = "not comparable" if comparison.refused else comparison.status
     rows = comparison_rows(comparison)
     table = AnswerTable(
@@ -167,7 +152,9 @@ def _of_ab(kept: KeptExperiment) -> ExperimentAnswer:
         right=[1, 2, 3, 4, 5],
         tones=[_TONES.get(row.status, "") for row in rows],
     )
-    differ = [f"A and B differ in {_sides_text(kept)}"] if kept.name else []  # else it is in the title
+    differ = []  # else it is in the title
+    if kept.name and isinstance(kept.definition, AbDefinition):
+        differ = [f"A and B differ in {_sides_text(kept.definition)}"]
     # the sentence has what forbids it
     objections = [objection.text for objection in comparison.objections if objection.severity != "refuse"]
     notes = [*differ, *objections]
@@ -215,9 +202,9 @@ def _lowered(title: str) -> str:
     return title[:1].lower() + title[1:] if title[1:2].islower() else title
 
 
-def _sides_text(kept: KeptExperiment) -> str:
+def _sides_text(definition: AbDefinition) -> str:
     """`speed 4 and 5`: what differs in the plans of the sides; addresses are left out."""
-    a, b = (flat(kept.definition.get(side) or {}) for side in ("a", "b"))
+    a, b = flat(definition.a), flat(definition.b)
     paths = [path for path in dict.fromkeys([*a, *b]) if a.get(path) != b.get(path) and "url" not in path]
     texts = [f"{readable(path)} {a.get(path, 'unset')} and {b.get(path, 'unset')}" for path in paths[:3]]
     more = f" and {len(paths) - 3} more settings" if len(paths) > 3 else ""
@@ -227,38 +214,22 @@ def _sides_text(kept: KeptExperiment) -> str:
 # -- search ----------------------------------------------------------------------------------------------------------
 
 
-def steps_from(result: Mapping[str, Any]) -> list[SearchStep]:
-    """The steps of a search as they are stored."""
-    return [_step_from(row) for row in result.get("steps") or ()]
-
-
-def _step_from(row: Mapping[str, Any]) -> SearchStep:
-    own = {name: row[name] for name in SearchStep.__dataclass_fields__ if name in row and name != "attained"}
-    return SearchStep(attained=tuple(Attained(**limit) for limit in row.get("attained") or ()), **own)
-
-
-def _of_search(kept: KeptExperiment) -> ExperimentAnswer:
-    if kept.result is None:
-        return ExperimentAnswer("running", "", "not over yet")
-    steps = steps_from(kept.result)
-    outcome = str(kept.result.get("outcome"))
+def _of_search(result: SearchOutcome) -> ExperimentAnswer:
+    outcome = result.outcome
     tone: Tone = "good" if outcome == "found" else "bad" if outcome == "none meets" else "doubt"
-    table = _steps_table(steps, str(kept.result.get("axis", "rate")))
-    more = [] if outcome == "found" else [str(kept.result.get("text", ""))]  # what kept it from an answer
-    return ExperimentAnswer(outcome, tone, search_sentence(kept.result), [table], more)
+    more = [] if outcome == "found" else [result.text]  # what kept it from an answer
+    return ExperimentAnswer(outcome, tone, search_sentence(result), [_steps_table(result.steps, result.axis)], more)
 
 
-def search_sentence(result: Mapping[str, Any]) -> str:
+def search_sentence(result: SearchOutcome) -> str:
     """`holds 38.2 req/s (37.1 to 39.0) within ttft p99 < 500ms; first broken by tpot p90 < 10ms at 39.8 req/s`."""
-    unit = UNITS.get(str(result.get("axis", "rate")), "")
-    limits = ", ".join(map(str, result.get("limits") or ()))
-    low, high = result.get("low"), result.get("high")
-    broken = _first_broken(steps_from(result), unit)
+    unit, low, high = UNITS.get(result.axis, ""), result.low, result.high
+    limits, broken = ", ".join(result.limits), _first_broken(result.steps, unit)
     if low is None:
-        shown = "no load holds" if result.get("outcome") == "none meets" else "no load was shown to hold"
+        shown = "no load holds" if result.outcome == "none meets" else "no load was shown to hold"
         tried = f"; the lowest that was tried is {number_text(high)} {unit}" if high is not None else ""
         return f"{shown} within {limits}{tried}{broken}"
-    ends = result.get("likely") or (low, high)
+    ends = result.likely or (low, high)
     interval = f" ({number_text(ends[0])} to {number_text(ends[1])})" if ends[1] is not None else " or more"
     return f"holds {number_text(low)} {unit}{interval} within {limits}{broken}"
 
@@ -301,10 +272,9 @@ def _step_cells(step: SearchStep) -> list[str]:
     return [number_text(step.load), *numbers, limits, step.status]
 
 
-def _limits_text(kept: KeptExperiment) -> str:
-    plan = kept.definition.get("plan")
-    limits = plan.get("limits") if isinstance(plan, Mapping) else None
-    return ", ".join(as_written(limit) for limit in limits or ()) or "its limits"
+def _limits_text(definition: SearchDefinition) -> str:
+    limits = Document(definition.plan).values_of("limits")
+    return ", ".join(map(as_written, limits)) or "its limits"
 
 
 # -- sweep -----------------------------------------------------------------------------------------------------------
@@ -337,7 +307,7 @@ def _of_sweep(kept: KeptExperiment, cases: Sequence[Case]) -> ExperimentAnswer:
 _IN_WORDS = {"rate": "req/s", "concurrency": "in flight", "input_tokens": "in", "output_tokens": "out"}
 
 
-def case_name(settings: Mapping[str, Any]) -> str:
+def case_name(settings: JsonObject) -> str:
     """`64 in flight, 256 in`: as a workload and a load are written elsewhere; other settings by their name."""
     return ", ".join(_setting_text(name, value) for name, value in settings.items()) or "the only case"
 

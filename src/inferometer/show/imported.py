@@ -2,19 +2,19 @@
 them, and why they differ from ours."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from inferometer.documents.document import JsonObject
 from inferometer.errors import StoreError
 from inferometer.exchange.exporting.facts import seen_by_others
 from inferometer.measure.rosetta.definition import TranslatedMeasure, Translation, tool_named, translated
 from inferometer.measure.summary import slowest
 from inferometer.measure.values import quantities
-from inferometer.plan.wording import stored_load
 from inferometer.record.files import schema_of
 from inferometer.record.run import Run
 from inferometer.record.summary import MeasureSummary, Rate, Summary, WindowSummary
@@ -77,8 +77,8 @@ def _done(run: Run) -> Table:
 def _facts(run: Run) -> Iterator[tuple[str, str]]:
     subject = run.subject
     yield "imported", origin_text(run)
-    if run.plan.get("name"):
-        yield "plan", str(run.plan["name"])
+    if run.plan.name:
+        yield "plan", run.plan.name
     yield "target", _target(run)
     yield "workload", subject.workload
     yield "load", _load(run)
@@ -96,10 +96,9 @@ def _target(run: Run) -> str:
 
 
 def _load(run: Run) -> str:
-    stop = run.plan.get("stop") or {}
-    ends = [f"{stop['requests']:,} requests" if stop.get("requests") else "", str(stop.get("duration") or "")]
-    extent = " or ".join(filter(None, ends))
-    load = stored_load(run.plan.get("load"))
+    stop, load = run.plan.section("stop"), run.plan.load
+    requests = stop.count("requests")
+    extent = " or ".join(filter(None, [f"{requests:,} requests" if requests else "", stop.text("duration") or ""]))
     if load is None:
         return extent
     text = " ".join(filter(None, [run.subject.load, f"for {extent}" if extent else ""]))
@@ -207,7 +206,7 @@ def rosetta(run: Run, name: str) -> Translation:
     return translated(tool, seen_by_others(run, records), run.summary)
 
 
-def rosetta_document(run: Run, translation: Translation) -> dict[str, Any]:
+def rosetta_document(run: Run, translation: Translation) -> JsonObject:
     """As `--json` prints it; stable."""
     return {"schema": schema_of("rosetta"), "run": run.id, **msgspec.to_builtins(translation)}
 

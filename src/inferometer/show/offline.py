@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from inferometer.measure.values import Quantity, quantities
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.environment import BenchmarkEnd
 from inferometer.record.run import Run
 from inferometer.record.summary import BatchCase, MeasureSummary, Summary
@@ -118,11 +119,11 @@ def _about(run: Run) -> Table | None:
     return table if table.row_count else None
 
 
-def _batches_text(plan: Mapping[str, Any]) -> str:
+def _batches_text(plan: StoredPlan) -> str:
     if "iters" not in plan:
         return ""
-    lengths = [" or ".join(map(str, plan[name])) for name in ("input_lens", "output_lens")]
-    return f"{lengths[0]} input, {lengths[1]} output tokens; {plan['iters']} iterations after {plan['warmup']} warm-up"
+    inputs, outputs = (" or ".join(plan.texts(name)) for name in ("input_lens", "output_lens"))
+    return f"{inputs} input, {outputs} output tokens; {plan['iters']} iterations after {plan['warmup']} warm-up"
 
 
 def _workload_text(summary: Summary) -> str:
@@ -180,15 +181,14 @@ def _benchmark_sections(run: Run) -> Iterator[RenderableType]:
 
 
 def _benchmark_about(run: Run) -> Table:
-    benchmark: Mapping[str, Any] = run.plan.get("benchmark") or {}
+    benchmark = run.plan.benchmark
     ended = run.environment.benchmark or BenchmarkEnd()
     table = facts_table()
     table.add_row("benchmark", run.subject.name or "-")
-    command = benchmark.get("python") or benchmark.get("command")
-    if command:
-        table.add_row("command", command if isinstance(command, str) else " ".join(map(str, command)))
-    if benchmark.get("args"):
-        table.add_row("args", ", ".join(f"{name}={value}" for name, value in benchmark["args"].items()))
+    if command := benchmark.texts("python") or benchmark.texts("command"):
+        table.add_row("command", " ".join(command))
+    if args := benchmark.section("args"):
+        table.add_row("args", ", ".join(f"{name}={value}" for name, value in args.items()))
     code = "" if ended.exit_code is None else f", exit status {ended.exit_code}"
     table.add_row("took", f"{duration_text(ended.took_s)}{code}")
     return table

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from inferometer.documents.document import JsonObject
 from inferometer.measure.values import canonical
 from inferometer.show.console import VERDICT_STYLES, plain_table
 from inferometer.store.entry import Entry
@@ -225,7 +225,7 @@ def when_text(started: str) -> str:
         return "-"
 
 
-def entry_document(entry: Entry, columns: Sequence[str] = ()) -> dict[str, Any]:
+def entry_document(entry: Entry, columns: Sequence[str] = ()) -> JsonObject:
     """A line of the list as `list --json` prints it; seconds and per second. With columns, these and the id alone."""
     if columns:
         return {"id": entry.id} | {name: cell(entry, name) for name in columns}

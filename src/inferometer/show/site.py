@@ -9,9 +9,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import orjson
 
 from inferometer import __version__
+from inferometer.documents.document import JsonObject
 from inferometer.errors import InferometerError, StoreError
 from inferometer.record.files import replacing, translated_errors
 from inferometer.record.sanitize import json_text
@@ -84,7 +86,7 @@ def open_site(path: Path) -> SiteFolder:
     memory = path / MEMORY
     if memory.is_file():
         remembered = _remembered(memory)
-        return SiteFolder(path, dict(remembered.get("files", {})), dict(remembered.get("made_of", {})))
+        return SiteFolder(path, remembered.files, remembered.made_of)
     if (path / "index.html").exists():
         hint = "choose another folder, or remove its index.html"
         raise StoreError(f"{path}: has an index.html that Inferometer did not write", hint)
@@ -99,13 +101,19 @@ def _remember(path: Path, files: dict[str, str], made_of: dict[str, str]) -> Non
         draft.write_bytes(orjson.dumps({"files": files, "made_of": made_of}, option=_SORTED))
 
 
-def _remembered(memory: Path) -> dict[str, Any]:
+class SiteMemory(msgspec.Struct):
+    """What a site was made of: checksums of its files, and of what each was made of."""
+
+    files: dict[str, str] = {}
+    made_of: dict[str, str] = {}
+
+
+def _remembered(memory: Path) -> SiteMemory:
     try:
         with translated_errors(memory):
-            content = orjson.loads(memory.read_bytes())
-        return content if isinstance(content, dict) else {}
-    except orjson.JSONDecodeError:
-        return {}  # half written: everything is made anew
+            return msgspec.json.decode(memory.read_bytes(), type=SiteMemory)
+    except msgspec.DecodeError:
+        return SiteMemory()  # half written: everything is made anew
 
 
 def _is_below(folder: Path, name: str) -> bool:
@@ -236,9 +244,14 @@ class Built:
     removed: list[str]
     unreadable: list[str]
 
-    def document(self) -> dict[str, Any]:
-        fields = {"folder": str(self.path), "runs": self.runs, "written": self.written, "removed": self.removed}
-        return {**fields, "unreadable": self.unreadable}
+    def document(self) -> JsonObject:
+        return {
+            "folder": str(self.path),
+            "runs": self.runs,
+            "written": self.written,
+            "removed": self.removed,
+            "unreadable": self.unreadable,
+        }
 
 
 def build_site(answers: StoreAnswers, path: Path, *, where: Sequence[str] = (), charts: int = 100) -> Built:

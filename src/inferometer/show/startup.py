@@ -219,7 +219,7 @@ def label_of(run: Run, runs: Sequence[Run]) -> str:
     if None not in formats and len(set(formats)) == len(runs) > 1:
         return str(_startup(run).load_format)
     names = [other.plan.get("name") for other in runs]
-    named = run.plan.get("name")
+    named = run.plan.name
     return str(named) if named and names.count(named) == 1 else run.id
 
 

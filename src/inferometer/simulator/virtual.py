@@ -25,6 +25,7 @@ from inferometer.measure.verdict import verdict
 from inferometer.measure.window import start_of
 from inferometer.plan.model import Plan
 from inferometer.plan.secrets import redacted, redactor_of
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.columns import Records
 from inferometer.record.environment import Environment, MeasuredTarget
 from inferometer.record.log import Note
@@ -412,7 +413,7 @@ def finished_run(
     return Run(
         id="simulated",
         started_at=started.isoformat(timespec="milliseconds"),
-        plan=redactor_of(plan).hide_within(redacted(plan).model_dump(mode="json")),
+        plan=StoredPlan(redactor_of(plan).hide_within(redacted(plan).model_dump(mode="json"))),
         environment=_environment(settings),
         summary=summary,
         verdict=judged,

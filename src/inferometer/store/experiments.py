@@ -9,32 +9,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 import orjson
 from msgspec import structs
 
+from inferometer.documents.document import Document, JsonObject
 from inferometer.errors import UNREACHABLE, StoreError
 from inferometer.judge.limits import exit_code
 from inferometer.measure.values import Quantity, common_basis, quantities
-from inferometer.record.encoding import result_from
+from inferometer.record.encoding import document_of, result_document, result_from
 from inferometer.record.files import replacing, schema_of, translated_errors
 from inferometer.record.run import Run
 from inferometer.record.summary import Basis
 from inferometer.store.folder import read_json, run_id
+from inferometer.store.results import DEFINITIONS, RESULTS, Definition, Kind, Result, SweepDefinition
 from inferometer.store.shapes import (
     Damaged,
     ExperimentCase,
     ExperimentFile,
-    Settings,
     damaged_by,
     decoded,
     file_bytes,
     is_there,
 )
 from inferometer.store.store import Store
-
-Kind = Literal["sweep", "search", "ab"]
 
 ABOUT, CASES, RESULT, LOCK = "experiment.json", "cases.jsonl", "result.json", ".lock"
 
@@ -47,10 +45,16 @@ class KeptExperiment:
     kind: Kind
     name: str | None
     started_at: str
-    definition: Settings
+    definition: Definition
     cases: list[ExperimentCase] = field(default_factory=list)
-    result: Settings | None = None  # None: it is not over
+    result: Result | None = None  # None: it is not over
     folder: Path | None = None
+
+    @property
+    def sweep(self) -> SweepDefinition:
+        """The definition of a sweep."""
+        assert isinstance(self.definition, SweepDefinition)
+        return self.definition
 
     @property
     def latest(self) -> list[ExperimentCase]:
@@ -64,7 +68,7 @@ class CaseRow:
 
     name: str
     label: str  # without the number of the repeat
-    parameters: Settings
+    parameters: JsonObject
     repeat: int
     state: str  # of its run; "failed" where there is none
     run: str | None = None
@@ -101,11 +105,11 @@ class ExperimentFolder:
                 file.truncate(whole)
                 raise
 
-    def redefine(self, definition: Settings) -> None:
+    def redefine(self, definition: Definition) -> None:
         """The file of the experiment was edited, and it goes on with the new one; the old one is kept next to it."""
-        about = read_json(self.path / ABOUT, "experiment")
-        earlier = [*about.get("earlier", []), about.get("definition")]
-        _write(self.path / ABOUT, {**about, "definition": dict(definition), "earlier": earlier})
+        about = Document(read_json(self.path / ABOUT, "experiment"))
+        earlier = [*about.values_of("earlier"), about.get("definition")]
+        _write(self.path / ABOUT, {**about, "definition": document_of(definition), "earlier": earlier})
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -119,25 +123,25 @@ class ExperimentFolder:
                 ) from None
             yield
 
-    def finish(self, result: Settings) -> None:
-        _write(self.path / RESULT, result)
+    def finish(self, result: Result) -> None:
+        _write(self.path / RESULT, result_document("experiment", result))
 
     def load(self) -> KeptExperiment:
         return load_experiment(self.path)
 
 
-def new_experiment(store: Path, kind: Kind, name: str | None, definition: Settings) -> ExperimentFolder:
+def new_experiment(store: Path, kind: Kind, name: str | None, definition: Definition) -> ExperimentFolder:
     """A folder of its own for an experiment that starts now."""
     started = datetime.now(UTC)
     path = store / "experiments" / run_id(started)
     about = {"kind": kind, "name": name, "started": started.isoformat(timespec="milliseconds")}
     with translated_errors(path):
         path.mkdir(parents=True)
-    _write(path / ABOUT, {**about, "definition": dict(definition)})
+    _write(path / ABOUT, {**about, "definition": document_of(definition)})
     return ExperimentFolder(path)
 
 
-def _write(file: Path, content: Settings) -> None:
+def _write(file: Path, content: JsonObject) -> None:
     with replacing(file) as draft:
         whole = {"schema": schema_of("experiment"), **content}
         draft.write_bytes(orjson.dumps(whole, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
@@ -157,7 +161,8 @@ def read_experiment(path: Path) -> KeptExperiment | Damaged:
         if not is_there(path / ABOUT):
             raise StoreError(f"{path}: not an experiment folder", "create one with inferometer sweep")
         about = decoded(read_json(path / ABOUT, "experiment"), ExperimentFile, path / ABOUT)
-        result = result_from(read_json(path / RESULT, "experiment")) if is_there(path / RESULT) else None
+        definition = decoded(about.definition, DEFINITIONS[about.kind], path / ABOUT)
+        result = _read_result(path / RESULT, about.kind) if is_there(path / RESULT) else None
         cases = list(_cases(path / CASES))
     except StoreError as error:
         return damaged_by(error, path)
@@ -166,11 +171,15 @@ def read_experiment(path: Path) -> KeptExperiment | Damaged:
         kind=about.kind,
         name=about.name,
         started_at=about.started,
-        definition=about.definition,
+        definition=definition,
         cases=cases,
         result=result,
         folder=path,
     )
+
+
+def _read_result(file: Path, kind: Kind) -> Result:
+    return decoded(result_from(read_json(file, "experiment")), RESULTS[kind], file)
 
 
 def experiments_of(store: Path, warn: Callable[[Damaged], None] = lambda _damaged: None) -> list[KeptExperiment]:

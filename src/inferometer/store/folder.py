@@ -18,7 +18,9 @@ import msgspec
 import orjson
 import yaml
 
+from inferometer.documents.document import JsonObject
 from inferometer.errors import StoreError, TargetError
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.columns import Records
 from inferometer.record.encoding import environment_document, summary_document, verdict_document
 from inferometer.record.environment import Environment
@@ -119,7 +121,7 @@ class RunFolder:
         """What is sampled during the load; read with the logs of the shards."""
         return self.path / OBSERVER_LOG
 
-    def write_plan(self, plan: Mapping[str, Any]) -> None:
+    def write_plan(self, plan: JsonObject) -> None:
         """As a plan that can be run again; the schema version is a comment, for a plan has no field for it."""
         self._write_file(PLAN, plan_bytes(plan))
 
@@ -196,7 +198,7 @@ class RunFolder:
             draft.write_bytes(content)
 
 
-def plan_bytes(plan: Mapping[str, Any]) -> bytes:
+def plan_bytes(plan: JsonObject) -> bytes:
     text = yaml.dump(dict(plan), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     if not is_harmless(text):  # a name that turns the direction of writing reads back as it was, and is seen as escapes
         text = yaml.dump(dict(plan), Dumper=_Dumper, sort_keys=False, allow_unicode=False)
@@ -301,7 +303,7 @@ def _read_run(path: Path, files_elsewhere: Collection[str]) -> Run:
     return Run(
         id=_id_of(path),
         started_at=about.started,
-        plan=_read_plan(path / PLAN),
+        plan=StoredPlan(_read_plan(path / PLAN)),
         environment=decoded_environment(_read(path, "environment"), path / "environment.json"),
         summary=summary or Summary(),
         verdict=verdict,

@@ -8,11 +8,12 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from mmap import mmap
 from pathlib import Path
-from typing import Any
 
 import orjson
 
+from inferometer.documents.document import JsonObject
 from inferometer.errors import StoreError
+from inferometer.plan.stored import stored
 from inferometer.record.columns import Records
 from inferometer.record.encoding import environment_document, summary_document, verdict_document
 from inferometer.record.environment import Environment
@@ -44,7 +45,7 @@ def keep(
     store: Place,
     *,
     kind: Kind,
-    plan: Mapping[str, Any],
+    plan: JsonObject,
     environment: Environment,
     summary: Summary,
     verdict: Verdict,
@@ -84,7 +85,7 @@ class Unkeepable(StoreError):
     """Something in it no file or index of ours could hold; nothing was kept."""
 
 
-def _contents(plan: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
+def _contents(plan: JsonObject, parts: Mapping[str, JsonObject]) -> dict[str, bytes]:
     """The files of a run, if they can be read again as that: what cannot is refused before anything is written."""
     contents = {}
     try:
@@ -138,7 +139,7 @@ def _placed(draft: Path, home: Path, started: datetime) -> Path:
     return path
 
 
-def _run(folder: Path, plan: Mapping[str, Any], contents: Mapping[str, bytes]) -> Run:
+def _run(folder: Path, plan: JsonObject, contents: Mapping[str, bytes]) -> Run:
     """As it would be read from its folder."""
     parts = {name.removesuffix(".json"): orjson.loads(content) for name, content in contents.items()}
     about = parts.pop("run")
@@ -147,7 +148,7 @@ def _run(folder: Path, plan: Mapping[str, Any], contents: Mapping[str, bytes]) -
     return Run(
         id=folder.name,
         started_at=about["started"],
-        plan=dict(plan),
+        plan=stored(plan),
         environment=decoded_environment(parts["environment"], folder),
         summary=decoded_summary(parts["summary"], folder),
         verdict=decoded_verdict(parts["verdict"], folder),

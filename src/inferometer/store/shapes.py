@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from inferometer.documents.document import JsonObject
 from inferometer.errors import StoreError
 from inferometer.record.encoding import converted, environment_from, summary_from, verdict_from
 from inferometer.record.environment import Environment
@@ -83,7 +84,7 @@ class ExperimentFile(msgspec.Struct, frozen=True):
     kind: Literal["sweep", "search", "ab"] = "sweep"
     name: Text = None
     started: str = ""
-    definition: Settings = {}
+    definition: JsonObject = {}
 
 
 class ExperimentCase(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +93,7 @@ class ExperimentCase(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     label: Text = None
     repeat: int = 1
-    parameters: Settings | None = None
+    parameters: JsonObject | None = None
     key: Text = None
     run: Text = None
     state: Text = None

@@ -137,7 +137,7 @@ def _port(of: Server, at: int) -> int | None:
 
 
 def _router_launch(router: Router, place: LaunchPlace, urls: Sequence[str], folder: Path) -> Launch:
-    engine: RouterEngine = attribute_at(ROUTERS[router.type])
+    engine: RouterEngine = attribute_at(ROUTERS[router.type].place)
     return engine.launch(router, place, urls, folder)
 
 

@@ -10,11 +10,13 @@ from inferometer.conduct.ab import Block, Design, block_plan, check, in_turns, j
 from inferometer.errors import PlanError, TargetError
 from inferometer.measure.values import quantities
 from inferometer.plan.reading import plan_from
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.environment import Environment
 from inferometer.record.run import Run
 from inferometer.record.summary import MeasureSummary, Summary
 from inferometer.record.verdict import Reason, Verdict
 from inferometer.simulator.virtual import simulated_run
+from inferometer.store.results import Pairs
 
 PAIRS = 5
 
@@ -39,7 +41,7 @@ def virtual():
 
 def made(value, pair, side, **more):
     summary = Summary(measures={"tpot": MeasureSummary(statistics={"mean": value})}, loop="closed")
-    run = Run(f"{side}{pair}", "2026-11-15T03:00:00", {}, Environment(), summary, Verdict(status="valid"))
+    run = Run(f"{side}{pair}", "2026-11-15T03:00:00", StoredPlan({}), Environment(), summary, Verdict(status="valid"))
     return Block(pair, side, replace(run, **more))
 
 
@@ -101,7 +103,7 @@ def test_pairs_that_tell_of_us_or_were_cut_short_are_left_out() -> None:
     blocks[-1] = replace(blocks[-1], run=replace(blocks[-1].run, state="interrupted"))
     found = judged(blocks, Design(8))
     assert found.left_out == {1: "a: Requests were sent late.", 8: "a was interrupted"}
-    assert len(found.comparison.before) == 6 and found.document()["pairs"] == {"planned": 8, "compared": 6}
+    assert len(found.comparison.before) == 6 and found.result.pairs == Pairs(planned=8, compared=6)
     assert found.comparison.status == "worse"
 
 

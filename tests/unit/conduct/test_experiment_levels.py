@@ -13,8 +13,7 @@ from inferometer.errors import PlanError
 from inferometer.plan.cases import cases_of
 from inferometer.plan.experiment import Levels, experiment_from, to_yaml, values_between
 from inferometer.plan.ordering import expected_s, ordered, server_starts
-from inferometer.plan.reading import plan_from
-from inferometer.plan.text import parse_yaml
+from inferometer.plan.reading import mapping_in, plan_from
 from inferometer.record.run import Run
 from inferometer.simulator.virtual import simulated_run
 from inferometer.store.experiments import CaseRow
@@ -130,7 +129,7 @@ def test_levels_vary_what_no_axis_varies_and_need_a_load() -> None:
 
 def test_an_experiment_is_written_as_it_is_read() -> None:
     experiment = experiment_from({**EXPLORED, "axes": {"seed": [1, 2]}, "budget": {"time": "2h"}})
-    assert experiment_from(parse_yaml(to_yaml(experiment), "")[0]) == experiment
+    assert experiment_from(mapping_in(to_yaml(experiment), "")[0]) == experiment
 
 
 # -- what was measured of the ends -------------------------------------------------------------------------------------

@@ -10,11 +10,13 @@ from pathlib import Path
 import altair
 import pytest
 from click.testing import CliRunner
+from msgspec import structs
 from rich.console import Console
 
 from inferometer.cli.group import group
 from inferometer.conduct.prepare import begin, prepare
 from inferometer.conduct.sweep import Swept, changes_of, doubt_of_tape, sweep
+from inferometer.documents.document import JsonObject
 from inferometer.errors import PlanError
 from inferometer.record.run import Run
 from inferometer.show.charts.chart import Cannot, Chart
@@ -23,6 +25,7 @@ from inferometer.show.charts.registry import CHARTS, FLEET, SCHEMA, draw, galler
 from inferometer.show.charts.subject import ChartedRun
 from inferometer.show.experiment import print_strategy_changes
 from inferometer.show.report.content import experiment_report
+from inferometer.store.results import SweepResult
 from inferometer.store.store import Store, open_store
 
 SMALL = ("repeats=3", "stop.requests=60", "workload.groups=20")
@@ -72,23 +75,23 @@ def test_every_strategy_has_the_same_tapes_in_turns(swept: Swept, store: Store) 
 
 def test_strategies_are_compared_with_the_baseline_repeat_by_repeat(swept: Swept) -> None:
     prepared = prepare("routing", SMALL)
-    changes = {(entry.case, entry.measure): entry.change for entry in changes_of(prepared, swept.rows)}
+    changes = {(entry.case, entry.measure): entry for entry in changes_of(prepared, swept.rows)}
     assert {case for case, _ in changes} == {row.label for row in swept.rows} - {"power_of_two"}
     best = changes["prefix_aware without eviction", "ttft.mean"]
     assert best.seeds == 3 and best.change < -0.3
-    assert swept.kept.result is not None
-    texts = [entry["text"] for entry in swept.kept.result["changes"] if entry["measure"] == "run_time"]
+    assert isinstance(swept.kept.result, SweepResult)
+    texts = [entry.text for entry in swept.kept.result.changes if entry.measure == "run_time"]
     assert len(texts) == 4
 
 
 def test_where_it_is_narrow_the_name_of_a_case_is_broken_and_no_number_is_cut(swept: Swept) -> None:
-    assert swept.kept.result is not None
-    changes = [{**entry, "settings": {"load.rate": 100}} for entry in swept.kept.result["changes"]]
+    assert isinstance(swept.kept.result, SweepResult)
+    changes = [structs.replace(entry, settings={"load.rate": 100}) for entry in swept.kept.result.changes]
     narrow = io.StringIO()
     print_strategy_changes(changes, Console(width=80, file=narrow))
     text = narrow.getvalue()
     assert "…" not in text and max(map(len, text.splitlines())) <= 80
-    assert all(entry["text"] in text for entry in changes if entry["measure"] == "run_time")
+    assert all(entry.text in text for entry in changes if entry.measure == "run_time")
 
 
 def test_a_dry_run_of_virtual_time_does_not_promise_hours() -> None:
@@ -166,14 +169,23 @@ def test_charts_of_the_strategies(swept: Swept, store: Store) -> None:
 
 
 def test_the_map_names_the_winner_and_whom_it_is_not_shown_to_beat(store: Store) -> None:
-    plan = {
+    plan: JsonObject = {
         "server": {"type": "fleet", "replicas": 2},
         "workload": {"prefix": {"tokens": 400, "suffix_tokens": 40, "groups": 6}, "output_tokens": 10},
         "stop": {"requests": 40},
     }
-    axes = {"load.rate": [5, 50], "workload.prefix.groups": [2, 30]}
-    cases = [{"name": name, "set": {"server.router.policy": name}} for name in ("random", "prefix_aware")]
-    experiment = {"time": "virtual", "plan": plan, "axes": axes, "cases": cases, "repeats": 3, "vary_seed": True}
+    axes: JsonObject = {"load.rate": [5, 50], "workload.prefix.groups": [2, 30]}
+    cases: list[JsonObject] = [
+        {"name": name, "set": {"server.router.policy": name}} for name in ("random", "prefix_aware")
+    ]
+    experiment: JsonObject = {
+        "time": "virtual",
+        "plan": plan,
+        "axes": axes,
+        "cases": cases,
+        "repeats": 3,
+        "vary_seed": True,
+    }
     prepared = prepare(experiment)
     swept = sweep(prepared, begin(prepared, store), store=store)
     rows = valid(draw("routing_map", Varied("ttft.mean", cases_of(swept.kept, store.load)))).spec["data"]["values"]
@@ -189,8 +201,8 @@ def test_the_map_names_the_winner_and_whom_it_is_not_shown_to_beat(store: Store)
         ({"plan": {"server": {"type": "fleet", "replicas": 2, "router": "x"}}}, "policy must be one of"),
     ],
 )
-def test_mistakes_of_an_experiment(change: dict[str, object], message: str, store: Store) -> None:
-    wrong = {"time": "virtual", "plan": {"stop": 2}, "cases": [{"name": "a"}], **change}
+def test_mistakes_of_an_experiment(change: JsonObject, message: str, store: Store) -> None:
+    wrong: JsonObject = {"time": "virtual", "plan": {"stop": 2}, "cases": [{"name": "a"}], **change}
     if "plan" not in change:
         with pytest.raises(PlanError, match=message):
             prepare(wrong)

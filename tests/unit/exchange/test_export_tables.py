@@ -23,6 +23,7 @@ from msgspec import structs
 from inferometer.errors import StoreError
 from inferometer.exchange.exporting.registry import ExportRequest, pieces
 from inferometer.exchange.exporting.vllm import serve_document
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.environment import MeasuredTarget
 from inferometer.record.run import Run
 from inferometer.record.summary import Summary, Value
@@ -55,8 +56,10 @@ def test_action_benchmark_names_survive_an_upgrade(run: Run) -> None:
 
 
 def test_action_benchmark_draws_two_workloads_as_two_lines(run: Run) -> None:
-    other = replace(run, plan={**run.plan, "load": {"rate": 99}})
-    plain, named = ([replace(each, plan={**each.plan, "name": name}) for each in (run, other)] for name in (None, "a"))
+    other = replace(run, plan=StoredPlan({**run.plan, "load": {"rate": 99}}))
+    plain, named = (
+        [replace(each, plan=StoredPlan({**each.plan, "name": name})) for each in (run, other)] for name in (None, "a")
+    )
     lines = [{entry["name"] for each in runs for entry in entries_of(each)} for runs in (plain, named)]
     assert len(lines[0]) == 2 * len(lines[1]) == 2 * len(entries_of(run))
 
@@ -158,6 +161,7 @@ CLIENT = (
     "mean_ttft_ms,median_ttft_ms,std_ttft_ms,p99_ttft_ms,mean_tpot_ms,median_tpot_ms,std_tpot_ms,p99_tpot_ms,"
     "mean_itl_ms,median_itl_ms,std_itl_ms,p99_itl_ms,mean_e2e_latency_ms,median_e2e_latency_ms"
 )
+SERVE = "serve_random_sweep_results.csv"
 ENGINE = (
     "ray_vllm:prompt_tokens_total,ray_vllm:generation_tokens_total,ray_vllm:request_success_total,"
     "ray_vllm:time_to_first_token_seconds,ray_vllm:time_per_output_token_seconds,"
@@ -178,6 +182,21 @@ def test_ray_sweep_has_the_columns_in_their_order(run: Run, tmp_path: Path) -> N
     assert row["ray_vllm:request_decode_time_seconds"] == ""  # not told, not 0
     (imported,) = back(tmp_path, "serve_random_sweep_results.csv", files["serve_random_sweep_results.csv"])
     assert imported.measures["ttft"]["mean"] == pytest.approx(serve_document(run)["mean_ttft_ms"] / 1000, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("server", "strategy"),
+    [
+        ({"type": "ray-serve", "replicas": 2}, "power_of_two"),
+        ({"type": "ray-serve", "replicas": 2, "router": "prefix_aware"}, "prefix_aware"),
+        ({"type": "fleet", "replicas": 2}, "prefix_aware"),
+        ({"type": "fleet", "replicas": 2, "router": {"type": "nginx"}}, "least_loaded"),
+        ({"type": "simulator"}, ""),
+    ],
+)
+def test_ray_sweep_names_the_strategy_also_where_it_is_the_default(server: dict[str, object], strategy: str) -> None:
+    row = next(csv.DictReader(io.StringIO(made("ray-sweep", made_run(20, server=server))[SERVE].decode())))
+    assert row["scheduler_strategy"] == strategy
 
 
 def test_ray_sweep_of_shared_prefixes_has_their_columns() -> None:

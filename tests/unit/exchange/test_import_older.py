@@ -204,7 +204,7 @@ def test_requests_of_warm_up_and_cool_down_are_left_out_and_said(tmp_path: Path)
     assert run.records is not None and len(run.records) == 2
     assert "ttft_scheduled" not in run.summary.measures  # a closed loop has no schedule, whatever targeted_start says
     assert "2 requests of warm-up" in run.summary.notes[0]
-    assert run.plan["stop"] == {"requests": 4} and run.plan["workload"]["input_tokens"] == 256
+    assert run.plan["stop"] == {"requests": 4} and run.plan.section("workload")["input_tokens"] == 256
 
 
 def test_empty_answers_that_were_completed_are_no_failures(tmp_path: Path) -> None:

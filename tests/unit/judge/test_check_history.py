@@ -10,6 +10,7 @@ from inferometer.judge.check import baseline, check, confirm
 from inferometer.judge.check_result import CheckResult, check_from
 from inferometer.record.run import Run
 from lined_runs import environment_of, line_of, lined_run
+from plain_data import at
 from shapes import AT, POINTS, shaped
 
 
@@ -215,7 +216,7 @@ def test_the_document_is_plain_and_complete() -> None:
     found = checked(HISTORY, 22.0).document()
     assert orjson.loads(orjson.dumps(found)) == found
     assert found["schema"] == "inferometer/check/2"
-    assert {each["class"] for each in found["measures"]} == {"alert", "observe"}
+    assert {measure["class"] for measure in at(found, "measures")} == {"alert", "observe"}
 
 
 def test_what_changed_at_the_same_time_is_told_once() -> None:

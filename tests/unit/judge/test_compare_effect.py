@@ -131,7 +131,7 @@ def test_shares_are_compared_in_points_and_what_never_varies_takes_no_part() -> 
     assert (same.status, same.relative, worse.status) == ("same", False, "worse")
     assert worse.change == pytest.approx(0.055 - 0.001 / 3)
     speed = sides((1.0, 1.01, 0.99), (1.05, 1.06, 1.04))
-    assert changes([speed])[0].level == changes([speed, none])[1 - 1].level == 0.05
+    assert changes([speed])[0].confidence == changes([speed, none])[0].confidence == 0.95
 
 
 def test_of_what_was_0_only_what_did_not_move_is_the_same() -> None:
@@ -168,5 +168,5 @@ def test_holm_steps_down() -> None:
     found = holm([0.01, 0.04, 0.03, 0.005], 0.05)
     assert [each.rejected for each in found] == [True, False, False, True]
     assert [each.p for each in found] == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert [each.level for each in found] == pytest.approx([0.05 / 3, 0.025, 0.025, 0.0125])
+    assert [corrected.level for corrected in found] == pytest.approx([0.05 / 3, 0.025, 0.025, 0.0125])
     assert holm([], 0.05) == []

@@ -13,6 +13,7 @@ from inferometer.errors import PlanError
 from inferometer.judge.compare import compare
 from inferometer.judge.evidence import RunSpread, evidence, noise, on_one_tape
 from inferometer.measure.values import quantities
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.columns import Records
 from inferometer.record.environment import Environment, Machine
 from inferometer.record.record import Record
@@ -131,7 +132,15 @@ def test_runs_without_records_are_compared_by_their_values() -> None:
 def test_intervals_that_runs_came_with_stand_in_for_records() -> None:
     def imported(name: str, value: float) -> Run:
         latency = Value(value=value, unit="s", direction="lower", interval=(value * 0.95, value * 1.05))
-        return Run(name, "", {}, Environment(), Summary(values={"avg_latency": latency}), kind="latency", source="vllm")
+        return Run(
+            name,
+            "",
+            StoredPlan({}),
+            Environment(),
+            Summary(values={"avg_latency": latency}),
+            kind="latency",
+            source="vllm",
+        )
 
     (change,) = compare([imported("a", 1.0)], [imported("b", 2.0)]).changes
     assert (change.status, change.basis) == ("worse", "assumed")
@@ -141,7 +150,13 @@ def test_intervals_that_runs_came_with_stand_in_for_records() -> None:
 def valued(name: str, unit: str, kind: Any = "benchmark") -> Run:
     step = Value(value=1.0, unit=unit, direction="lower")
     return Run(
-        name, "", {"name": "own"}, Environment(), Summary(values={"step": step}), Verdict(status="valid"), kind=kind
+        name,
+        "",
+        StoredPlan({"name": "own"}),
+        Environment(),
+        Summary(values={"step": step}),
+        Verdict(status="valid"),
+        kind=kind,
     )
 
 
@@ -161,7 +176,7 @@ def test_what_cannot_be_compared_is_refused() -> None:
 
 def test_what_may_mislead_is_warned_of_with_its_reason() -> None:
     before, (after,) = line_of([20.0]), line_of([20.0], first=1)
-    other = replace(after, plan=after.plan | {"load": {"concurrency": 16}})
+    other = replace(after, plan=StoredPlan(after.plan.settings() | {"load": {"concurrency": 16}}))
     (objection,) = compare(before, [other]).objections
     assert (objection.severity, objection.code) == ("warn", "workload")
     assert objection.text == "The workloads differ: load.concurrency: 8 and 16."

@@ -76,7 +76,7 @@ def test_a_search_says_when_it_did_not_come_to_an_end() -> None:
 
 def test_the_budget_counts_all_that_a_step_takes() -> None:
     quick = sharp(1000.0)
-    steps, _ = find(lambda wanted: replace(quick(wanted), took_s=10.0), replace(RATES, budget_s=25))
+    steps, _ = find(lambda wanted: structs.replace(quick(wanted), took_s=10.0), replace(RATES, budget_s=25))
     assert len(steps) == 3
 
 
@@ -104,7 +104,7 @@ def test_an_unclear_load_is_tried_once_more_for_longer() -> None:
 
 def test_an_answer_that_hangs_on_late_sends_of_ours_is_none() -> None:
     def late(wanted: Try) -> SearchStep:
-        return replace(sharp(5.0)(wanted), valid=wanted.load <= 5.0)
+        return structs.replace(sharp(5.0)(wanted), valid=wanted.load <= 5.0)
 
     _, found = find(late, RATES)
     assert found.outcome == "unresolved" and "the load generator sent late" in found.text
@@ -141,10 +141,12 @@ def test_a_guess_is_no_answer() -> None:
 
 
 def test_a_queue_that_grew_keeps_no_limit_for_long() -> None:
-    step = replace(sharp(5.0)(Try(4.0)), growing=True)
-    assert (step.status, step.guess) == ("unclear", False)
-    assert replace(sharp(5.0)(Try(6.0)), growing=True).status == "misses"
-    _, found = find(lambda wanted: replace(sharp(9.0)(wanted), growing=wanted.load > 5.0), replace(RATES, steps=20))
+    step = structs.replace(sharp(5.0)(Try(4.0)), growing=True)
+    assert (step.status, step.meets) == ("unclear", False)
+    assert structs.replace(sharp(5.0)(Try(6.0)), growing=True).status == "misses"
+    _, found = find(
+        lambda wanted: structs.replace(sharp(9.0)(wanted), growing=wanted.load > 5.0), replace(RATES, steps=20)
+    )
     assert found.low is not None and found.low <= 5.0
 
 
@@ -272,7 +274,7 @@ def test_no_crossing_is_told_where_shares_do_not_tell_it() -> None:
     assert crossing([at(10, 1.0), at(11, 1.0), at(12, 0.85)]) is None
     assert crossing([at(10, None), at(11, None), at(12, None)]) is None
     assert crossing([at(10, 0.95), at(11, 0.9), at(12, 0.85)]).load == pytest.approx(11, rel=0.01)
-    lost = replace(at(13, 0.2), ended="lost")  # was looked at until it looked bad
+    lost = structs.replace(at(13, 0.2), ended="lost")  # was looked at until it looked bad
     assert crossing([at(10, 0.95), at(11, 0.9), at(12, 0.85), lost]).load == pytest.approx(11, rel=0.01)
 
 

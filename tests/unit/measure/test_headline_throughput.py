@@ -10,6 +10,7 @@ from inferometer.measure.rosetta.definition import tool_named, translated
 from inferometer.measure.summary import summarize
 from inferometer.measure.values import common_basis, quantities
 from inferometer.plan.model import Plan
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.columns import Records
 from inferometer.record.environment import Environment
 from inferometer.record.record import Record
@@ -21,7 +22,7 @@ FACTS = Facts(start_at=0)
 
 def by_vllm(records: Records, plan: Plan, summary: Summary) -> float:
     """`request_throughput` of `vllm bench serve` for the same records."""
-    run = Run("r", "2026-11-17T00:00:00+00:00", plan.model_dump(mode="json"), Environment(), summary)
+    run = Run("r", "2026-11-17T00:00:00+00:00", StoredPlan(plan.model_dump(mode="json")), Environment(), summary)
     translation = translated(tool_named("vllm"), seen_by_others(run, records), summary)
     return next(value.theirs for value in translation.values if value.our_measure == "request_rate")
 

@@ -14,7 +14,7 @@ from inferometer.plan.experiment import experiment_from, to_yaml
 from inferometer.plan.foreign.common import IsExperiment
 from inferometer.plan.foreign.experiments import open_experiment
 from inferometer.plan.opening import open_plan
-from inferometer.plan.text import parse_yaml
+from inferometer.plan.reading import mapping_in
 
 GUIDE = "guidellm benchmark run --target http://h:1 --data prompt_tokens=256,output_tokens=128"
 GUIDE_RUN = "guidellm run --backend kind=openai_http,target=http://h:1 --data kind=synthetic_text,prompt_tokens=256"
@@ -24,7 +24,7 @@ LOW, HIGH = {"load": {"type": "concurrency", "concurrency": 1}}, {"load": {"type
 def opened(line, *overrides):
     found = open_experiment(shlex.split(line), overrides)
     experiment = found.experiment
-    assert experiment_from(parse_yaml(to_yaml(experiment), "")[0]) == experiment  # what plan show prints
+    assert experiment_from(mapping_in(to_yaml(experiment), "")[0]) == experiment  # what plan show prints
     assert cases_of(experiment)
     return found
 

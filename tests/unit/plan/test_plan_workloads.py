@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from inferometer.errors import PlanError
 from inferometer.plan.paths import kind_at, known_paths, meant, section_at
-from inferometer.plan.reading import plan_from
-from inferometer.plan.text import json_schema, parse_yaml, to_mapping, to_yaml
+from inferometer.plan.reading import mapping_in, plan_from
+from inferometer.plan.text import json_schema, to_mapping, to_yaml
 from inferometer.plan.workloads import TYPES, Lengths
 from inferometer.plan.workloads.lengths import Pause
 
@@ -74,7 +74,7 @@ mixtures = st.lists(
 def test_any_lengths_come_back_from_a_written_plan(written: Any) -> None:
     plan = plan_from({"workload": {"input_tokens": written, "turns": written}})
     for full in (False, True):
-        assert plan_from(parse_yaml(to_yaml(plan, full), "x")[0]) == plan
+        assert plan_from(mapping_in(to_yaml(plan, full), "x")[0]) == plan
     assert plan_from(plan.model_dump()) == plan
     SCHEMA.validate({"workload": {"input_tokens": written}})
 
@@ -153,7 +153,7 @@ def test_the_type_is_told_by_fields_and_names(workload: dict[str, Any], kind: st
     plan = plan_from({"workload": workload})
     assert plan.workload.type == kind
     assert type(plan.workload) is TYPES[kind]
-    assert plan_from(parse_yaml(to_yaml(plan), "x")[0]) == plan == plan_from(plan.model_dump())
+    assert plan_from(mapping_in(to_yaml(plan), "x")[0]) == plan == plan_from(plan.model_dump())
     SCHEMA.validate({"workload": workload})
 
 
@@ -186,7 +186,7 @@ def test_a_class_with_another_kind_of_workload_inherits_nothing_of_the_first() -
     first, second = (each.workload for each in plan.classes)
     assert (first.type, first.output_tokens) == ("prompts", None)
     assert (second.input_tokens.value, second.output_tokens.value) == (7, 5)
-    assert plan_from(parse_yaml(to_yaml(plan), "x")[0]) == plan
+    assert plan_from(mapping_in(to_yaml(plan), "x")[0]) == plan
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_classes_make_their_own_rate_of_tokens() -> None:
     )
     assert [each.load.rate for each in plan.classes] == [2, round(1000 / 650, 2)]
     assert [each.stop.requests for each in plan.classes] == [120, 92]
-    assert plan_from(parse_yaml(to_yaml(plan), "x")[0]) == plan == plan_from(plan.model_dump())
+    assert plan_from(mapping_in(to_yaml(plan), "x")[0]) == plan == plan_from(plan.model_dump())
 
 
 def test_a_trace_is_replayed_unless_another_load_is_said() -> None:
@@ -240,7 +240,7 @@ def test_a_trace_is_replayed_unless_another_load_is_said() -> None:
     closed = plan_from({"workload": trace, "load": {"concurrency": 8}})
     assert closed.load.type == "concurrency"
     for each in (plan, closed, plan_from({"traffic": [{"workload": trace}, {}]})):
-        assert plan_from(parse_yaml(to_yaml(each), "x")[0]) == each == plan_from(each.model_dump())
+        assert plan_from(mapping_in(to_yaml(each), "x")[0]) == each == plan_from(each.model_dump())
     assert mistakes({}, load={"type": "replay"}) == [
         "load.type must not be replay: a workload of type synthetic has no recorded times"
     ]
@@ -249,7 +249,7 @@ def test_a_trace_is_replayed_unless_another_load_is_said() -> None:
 @pytest.mark.parametrize("written", ["10min-20min", {"start": "10min"}, {"start": 5, "end": 6}, "-5s", "5s-"])
 def test_a_window_of_a_trace(written: Any) -> None:
     plan = plan_from({"workload": {"type": "azure", "path": "a", "window": written}})
-    assert plan_from(parse_yaml(to_yaml(plan), "x")[0]) == plan
+    assert plan_from(mapping_in(to_yaml(plan), "x")[0]) == plan
     SCHEMA.validate({"workload": {"type": "azure", "path": "a", "window": written}})
 
 

@@ -12,9 +12,9 @@ from inferometer.errors import PlanError
 from inferometer.plan.fields import Section
 from inferometer.plan.model import Plan
 from inferometer.plan.paths import known_paths, section_at
-from inferometer.plan.reading import plan_from
+from inferometer.plan.reading import mapping_in, plan_from
 from inferometer.plan.secrets import is_secret, redacted, redacted_fields, redacted_url, redactor_of, resolve_headers
-from inferometer.plan.text import json_schema, parse_yaml, to_yaml
+from inferometer.plan.text import json_schema, to_yaml
 
 SECRET = {
     "target": {
@@ -65,7 +65,7 @@ def test_in_full_every_setting_is_written() -> None:
 def test_a_class_is_written_without_what_it_inherits() -> None:
     classes = [{"name": "a"}, {"name": "b", "workload": {"input_tokens": 256}, "stop": {"requests": None}}]
     plan = plan_from({"workload": {"input_tokens": 9}, "stop": {"requests": 5, "duration": 1}, "traffic": classes})
-    written, _ = parse_yaml(to_yaml(plan), "plan.yaml")
+    written, _ = mapping_in(to_yaml(plan), "plan.yaml")
     assert written["traffic"] == classes
     assert plan_from(written) == plan
 

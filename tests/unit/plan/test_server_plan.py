@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from inferometer.documents.document import Document
 from inferometer.errors import PlanError
-from inferometer.plan.reading import plan_from
+from inferometer.plan.reading import mapping_in, plan_from
 from inferometer.plan.secrets import redacted_argv
-from inferometer.plan.text import parse_yaml, to_mapping, to_yaml
+from inferometer.plan.text import to_mapping, to_yaml
 
 WHOLE = {
     "type": "vllm",
@@ -26,10 +27,10 @@ WHOLE = {
 
 def test_a_whole_one_is_written_as_it_was_read() -> None:
     plan = plan_from({"server": WHOLE})
-    kept = to_mapping(plan)["server"]
+    kept = Document.of(to_mapping(plan)["server"])
     assert kept["prepare"] == [{"run": "pip install tensorizer", "timeout": "15min", "name": "install"}]
     assert kept["ready"] == {"path": ["/health"], "timeout": "10min"}
-    assert plan_from({"server": kept}) == plan
+    assert plan_from({"server": dict(kept)}) == plan
     assert plan_from(plan.model_dump(mode="json")) == plan  # as a worker gets it
 
 
@@ -106,5 +107,5 @@ def test_secrets_are_not_kept() -> None:
 
 def test_the_plans_of_the_guide_are_right() -> None:
     guide = (Path(__file__).parents[3] / "docs" / "guides" / "servers.md").read_text()
-    plans = [plan_from(parse_yaml(block, "guide")[0]) for block in re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)]
+    plans = [plan_from(mapping_in(block, "guide")[0]) for block in re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)]
     assert [plan.server.type for plan in plans] == ["vllm", "vllm", "container"]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from inferometer.documents.document import Document
 from inferometer.errors import StoreError
 from inferometer.record.encoding import environment_document, environment_from
 from inferometer.record.environment import Environment, ImportOrigin, MeasuredTarget, ServerStart
@@ -51,7 +52,7 @@ def test_what_is_unknown_is_left_out_of_one_that_was_not_read() -> None:
         "target": {"server": "vllm"},
         "imported": {"format": "vllm", "file": "a", "sha256": "0"},
     }
-    server = environment_document(Environment(server=ServerStart(type="vllm")))["server"]
+    server = Document(environment_document(Environment(server=ServerStart(type="vllm")))).section("server")
     assert server["pid"] is None and "image" not in server
 
 

@@ -13,6 +13,7 @@ from measure_rows import closed_plan, failure, many, open_plan, row, steady_load
 
 from inferometer.conduct.front import simulate
 from inferometer.conduct.startup import startup_from_log
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.errors import StoreError
 from inferometer.exchange.importing.importer import import_file
 from inferometer.measure.custom import measures_in, summary_of
@@ -33,6 +34,7 @@ from inferometer.record.summary import (
     Value,
 )
 from inferometer.record.verdict import Reason, Verdict
+from plain_data import at
 
 LOG = Path(__file__).parents[2] / "data/vllm-0.24-h200/startup/server.log"
 FORMER = {  # names of version 1, as far as real runs have them
@@ -144,7 +146,7 @@ def test_every_section_is_there_and_null_where_a_run_has_none() -> None:
 
 def test_statistics_are_fields_of_their_measure() -> None:
     measure = MeasureSummary(unit="s", count=9, statistics={"p50": 0.1, "p99": None}, weak={"p99": 368})
-    document = summary_document(Summary(measures={"ttft": measure}))["measures"]["ttft"]
+    document = at(summary_document(Summary(measures={"ttft": measure})), "measures", "ttft")
     assert document == {
         "unit": "s", "count": 9, "undefined": None, "p50": 0.1, "p99": None, "intervals": {}, "weak": {"p99": 368},
     }  # fmt: skip
@@ -193,9 +195,9 @@ def test_real_documents_of_version_1_lose_nothing(kind: str) -> None:
 
 def test_the_names_of_version_1() -> None:
     compared = {"requests": 1, "differ": 0, "fewer": 0, "difference": 0.0}
-    output = {"asked": 8, "reported": 8, "counted": 8, "asked_against_reported": compared}
+    output: dict[str, JsonValue] = {"asked": 8, "reported": 8, "counted": 8, "asked_against_reported": compared}
     output |= {"reported_against_counted": compared, "counted_by": {}, "estimated": 0}
-    old = {
+    old: JsonObject = {
         "window": {"steady": {"word": "steady", "test": "t", "of": {"in_flight": {"word": "unknown"}}}},
         "concurrency": {"asked": 4, "mean": 3.5},
         "tokens": {
@@ -231,7 +233,7 @@ def test_the_names_of_version_1() -> None:
 
 def test_results_of_version_1_have_their_present_names() -> None:
     step = {"key": "ttft.p50", "word": "worse"}
-    old = {
+    old: JsonObject = {
         "word": "worse",
         "axes": {"word": "not ours to rename"},
         "changes": [{"key": "ttft.p50", "word": "worse"}],
@@ -255,7 +257,7 @@ def test_results_of_version_1_have_their_present_names() -> None:
 
 
 def test_fields_of_a_newer_version_are_passed_over() -> None:
-    document = {
+    document: JsonObject = {
         "forecast": {"p99": 1.0},
         "window": {"rule": "all", "weather": "fine"},
         "measures": {"ttft": {"unit": "s", "p50": 0.1, "histogram": {"0.1": 3}, "shape": "gamma"}},
@@ -292,11 +294,12 @@ def test_a_wrong_type_is_refused_by_name(document: dict[str, Any], where: str) -
 
 
 def test_a_wrong_verdict_is_refused_by_name() -> None:
-    for document, where in (
+    wrong: list[tuple[JsonObject, str]] = [
         ({}, "it: Object missing required field `status`"),
         ({"word": "splendid", "reasons": []}, "status: Invalid enum value 'splendid'"),
         ({"status": "doubtful", "doubts": [{"status": "doubtful", "code": 7, "text": ""}]}, "doubts.0.code: Expected"),
-    ):
+    ]
+    for document, where in wrong:
         with pytest.raises(StoreError) as refused:
             verdict_from(document)
         assert f"its verdict cannot be read: {where}" in refused.value.message
@@ -304,7 +307,7 @@ def test_a_wrong_verdict_is_refused_by_name() -> None:
 
 def test_whole_numbers_may_be_written_as_floats() -> None:
     """Other tools do that with counts, and their summaries were kept as they were."""
-    document = {"measures": {"ttft": {"count": 8.0, "p50": 1}}, "requests": 3.0}
+    document: JsonObject = {"measures": {"ttft": {"count": 8.0, "p50": 1}}, "requests": 3.0}
     summary = summary_from(document)
     assert (summary.measures["ttft"].count, summary.requests) == (8, 3)
     assert isinstance(summary.requests, int)

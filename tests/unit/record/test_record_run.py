@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from inferometer.errors import StoreError
+from inferometer.plan.stored import StoredPlan
 from inferometer.record import gather, parquet
 from inferometer.record.columns import Records
 from inferometer.record.encoding import verdict_from
+from inferometer.record.environment import Environment
 from inferometer.record.files import check_schema, replacing
 from inferometer.record.gather import logs_to_parquet
 from inferometer.record.log import LogWriter, Note
@@ -32,7 +34,12 @@ VALID = Verdict(status="valid")
 
 
 def a_run(**fields: Any) -> Run:
-    plain: dict[str, Any] = {"plan": {"seed": 1}, "environment": {"cpu": "x"}, "summary": Summary(), "verdict": VALID}
+    plain: dict[str, Any] = {
+        "plan": StoredPlan({"seed": 1}),
+        "environment": Environment(),
+        "summary": Summary(),
+        "verdict": VALID,
+    }
     return Run(**{"id": "r", "started_at": "2026-11-15T03:12:07+00:00", **plain, **fields})
 
 

@@ -123,6 +123,20 @@ def test_prefix_aware_falls_back_where_the_load_is_uneven_by_its_original_defaul
     assert current.choose(Query(PREFIX), fleet(1000, 0), 1.0).replica == "r0"
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "kind"),
+    [
+        ("prefix_aware", {"defaults": "original"}, "fallback_imbalanced"),
+        ("cache_aware", {"balance_abs_threshold": 10}, "least_loaded_imbalanced"),
+    ],
+)
+def test_a_replica_that_is_full_makes_the_load_uneven(name: str, settings: dict[str, Any], kind: str) -> None:
+    policy = policy_named(name, settings)
+    policy.sent(Query(PREFIX), "r0", 0.0)
+    full = [Replica("r0", 20, capacity=20), Replica("r1", 2, capacity=20), Replica("r2", 3, capacity=20)]
+    assert policy.choose(Query(PREFIX), full, 1.0).kind == kind
+
+
 def test_prefix_aware_evicts_from_threshold_to_target_every_interval() -> None:
     settings = {"do_eviction": True, "eviction_threshold_chars": 100, "eviction_target_chars": 60}
     policy = policy_named("prefix_aware", settings)
@@ -141,12 +155,16 @@ def test_prefix_aware_evicts_from_threshold_to_target_every_interval() -> None:
 # -- SGLang's --------------------------------------------------------------------------------------------------------
 
 
-def test_cache_aware_follows_the_last_user_of_the_prefix() -> None:
+def test_cache_aware_stays_with_the_first_that_had_the_prefix() -> None:
+    """As sglang-router and vllm-router do (tests/routers): an uneven load moves a prefix only while it lasts."""
     policy = policy_named("cache_aware")
-    policy.sent(Query(PREFIX + "a"), "r0", 0.0)
-    policy.sent(Query(PREFIX + "b"), "r1", 1.0)
+    policy.sent(Query(PREFIX + "a"), "r1", 0.0)
+    policy.sent(Query(PREFIX + "b"), "r0", 1.0)
     decision = policy.choose(Query(PREFIX + "c"), fleet(0, 5, 0), 2.0)
     assert (decision.replica, decision.kind) == ("r1", "cache_match")
+    assert policy.choose(Query(PREFIX + "bb"), fleet(0, 5, 0), 2.0).replica == "r0", "of the longer beginning the first"
+    policy.removed("r1")
+    assert policy.choose(Query(PREFIX + "c"), fleet(0, 5, 0), 2.0).replica == "r0"
     low = policy.choose(Query("nothing of the kind"), fleet(3, 5, 1), 2.0)
     assert (low.replica, low.kind) == ("r2", "least_loaded")
 

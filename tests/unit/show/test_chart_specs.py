@@ -21,6 +21,7 @@ from inferometer.show.charts.history import MOST_SERIES, History, HistoryPoint, 
 from inferometer.show.charts.registry import FLEET, SCHEMA
 from inferometer.show.charts.subject import ChartedRun
 from inferometer.store.experiments import KeptExperiment
+from inferometer.store.results import SweepDefinition
 from inferometer.store.shapes import ExperimentCase
 from lined_runs import line_of
 
@@ -231,7 +232,9 @@ def test_an_experiment_as_curves_and_as_a_grid() -> None:
     line = line_of([10.0, 11.0, 12.0, 14.0])
     settings = [{"rate": 1, "batch": 8}, {"rate": 2, "batch": 8}, {"rate": 1, "batch": 16}, {"rate": 2, "batch": 16}]
     cases = [ExperimentCase(name="c", parameters=each, run=run.id) for each, run in zip(settings, line, strict=True)]
-    kept = KeptExperiment("e", "sweep", None, "", {}, [*cases, ExperimentCase(name="lost", parameters={})])
+    kept = KeptExperiment(
+        "e", "sweep", None, "", SweepDefinition(), [*cases, ExperimentCase(name="lost", parameters={})]
+    )
     found = cases_of(kept, {run.id: run for run in line}.get)
     assert len(found) == 4 and keys_of(found) == ["ttft.p50", "output_rate"]
     curves = checked(draw("experiment_curves", Varied("tpot.mean", found)))
@@ -257,10 +260,14 @@ def test_levels_of_an_experiment_are_a_curve_without_its_ends() -> None:
         *({"level": f"{n} of 2", "load.rate": n * 1.5} for n in (1, 2)),
     ]
     cases = [ExperimentCase(name="c", parameters=each, run=run.id) for each, run in zip(settings, line, strict=True)]
-    found = cases_of(KeptExperiment("e", "sweep", None, "", {}, cases), {run.id: run for run in line}.get)
+    found = cases_of(
+        KeptExperiment("e", "sweep", None, "", SweepDefinition(), cases), {run.id: run for run in line}.get
+    )
     curve = checked(draw("experiment_curves", Varied("tpot.mean", found)))
     assert [(row["at"], row["series"]) for row in curve.spec["data"]["values"]] == [(1.5, "all"), (3.0, "all")]
-    ends = cases_of(KeptExperiment("e", "sweep", None, "", {}, cases[:2]), {run.id: run for run in line}.get)
+    ends = cases_of(
+        KeptExperiment("e", "sweep", None, "", SweepDefinition(), cases[:2]), {run.id: run for run in line}.get
+    )
     assert [settings for settings, _ in ends] == [{"level": "low"}, {"level": "high"}]
 
 

@@ -14,6 +14,7 @@ from msgspec import structs
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from inferometer.judge.check import check
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.encoding import environment_from
 from inferometer.record.environment import Environment
 from inferometer.record.run import Run
@@ -27,6 +28,7 @@ from inferometer.show.notify import posting
 from inferometer.show.notify.findings import of_check, of_run
 from inferometer.show.report.content import run_report
 from lined_runs import environment_of, line_of, lined_run
+from plain_data import at
 
 HOSTILE = "<script>alert(1)</script>|`x`\n::error::no [a](http://x) @all\x00\x1b[31m #1 www.x.org \ud800\u202e"
 
@@ -179,10 +181,10 @@ def test_outputs_of_very_many_runs_are_the_first_numbers_of_each() -> None:
 
 
 def test_a_case_without_a_run_has_no_id() -> None:
-    failed = outcome(Run("", "2026", {}, Environment(), Summary(), state="failed"), label="b")
+    failed = outcome(Run("", "2026", StoredPlan({}), Environment(), Summary(), state="failed"), label="b")
     report = CiReport((outcome(made_run()), failed))
     assert github.outputs(report)["runs"] == made_run().id and github.outputs(report)["ok"] == "false"
-    assert [each["run"] for each in report.document()["runs"]] == [made_run().id, None]
+    assert [row["run"] for row in at(report.document(), "runs")] == [made_run().id, None]
 
 
 def test_annotations_hold_what_they_say() -> None:

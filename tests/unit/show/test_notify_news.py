@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from inferometer.errors import PlanError
 from inferometer.judge.check import check
+from inferometer.plan.stored import StoredPlan
 from inferometer.show.notify import mail, posting
 from inferometer.show.notify.channels import Channel, Event, channels
 from inferometer.show.notify.delivery import Delivered, hidden
@@ -160,7 +161,7 @@ def test_teams_takes_every_message(title, sentences, facts):
 
 
 def test_names_are_text_in_every_message() -> None:
-    run = replace(lined_run(1, 20.0), plan={"name": "a\n<!channel>\x1b[31m\ud800 http://x.org"})
+    run = replace(lined_run(1, 20.0), plan=StoredPlan({"name": "a\n<!channel>\x1b[31m\ud800 http://x.org"}))
     event = of_run(run, [("limit", "\ud800 *is* wrong")]).event
     assert event.title == "a <!channel>�[31m� http://x.org: failed"
     made = posting.slack_message(event)

@@ -10,8 +10,10 @@ import pytest
 from msgspec import structs
 
 from inferometer.conduct.report import answers_of
+from inferometer.judge.identity import Objection
 from inferometer.judge.search import Attained, SearchBounds, SearchStep
 from inferometer.judge.search import result as search_result
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.run import Run
 from inferometer.record.summary import LimitResult
 from inferometer.show.about import about_of, page_link, series_names
@@ -20,9 +22,11 @@ from inferometer.show.charts.experiments import cases_of, joined_cases
 from inferometer.show.charts.trade_offs import PlottedRun, PointRow, throughput_by_user_speed
 from inferometer.show.dashboard.answers import StoreAnswers
 from inferometer.show.dashboard.overview import history_lines
-from inferometer.show.experiment_answer import answer_of, comparison_from, search_sentence
+from inferometer.show.experiment_answer import answer_of, search_sentence
 from inferometer.store.experiments import experiments_of
+from inferometer.store.results import AbResult, SearchOutcome
 from inferometer.store.store import Store, open_store
+from plain_data import at
 from shown_stores import START, ab_test, keep_one, load_search, nightly, sweep, unsynced
 
 
@@ -55,10 +59,10 @@ def test_a_series_is_named_by_what_differs_in_words(answers: StoreAnswers) -> No
 
 def test_names_of_plans_come_first_and_settings_last(answers: StoreAnswers) -> None:
     run = runs_of(answers, 1)[0]
-    named = {name: replace(run, plan=run.plan | {"name": name}) for name in ("canary", "stable")}
+    named = {name: replace(run, plan=StoredPlan(run.plan.settings() | {"name": name})) for name in ("canary", "stable")}
     assert series_names(named) == {"canary": "canary", "stable": "stable"}
     servers = {
-        speed: replace(run, plan=run.plan | {"server": {"type": "simulator", "args": {"speed": speed}}})
+        speed: replace(run, plan=run.plan.with_settings(server={"type": "simulator", "args": {"speed": speed}}))
         for speed in (1, 2)
     }
     assert series_names({str(speed): own for speed, own in servers.items()}) == {"1": "speed 1", "2": "speed 2"}
@@ -157,10 +161,12 @@ def test_a_search_whose_least_load_is_unclear_does_not_say_that_it_is_missed() -
     missed = SearchStep(40.0, (Attained("l", 0.1, 0.02, 0.2, 0.9, False),), 10.0)
     found = search_result([missed, unclear], SearchBounds(start=40.0, least=1.0, most=100.0, steps=2))
     assert found.outcome == "unresolved" and found.text.startswith("it is unclear whether the limits are met at 33")
-    document = {"outcome": found.outcome, "low": None, "high": 33.0, "limits": ["ttft p90 < 1s"], "steps": []}
+    outcome = SearchOutcome(outcome=found.outcome, high=33.0, limits=("ttft p90 < 1s",))
     start = "no load was shown to hold within ttft p90 < 1s; the lowest that was tried is 33 req/s"
-    assert search_sentence(document) == start
-    assert search_sentence(document | {"outcome": "none meets"}).startswith("no load holds within ttft p90 < 1s")
+    assert search_sentence(outcome) == start
+    assert search_sentence(structs.replace(outcome, outcome="none meets")).startswith(
+        "no load holds within ttft p90 < 1s"
+    )
 
 
 def test_who_a_run_is_about_is_spelled_as_engines_spell_themselves(answers: StoreAnswers) -> None:
@@ -191,13 +197,14 @@ def test_answers_of_experiments(answers: StoreAnswers) -> None:
 
 def test_an_ab_test_that_is_refused_colours_no_winner_and_gives_its_reason_once(store: Store) -> None:
     kept = next(kept for kept in experiments_of(store.home) if kept.kind == "ab")
-    assert kept.result is not None and "good" in answer_of(kept, []).tables[0].tones
-    refusal = {"severity": "refuse", "code": "verdict", "text": "a run is invalid"}
-    refused = answer_of(replace(kept, result={**kept.result, "objections": [refusal]}), [])
+    assert isinstance(kept.result, AbResult) and "good" in answer_of(kept, []).tables[0].tones
+    refusal = Objection("refuse", "verdict", "a run is invalid")
+    result = structs.replace(kept.result, objections=(refusal,))
+    refused = answer_of(replace(kept, result=result), [])
     assert refused.headline == "Not decided, because A and B cannot be compared: a run is invalid"
     assert refused.notes == []
     assert set(refused.tables[0].tones) == {""} and {row[-1] for row in refused.tables[0].rows} == {"not decided"}
-    drawn = comparison(comparison_from({**kept.result, "objections": [refusal]}))
+    drawn = comparison(result)
     assert drawn["title"]["text"].startswith("Not decided") and "better" not in json.dumps(drawn)
 
 
@@ -225,10 +232,10 @@ def test_explored_runs_are_those_of_the_index(answers: StoreAnswers) -> None:
     found = answers.explore(["ttft.p50 < 200ms"])
     assert found.total == found.shown == len(found.rows) > 10
     assert {chart.name for chart in found.charts} >= {"throughput_by_user_speed", "pareto"}
-    choices = found.charts[0].spec["usermeta"]["choices"]
+    choices = at(found.charts[0].spec, "usermeta", "choices")
     assert "workload" in choices
     run = answers.load(answers.store.entry(found.rows[0].about.id))
     assert found.rows[0].about == about_of(run)
-    drawn = {row["run"]: (row["speed"], row["throughput"]) for row in found.charts[0].spec["data"]["values"]}
+    drawn = {row["run"]: (row["speed"], row["throughput"]) for row in at(found.charts[0].spec, "data", "values")}
     for row in found.rows:  # tables have the numbers of the charts, which are written with five digits
         assert (row.speed, row.throughput) == pytest.approx(drawn.get(row.about.id, (None, None)), rel=1e-4)

@@ -15,6 +15,7 @@ from msgspec import structs
 from charted_runs import charted_run, samples_of
 from inferometer.errors import MissingExtra, PlanError
 from inferometer.judge.compare import compare
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.environment import Environment
 from inferometer.record.run import Run
 from inferometer.record.summary import Summary, Value
@@ -35,6 +36,7 @@ from inferometer.show.report.document import (
 )
 from inferometer.show.report.writing import ReportWithRuns, as_html, as_markdown, write_report
 from inferometer.store.experiments import KeptExperiment
+from inferometer.store.results import SweepDefinition, SweepResult
 from inferometer.store.shapes import ExperimentCase
 from lined_runs import line_of
 
@@ -97,7 +99,7 @@ def test_a_hundred_thousand_requests_are_a_small_page() -> None:
 def test_html_in_names_is_shown_and_not_run(no_bundle: None) -> None:
     evil = charted_run(50, name=EVIL, model=EVIL)
     evil = replace(evil, environment=structs.replace(evil.environment, command=EVIL))
-    other = replace(evil, id="b", plan=evil.plan | {"name": EVIL + "2"})
+    other = replace(evil, id="b", plan=StoredPlan(evil.plan.settings() | {"name": EVIL + "2"}))
     for report in (run_report(evil), runs_report([evil, other], compare([evil], [other]))):
         page = as_html(report)
         assert "<img" not in page and "alert(1)" in page
@@ -115,7 +117,13 @@ def test_a_run_without_records_says_what_it_cannot_show(kind: Any, source: str |
     value = Value(value=2.0, unit="s", direction="lower", title="Time of <it>", interval=(1.5, 2.5))
     summary = Summary(values={"it": value})
     bare = Run(
-        "a", "2026-11-01T12:00:00+00:00", {"name": "n"}, Environment(), summary, Verdict(status="valid"), kind=kind
+        "a",
+        "2026-11-01T12:00:00+00:00",
+        StoredPlan({"name": "n"}),
+        Environment(),
+        summary,
+        Verdict(status="valid"),
+        kind=kind,
     )
     page = as_html(run_report(replace(bare, source=source)))
     assert "this run has no records of its requests" in page
@@ -123,13 +131,15 @@ def test_a_run_without_records_says_what_it_cannot_show(kind: Any, source: str |
 
 
 def test_a_plan_of_another_version_is_told_word_by_word(run: Run, no_bundle: None) -> None:
-    other = replace(run, plan=run.plan | {"of_tomorrow": "yes"})
+    other = replace(run, plan=StoredPlan(run.plan.settings() | {"of_tomorrow": "yes"}))
     page = as_html(run_report(other))
     assert "of_tomorrow" in page and "TTFT p50" in page
 
 
 def test_a_run_in_which_nothing_was_measured(no_bundle: None) -> None:
-    empty = Run("a", "2026-11-01T12:00:00+00:00", {}, Environment(), Summary(), state="failed", kind="startup")
+    empty = Run(
+        "a", "2026-11-01T12:00:00+00:00", StoredPlan({}), Environment(), Summary(), state="failed", kind="startup"
+    )
     page = as_html(run_report(empty))
     assert "NOT JUDGED" in page and "ended by an error" in page and "There are no measurements." in page
 
@@ -154,7 +164,9 @@ def test_runs_are_rows_and_no_winner_is_coloured_without_a_comparison() -> None:
 def test_an_experiment_as_a_report(no_bundle: None) -> None:
     line = line_of([10.0, 11.0])
     cases = [ExperimentCase(name=f"c{at}", parameters={"load.rate": at}, run=run.id) for at, run in enumerate(line)]
-    kept = KeptExperiment("e1", "sweep", None, "2026-11-01T12:00", {"plan": {}}, [*cases, ExperimentCase(name="x")], {})
+    kept = KeptExperiment(
+        "e1", "sweep", None, "2026-11-01T12:00", SweepDefinition(), [*cases, ExperimentCase(name="x")], SweepResult()
+    )
     report = experiment_report(kept, [({"load.rate": at}, run) for at, run in enumerate(line)])
     page = as_html(report)
     assert "Output token throughput by rate" in page and "1 of 3 cases have no run" in page
@@ -162,7 +174,11 @@ def test_an_experiment_as_a_report(no_bundle: None) -> None:
 
 
 def test_csv_has_every_number_and_no_formula(run: Run) -> None:
-    rows = list(csv.DictReader(io.StringIO(numbers.as_csv([replace(run, plan=run.plan | {"name": "=cmd()"})]))))
+    rows = list(
+        csv.DictReader(
+            io.StringIO(numbers.as_csv([replace(run, plan=StoredPlan(run.plan.settings() | {"name": "=cmd()"}))]))
+        )
+    )
     (p50,) = [row for row in rows if row["key"] == "ttft.p50"]
     assert float(p50["value"]) == run.summary.measures["ttft"].p50 and p50["unit"] == "s"
     assert float(p50["low"]) <= float(p50["value"]) <= float(p50["high"])

@@ -10,6 +10,7 @@ import pytest
 from made_runs import made_run
 from msgspec import structs
 
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.encoding import summary_document, summary_from
 from inferometer.record.run import Run
 from inferometer.show.console import console
@@ -85,7 +86,7 @@ def test_says_verdict_plan_numbers_and_place() -> None:
 
 def test_a_plan_that_another_version_wrote_is_told_word_by_word() -> None:
     run = made_run()
-    run = replace(run, plan={**run.plan, "quantum": {"qubits": 7}})
+    run = replace(run, plan=StoredPlan({**run.plan, "quantum": {"qubits": 7}}))
     text = shown(run, more=True)
     assert text.startswith("VALID") and "qubits 7" in text and "TTFT, scheduled" in text
 

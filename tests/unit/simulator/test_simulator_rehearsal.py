@@ -35,7 +35,7 @@ def test_what_is_not_answered_at_the_drain_deadline_is_unfinished() -> None:
 
 def test_a_target_is_left_out() -> None:
     run = simulated_run(plan_from({"target": {"url": "http://nowhere.invalid", "model": "m"}, "stop": 5}))
-    assert run.plan["target"]["url"] == []
+    assert run.plan.section("target")["url"] == []
     assert run.environment.model == "simulated-8b"
 
 

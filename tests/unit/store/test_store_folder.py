@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
+from inferometer.documents.document import JsonObject
 from inferometer.errors import PlanError, StoreError, TargetError
 from inferometer.record.encoding import environment_document, environment_from
 from inferometer.record.files import schema_of
@@ -29,7 +30,7 @@ from inferometer.store.folder import (
 )
 from inferometer.store.store import open_store
 
-PLAN = {"name": "übung", "target": {"url": ["http://h:1"]}, "load": {"type": "poisson", "rate": 2.5}}
+PLAN: JsonObject = {"name": "übung", "target": {"url": ["http://h:1"]}, "load": {"type": "poisson", "rate": 2.5}}
 
 
 def with_logs(folder: RunFolder, shards: int = 2) -> RunFolder:
@@ -68,7 +69,7 @@ def test_a_complete_run_comes_back(tmp_path: Path) -> None:
 
     run = folder.load()
     assert (run.id, run.state, run.folder, run.started_at) == (folder.id, "complete", folder.path, folder.started_at)
-    assert (run.plan, environment_document(run.environment)) == (PLAN, {"cpu": "x"})
+    assert (dict(run.plan), environment_document(run.environment)) == (PLAN, {"cpu": "x"})
     assert run.summary == Summary(measures={"ttft": MeasureSummary(statistics={"p50": 0.5, "p99": None})})
     assert run.verdict == Verdict(status="valid")
     records, samples = run.records, run.samples
@@ -124,7 +125,7 @@ def test_a_run_that_was_killed_has_its_logs(tmp_path: Path) -> None:
     log = folder.log_path(1)
     log.write_bytes(log.read_bytes()[:-3])
     run = load_run(folder.path)
-    assert (run.state, run.summary, run.verdict, run.plan) == ("partial", Summary(), None, {})
+    assert (run.state, run.summary, run.verdict, dict(run.plan)) == ("partial", Summary(), None, {})
     assert load_partial(folder.path).session.tolist() == [1, 0]
     records = run.records
     assert records is not None and len(records) == 2

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from inferometer.documents.document import JsonValue
 from inferometer.errors import StoreError
 from inferometer.record.summary import MeasureSummary, Rate, Summary
 from inferometer.record.verdict import Verdict
@@ -26,7 +27,7 @@ SUMMARY = Summary(
 )
 
 
-def kept(store: Path, second: int = 0, **plan: object) -> RunFolder:
+def kept(store: Path, second: int = 0, **plan: JsonValue) -> RunFolder:
     folder = new_run(store, datetime(2026, 11, 15, 3, 12, second, tzinfo=UTC))
     folder.write_plan({"name": "n", "target": {"url": ["http://a", "http://b"], "model": "m"}, **plan})
     folder.write_summary(SUMMARY)

@@ -9,6 +9,7 @@ from inferometer.record.verdict import Verdict
 from inferometer.store.folder import load_run
 from inferometer.store.save import keep
 from inferometer.store.store import open_store
+from plain_data import at
 
 
 def test_a_run_in_one_piece_is_kept_with_its_kind_source_and_files(tmp_path: Path) -> None:
@@ -29,7 +30,7 @@ def test_a_run_in_one_piece_is_kept_with_its_kind_source_and_files(tmp_path: Pat
         None,
     )
     assert (kept.folder / "source.json").read_bytes() == b"{}"
-    assert document(again)["run"]["kind"] == "latency"
+    assert at(document(again), "run", "kind") == "latency"
     assert open_store(tmp_path).find("latest") == kept.folder
 
 

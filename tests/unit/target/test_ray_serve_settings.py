@@ -7,10 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from inferometer.errors import PlanError, TargetError
 from inferometer.plan.model import Server
 from inferometer.plan.reading import plan_from
+from inferometer.plan.text import to_yaml
 from inferometer.target.launch import LaunchPlace, launch_of
 from inferometer.target.ray_serve.__main__ import check_version
 from inferometer.target.ray_serve.address import check_address
@@ -55,6 +57,16 @@ def test_settings_of_the_policy_go_to_ray_under_its_names() -> None:
     assert "imbalanced_threshold" not in current, "infinite, which JSON has not and Ray has by itself"
     assert current["do_eviction"] is False
     json.dumps(current, allow_nan=False)
+
+
+@pytest.mark.parametrize("router", [None, {}, "power_of_two", "prefix_aware", {"settings": {}}])
+@pytest.mark.parametrize("full", [False, True])
+def test_a_plan_that_was_written_down_has_the_same_policy(router: Any, full: bool) -> None:
+    plan = plan_from({"server": {"type": "ray-serve", "replicas": 2, "router": router}})
+    again = plan_from(yaml.safe_load(to_yaml(plan, full)))
+    assert plan.server is not None and again.server is not None
+    assert settings_of(again.server, None) == settings_of(plan.server, None)
+    assert again.server.policy == settings_of(plan.server, None).policy
 
 
 def test_vllm_is_configured_as_rays_own_application() -> None:

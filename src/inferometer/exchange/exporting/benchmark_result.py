@@ -10,7 +10,6 @@ from inferometer.exchange.exporting.facts import (
     gpu_text,
     label_of,
     rate_of,
-    section,
     started,
     traffic_of,
 )
@@ -43,14 +42,14 @@ def result(run: Run, script: str = "benchmark_serving") -> dict[str, Any]:
         "json_schema_version": "0.0.0",
         "vllm_version": run.subject.engine_version,
         "benchmarking_context": _context(run),
-        "description": label_of(run, run.plan.get("about") or run.plan.get("name")),
+        "description": label_of(run, run.plan.title),
         "gpu_description": gpu_text(run),
         "date": when.strftime("%Y-%m-%d %H:%M:%S UTC"),
         "epoch_time": when.timestamp(),
         "script_name": script,
-        "tensor_parallel_size": section(run.plan, "server", "args").get("tensor_parallel_size"),
+        "tensor_parallel_size": run.plan.server_args.get("tensor_parallel_size"),
         "model": run.subject.model,
-        "tokenizer": section(traffic_of(run), "workload").get("tokenizer") or run.subject.model,
+        "tokenizer": traffic_of(run).section("workload").text("tokenizer") or run.subject.model,
         "dataset": _dataset(run),
         "script_args": json.loads(json.dumps(dict(run.plan), default=str)),
         "metadata": _metadata(run),
@@ -71,7 +70,7 @@ def _context(run: Run) -> dict[str, Any]:
 
 
 def _dataset(run: Run) -> str:
-    return str(section(traffic_of(run), "workload").get("type") or "synthetic")
+    return traffic_of(run).section("workload").text("type") or "synthetic"
 
 
 def _metadata(run: Run) -> dict[str, Any]:

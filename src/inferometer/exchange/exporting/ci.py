@@ -13,7 +13,6 @@ from inferometer.exchange.exporting.facts import (
     load_of,
     rate_of,
     requested_lengths,
-    section,
     served_lengths,
     started,
 )
@@ -185,7 +184,7 @@ def entry(run: Run, quantity: Quantity) -> dict[str, Any]:
 def _subject(run: Run) -> str:
     """What was measured, in words that stay the same: plan, model, accelerators. Plans without a name are distinguished
     by the hash of what they ask: two workloads are not one line."""
-    parts = (run.plan.get("name") or f"{run.kind} {identity(run).workload[:DIGITS]}", run.subject.model, gpu_text(run))
+    parts = (run.plan.name or f"{run.kind} {identity(run).workload[:DIGITS]}", run.subject.model, gpu_text(run))
     return ", ".join(str(part) for part in parts if part)
 
 
@@ -242,14 +241,14 @@ def _hud_latency(run: Run, name: str, document: dict[str, Any]) -> dict[str, Any
 
 def _record(run: Run, name: str, values: list[float], extra: dict[str, Any]) -> dict[str, Any]:
     about = {
-        "args": {**section(run.plan, "server", "args"), "load": dict(load_of(run))},
+        "args": {**run.plan.server_args, "load": dict(load_of(run))},
         "run": run.id,
         "verdict": run.status,
         "gpus": list(run.subject.accelerators),
         "engine_version": run.subject.engine_version,
     }
     return {
-        "benchmark": {"name": run.plan.get("name") or "inferometer", "mode": run.kind, "extra_info": about},
+        "benchmark": {"name": run.plan.name or "inferometer", "mode": run.kind, "extra_info": about},
         "model": {"name": run.subject.model},
         "metric": {"name": name, "benchmark_values": values, "extra_info": extra},
     }

@@ -1,30 +1,19 @@
 """What exporters need of a run besides its numbers and its subject: rate, lengths, duration. A run of another tool may
 have none of it: then None, never a default."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 from pydantic import ValidationError
 
-from inferometer.errors import PlanError
+from inferometer.documents.document import Document
 from inferometer.measure.inputs import Facts
 from inferometer.measure.rosetta.definition import SeenRequests
 from inferometer.measure.server import SourceSeries, all_series
 from inferometer.measure.values import quantities
 from inferometer.measure.window import warmup_end
 from inferometer.plan.model import Lengths, Plan
-from inferometer.plan.reading import plan_from
 from inferometer.record.columns import Records
 from inferometer.record.run import Run
-
-
-def section(content: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """A part of plain data by its path, empty where it is missing."""
-    for name in names:
-        part = content.get(name)
-        content = part if isinstance(part, Mapping) else {}
-    return content
 
 
 def label_of(run: Run, name: str | None) -> str | None:
@@ -39,48 +28,47 @@ def gpu_text(run: Run) -> str | None:
     return ", ".join(f"{name} x {count}" for name, count in run.subject.accelerator_counts.items()) or None
 
 
-def traffic_of(run: Run) -> Mapping[str, Any]:
+def traffic_of(run: Run) -> Document:
     """The plan of the one class, or of the first of several: with its defaults if it is ours, for they were used."""
-    plan = _plan(run) if run.source is None and run.kind == "serving" else None
-    if plan is not None:
-        return plan.classes[0].model_dump(mode="json")
-    several = run.plan.get("traffic")
-    return several[0] if isinstance(several, list) and several and isinstance(several[0], Mapping) else run.plan
+    if (plan := _own_plan(run)) is not None:
+        return Document(plan.classes[0].model_dump(mode="json"))
+    return run.plan.classes[0] if run.plan.classes else run.plan
 
 
-def server_of(run: Run) -> Mapping[str, Any]:
+def server_of(run: Run) -> Document:
     """What the plan starts, with its defaults if it is ours."""
-    plan = _plan(run) if run.source is None and run.kind == "serving" else None
+    plan = _own_plan(run)
     if plan is None or plan.server is None:
-        return section(run.plan, "server")
-    return plan.server.model_dump(mode="json")
+        return run.plan.server
+    return Document(plan.server.model_dump(mode="json"))
+
+
+def _own_plan(run: Run) -> Plan | None:
+    """The plan of a run of ours; what another tool has in its place may be read as one by accident."""
+    return run.plan.checked if run.source is None and run.kind == "serving" else None
 
 
 def strategy_of(run: Run) -> str | None:
     """The routing policy in front of a fleet."""
-    policy = section(server_of(run), "router").get("policy")
-    return None if policy is None else str(policy)
+    plan = _own_plan(run)
+    if plan is not None and plan.server is not None:
+        return plan.server.policy
+    return run.plan.server.section("router").text("policy")
 
 
-def load_of(run: Run) -> Mapping[str, Any]:
-    return section(traffic_of(run), "load")
+def load_of(run: Run) -> Document:
+    return traffic_of(run).section("load")
 
 
 def rate_of(run: Run) -> float | None:
     """Requests per second asked for; None in a closed loop."""
-    rate = load_of(run).get("rate")
-    return float(rate) if isinstance(rate, int | float) else None
+    return load_of(run).number("rate")
 
 
 def concurrency_of(run: Run) -> int | None:
     """Requests in flight asked for, or the cap of an open loop."""
     load = load_of(run)
-    concurrency = load.get("concurrency") or load.get("max_concurrency")
-    return int(concurrency) if isinstance(concurrency, int | float) else None
-
-
-def api_of(run: Run) -> str:
-    return str(section(run.plan, "target").get("api") or "completions")
+    return load.count("concurrency") or load.count("max_concurrency")
 
 
 def started(run: Run) -> datetime:
@@ -113,7 +101,7 @@ def served_lengths(run: Run) -> tuple[int | None, int | None]:
 
 def lengths_of(run: Run, side: str) -> Lengths | None:
     """What the plan asks for as `input_tokens` or `output_tokens`; None where a dataset decides."""
-    requested = section(traffic_of(run), "workload").get(side)
+    requested = traffic_of(run).section("workload").get(side)
     try:
         return None if requested is None else Lengths.model_validate(requested)
     except ValidationError:
@@ -131,12 +119,12 @@ def requested_lengths(run: Run) -> tuple[int | None, int | None]:
 
 def seen_by_others(run: Run, records: Records) -> SeenRequests:
     """The records as other tools would have had them: behind the warm-up, which they do not report either."""
-    plan = _plan(run)
+    plan = run.plan.checked
     warm = plan is not None and (plan.warmup.requests or plan.warmup.duration)
     begin_at = warmup_end(records, plan, Facts()) if plan is not None and warm else None
     known_s = None if warm or run.source is None else duration_of(run)
     on_one_clock = run.source is None or run.summary.window.start_s is not None
-    return SeenRequests.of(records, api_of(run), begin_at, known_s, _mean_gap_s(plan), on_one_clock=on_one_clock)
+    return SeenRequests.of(records, run.plan.api, begin_at, known_s, _mean_gap_s(plan), on_one_clock=on_one_clock)
 
 
 def _mean_gap_s(plan: Plan | None) -> float:
@@ -145,14 +133,6 @@ def _mean_gap_s(plan: Plan | None) -> float:
         return 0.0
     load = plan.classes[0].load
     return 1 / load.rate if load.type in ("constant", "poisson", "gamma") and load.rate else 0.0
-
-
-def _plan(run: Run) -> Plan | None:
-    """The plan as ours; a run of another tool may have something else in its place."""
-    try:
-        return plan_from(dict(run.plan), where=run.id)
-    except PlanError:
-        return None
 
 
 def server_series(run: Run) -> list[SourceSeries]:

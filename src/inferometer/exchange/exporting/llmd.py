@@ -8,13 +8,12 @@ from typing import Any
 import orjson
 import yaml
 
-from inferometer.errors import PlanError, StoreError
+from inferometer.errors import StoreError
 from inferometer.exchange.exporting.facts import (
     concurrency_of,
     duration_of,
     lengths_of,
     rate_of,
-    section,
     served_lengths,
     started,
     traffic_of,
@@ -29,7 +28,6 @@ from inferometer.measure.tally import Tally, gap_values
 from inferometer.measure.values import Quantity, quantities
 from inferometer.measure.window import whole_window
 from inferometer.plan.model import Lengths
-from inferometer.plan.reading import plan_from
 from inferometer.record.columns import Mask
 from inferometer.record.record import CENSORED
 from inferometer.record.run import Run
@@ -66,10 +64,9 @@ def _summary_statistics(summary: Summary, names: Collection[str]) -> dict[str, d
 
 def _window(run: Run, answers: Answers) -> Mask | None:
     """The answered requests of the window; None where it cannot be found again as the summary has it."""
-    try:
-        window = whole_window(answers, plan_from(dict(run.plan), where=run.id), Facts())
-    except PlanError:
+    if run.plan.checked is None:
         return None
+    window = whole_window(answers, run.plan.checked, Facts())
     inside = window.holds(answers.records.scheduled_at)
     same = int(inside.sum()) == run.summary.window.requests
     return answers.ok & inside if same else None
@@ -162,7 +159,7 @@ def _run(run: Run) -> dict[str, Any]:
                     "duration": None if length_s is None else f"PT{length_s:.6f}S",
                 }
             ),
-            "description": run.plan.get("about") or run.plan.get("name"),
+            "description": run.plan.title,
             "keywords": [f"verdict:{run.status}"] if run.status else None,
         }
     )
@@ -182,14 +179,13 @@ def _stack(run: Run) -> list[dict[str, Any]] | None:
         standard |= {"model": {"name": model}, "accelerator": shape}
     else:
         standard = {"kind": "generic", **engine, "model": model}
-    native = {"args": dict(section(run.plan, "server", "args"))}
+    native = {"args": dict(run.plan.server_args)}
     return [{"metadata": metadata, "standardized": standard, "native": native}]
 
 
 def _parallel(run: Run) -> int | None:
-    args = section(run.plan, "server", "args")
-    size = args.get("tensor_parallel_size") or args.get("tensor-parallel-size")
-    return int(size) if isinstance(size, int) else None
+    args = run.plan.server_args
+    return args.count("tensor_parallel_size") or args.count("tensor-parallel-size")
 
 
 def _load(run: Run) -> dict[str, Any] | None:
@@ -213,7 +209,7 @@ def _load(run: Run) -> dict[str, Any] | None:
 
 
 def _source(run: Run) -> str:
-    kind = section(traffic_of(run), "workload").get("type")
+    kind = traffic_of(run).section("workload").text("type")
     return "unknown" if kind is None else "random" if kind == "synthetic" else "sampled"
 
 
@@ -335,7 +331,7 @@ def report_v01(run: Run) -> dict[str, Any]:
 
 
 def _scenario(run: Run) -> dict[str, Any]:
-    gpus, args = list(run.subject.accelerators), dict(section(run.plan, "server", "args"))
+    gpus, args = list(run.subject.accelerators), dict(run.plan.server_args)
     engine = {"name": run.subject.engine or "unknown", "version": run.subject.engine_version, "args": args or None}
     host = {
         "accelerator": [{"model": gpus[0], "count": len(gpus)}] if gpus else None,
@@ -343,12 +339,12 @@ def _scenario(run: Run) -> dict[str, Any]:
     }
     load = {
         "name": run.source if run.source in GENERATORS else NEAREST,
-        "type": section(run.plan, "load").get("type"),
+        "type": run.plan.section("load").text("type"),
         "args": dict(run.plan),
         "metadata": {"tool": run.source or "inferometer", "tool_version": run.environment.inferometer},
     }
     whole = {
-        "description": run.plan.get("about") or run.plan.get("name"),
+        "description": run.plan.title,
         "host": _known(host) or None,
         "platform": {"engine": [_known(engine)]},
         "model": {"name": run.subject.model or "unknown"},

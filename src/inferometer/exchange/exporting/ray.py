@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from inferometer.documents.document import Document
 from inferometer.errors import StoreError
 from inferometer.exchange.exporting.facts import (
     concurrency_of,
     label_of,
     lengths_of,
     rate_of,
-    section,
     seen_by_others,
     server_of,
     server_series,
@@ -89,27 +89,26 @@ def _parameters(run: Run) -> Row:
     """What was asked for, in the sweep's words; what a run does not say is empty."""
     plan, gpus = traffic_of(run), list(run.subject.accelerators)
     server = server_of(run)
-    engine = section(server, "of") if server.get("type") in ROUTED else server
-    arguments = (
-        {**_SIMULATOR, **section(engine, "args")} if engine.get("type") == "simulator" else section(engine, "args")
-    )
+    engine = server.section("of") if server.text("type") in ROUTED else server
+    arguments = engine.section("args")
+    if engine.text("type") == "simulator":
+        arguments = Document({**_SIMULATOR, **arguments})
     outputs = lengths_of(run, "output_tokens")
-    target = section(run.plan, "target")
     row = {
         "gpu_type": gpus[0] if gpus else _simulated_gpu(arguments),
         "model_name": run.subject.model,
         "num_servers": _servers(run),
         "enable_prefix_caching": arguments.get("enable_prefix_caching"),
         "enable_chunked_prefill": arguments.get("enable_chunked_prefill"),
-        "benchmark_label": label_of(run, run.plan.get("name")),
+        "benchmark_label": label_of(run, run.plan.name),
         "scheduler_strategy": strategy_of(run),
         "min_output_len": None if outputs is None else outputs.min or outputs.value,
         "max_output_len": None if outputs is None else outputs.max or outputs.value,
         "max_concurrency": concurrency_of(run),
         "request_rate": "inf" if rate_of(run) is None else rate_of(run),
-        "with_warmup": bool(section(run.plan, "warmup").get("tape")),
-        "disable_ignore_eos": section(plan, "sampling").get("ignore_eos") is False,
-        "disable_stream": target.get("stream") is False,
+        "with_warmup": run.plan.warms_up_with_tape,
+        "disable_ignore_eos": plan.section("sampling").flag("ignore_eos") is False,
+        "disable_stream": run.plan.section("target").flag("stream") is False,
     }
     return row | _of_dataset(run)
 
@@ -131,23 +130,22 @@ def _servers(run: Run) -> int | None:
 
 
 def _dataset(run: Run) -> str:
-    workload = section(traffic_of(run), "workload")
+    workload = traffic_of(run).section("workload")
     if workload.get("prefix"):
         return "generated-shared-prefix"
     return {"synthetic": "random"}.get(str(workload.get("type")), str(workload.get("type") or "random"))
 
 
 def _of_dataset(run: Run) -> Row:
-    workload = section(traffic_of(run), "workload")
-    prefix = section(workload, "prefix")
+    workload = traffic_of(run).section("workload")
+    prefix = workload.section("prefix")
     if prefix:
         names = {"num_prefixes": "groups", "suffixes_per_prefix": "prompts"}
         names |= {"prefix_len": "tokens", "suffix_len": "suffix_tokens"}
         return {theirs: prefix.get(ours) for theirs, ours in names.items()}
     sent = sum(run.summary.outcomes.values())
-    sent -= (
-        int(section(run.plan, "warmup").get("requests") or sent // 2) if section(run.plan, "warmup").get("tape") else 0
-    )
+    if run.plan.warms_up_with_tape:
+        sent -= run.plan.section("warmup").count("requests") or sent // 2
     return {"max_conversations": workload.get("conversations", workload.get("groups")), "num_prompts": sent or None}
 
 
@@ -221,8 +219,8 @@ def export_routing(request: ExportRequest) -> list[DocumentPiece]:
         samples = run.samples
         if samples is None or not len(samples):
             raise StoreError(f"{run.id}: nothing was sampled during the load, so there are no files of a router")
-        label = file_name_part(str(run.plan.get("name") or strategy_of(run) or "routing"))
-        made += _of_run(samples, f"{label}_seed{run.plan.get('seed') or 0}", request, run)
+        label = file_name_part(str(run.plan.name or strategy_of(run) or "routing"))
+        made += _of_run(samples, f"{label}_seed{run.plan.seed}", request, run)
     return made
 
 

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from inferometer.exchange.exporting.facts import (
-    api_of,
     duration_of,
     gpu_text,
     server_series,
@@ -57,7 +56,7 @@ def _info(runs: Sequence[Run]) -> Iterator[str]:
     yield "# HELP inferometer_run What was measured, and the verdict."
     for run in runs:
         about = _labels(run) | {
-            "name": run.plan.get("name"),
+            "name": run.plan.name,
             "kind": run.kind,
             "verdict": run.status,
             "engine": run.subject.engine,
@@ -188,7 +187,7 @@ def _server(run: Run) -> Iterator[dict[str, Any]]:
 def _about(run: Run) -> Attributes:
     parts = urlsplit(run.subject.address or "")
     attributes: dict[str, str | int | None] = {
-        "gen_ai.operation.name": OPERATIONS.get(api_of(run), "text_completion"),
+        "gen_ai.operation.name": OPERATIONS.get(run.plan.api, "text_completion"),
         "gen_ai.provider.name": (run.subject.engine or "_OTHER").lower(),
         "gen_ai.request.model": run.subject.model,
         "server.address": parts.hostname,

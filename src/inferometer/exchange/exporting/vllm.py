@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 
 from inferometer.exchange.exporting.facts import (
-    api_of,
     concurrency_of,
     duration_of,
     label_of,
     load_of,
     rate_of,
-    section,
     seen_by_others,
     started,
 )
@@ -155,25 +153,25 @@ def _count(amount: float | None) -> int | None:
 
 
 def _head(run: Run) -> dict[str, Any]:
-    rate, load = rate_of(run), load_of(run)
-    variation = load.get("cv")
+    rate = rate_of(run)
+    variation = load_of(run).number("cv")
     return {
         "date": started(run).strftime("%Y%m%d-%H%M%S"),
         "endpoint_type": _backend(run),
         "backend": _backend(run),
-        "label": label_of(run, run.plan.get("name")),
+        "label": label_of(run, run.plan.name),
         "model_id": run.subject.model,
-        "tokenizer_id": section(run.plan, "workload").get("tokenizer") or run.subject.model,
+        "tokenizer_id": run.plan.tokenizer or run.subject.model,
         "num_prompts": sum(run.summary.outcomes.values()) or None,
         "request_rate": "inf" if rate is None else rate,
-        "burstiness": 1.0 if not variation else 1.0 / float(variation) ** 2,
+        "burstiness": 1.0 if not variation else 1.0 / variation**2,
         "max_concurrency": concurrency_of(run),
     }
 
 
 def _backend(run: Run) -> str:
     """vLLM's word for how the server is spoken to."""
-    if api_of(run) == "chat":
+    if run.plan.api == "chat":
         return "openai-chat"
     return "vllm" if run.subject.engine in (None, "vLLM", "simulator") else "openai"
 

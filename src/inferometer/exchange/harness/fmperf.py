@@ -14,7 +14,8 @@ from inferometer.plan.foreign.common import Foreign, without_missing
 from inferometer.plan.foreign.fmperf import QUESTION, from_mapping
 from inferometer.plan.foreign.shapes import tidy
 from inferometer.plan.model import Plan
-from inferometer.plan.text import Dumper, parse_yaml
+from inferometer.plan.reading import mapping_in
+from inferometer.plan.text import Dumper
 
 NAME = "fmperf"
 PROFILE = "fmperf.yaml"
@@ -50,7 +51,7 @@ def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
 
 
 def _read(rendered: Rendered) -> Foreign:
-    return from_mapping(parse_yaml(rendered.files[PROFILE], PROFILE)[0], {})
+    return from_mapping(mapping_in(rendered.files[PROFILE], PROFILE)[0], {})
 
 
 HARNESS = Harness(

@@ -21,7 +21,8 @@ from inferometer.plan.foreign.common import Foreign, without_missing
 from inferometer.plan.foreign.inference_perf import from_mapping
 from inferometer.plan.foreign.shapes import tidy
 from inferometer.plan.model import Plan
-from inferometer.plan.text import Dumper, parse_yaml
+from inferometer.plan.reading import mapping_in
+from inferometer.plan.text import Dumper
 from inferometer.plan.workloads import Lengths, Synthetic
 
 NAME = "inference-perf"
@@ -126,7 +127,7 @@ def _lengths(lengths: Lengths | None, path: str, count: int) -> dict[str, Any]:
 
 
 def _read(rendered: Rendered) -> Foreign:
-    return from_mapping(parse_yaml(rendered.files[CONFIG], CONFIG)[0])
+    return from_mapping(mapping_in(rendered.files[CONFIG], CONFIG)[0])
 
 
 HARNESS = Harness(

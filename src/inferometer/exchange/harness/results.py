@@ -12,6 +12,7 @@ from inferometer.exchange.harness.harness import Harness
 from inferometer.exchange.importing.importer import checksum, read_result, summary_of, verdict_of
 from inferometer.exchange.importing.recognise import format_named
 from inferometer.exchange.importing.source import ImportedRun
+from inferometer.plan.draft import settings_of
 from inferometer.plan.model import Plan
 from inferometer.plan.text import to_mapping
 from inferometer.record.environment import HarnessRun, ImportOrigin
@@ -94,7 +95,7 @@ def import_folder(
     return keep(
         store,
         kind="serving",
-        plan=to_mapping(plan) if plan is not None else imported.plan,
+        plan=to_mapping(plan) if plan is not None else settings_of(imported.plan),
         environment=environment,
         summary=summary,
         verdict=verdict_of(imported, summary, format_named(harness.format).title),

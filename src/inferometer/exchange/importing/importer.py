@@ -32,6 +32,7 @@ from inferometer.measure.doubts.rule import TOLERATED
 from inferometer.measure.doubts.target import FAILED_DOUBTFUL, FAILED_INVALID
 from inferometer.measure.inputs import Facts
 from inferometer.measure.summary import HEADLINE, HEADLINE_OPEN, summarize
+from inferometer.plan.draft import settings_of
 from inferometer.plan.model import Plan
 from inferometer.record.environment import ImportOrigin
 from inferometer.record.files import translated_errors
@@ -470,7 +471,7 @@ def _keep(run: ImportedRun, origin: _Origin, store: Store, summary: Summary, **m
     return keep(
         store,
         kind=run.kind,
-        plan=run.plan,
+        plan=settings_of(run.plan),
         summary=summary,
         verdict=verdict_of(run, summary, origin.title),
         source=origin.format,

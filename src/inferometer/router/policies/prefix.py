@@ -16,6 +16,7 @@ from inferometer.router.policy import (
     Replica,
     available,
     by_load,
+    extremes_of_load,
     least_loaded,
 )
 from inferometer.router.prefix_tree import PrefixTree
@@ -103,8 +104,9 @@ class PrefixAware(TreePolicy):
     """Decisions: `prefix_match`, `smallest_tree` where too little matches, and power of two choices where the load is
     uneven (`fallback_imbalanced`) or there is no text (`fallback_no_text`).
 
-    Two things differ from Ray. The replicas with the smallest tree are looked for among the available ones only; Ray
-    takes all it knows. And the tree holds at most 2**26 characters per replica, also without eviction.
+    Three things differ from Ray. A replica that is full is passed over; in Ray a request waits for the replicas that it
+    was matched with. The replicas with the smallest tree are looked for among the available ones only; Ray takes all it
+    knows. And the tree holds at most 2**26 characters per replica, also without eviction.
     """
 
     name = "prefix_aware"
@@ -116,8 +118,8 @@ class PrefixAware(TreePolicy):
 
     def choose(self, query: Query, replicas: Sequence[Replica], now_s: float) -> Decision:
         left = available(replicas)
-        loads = [replica.in_flight for replica in left]
-        if max(loads) - min(loads) > self.settings.imbalance:
+        most, least = extremes_of_load(replicas)
+        if most - least > self.settings.imbalance:
             return self._of_two(left, "fallback_imbalanced")
         if not query.text:
             return self._of_two(left, "fallback_no_text")
@@ -156,7 +158,11 @@ class CacheAwareSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 class CacheAware(TreePolicy):
     """Decisions: `cache_match`; `least_loaded_imbalanced` where the load is uneven; where too little matches
-    `least_loaded` or, as in older versions, `smallest_tree`."""
+    `least_loaded` or, as in older versions, `smallest_tree`.
+
+    A beginning stays with the replica that had it first, also when an uneven load sent it to others later: SGLang's
+    `last_tenant` of a node is set where the node is made (tree.rs), and its routers behave so.
+    """
 
     name = "cache_aware"
     Settings = CacheAwareSettings
@@ -168,22 +174,21 @@ class CacheAware(TreePolicy):
 
     def choose(self, query: Query, replicas: Sequence[Replica], now_s: float) -> Decision:
         left = available(replicas)
-        if self._is_imbalanced([replica.in_flight for replica in left]):
+        if self._is_imbalanced(*extremes_of_load(replicas)):
             return Decision(least_loaded(left, self._random).name, "least_loaded_imbalanced", by_load(left))
         names = [replica.name for replica in left]
-        matched, owner = self.tree.last_user(query.text, names)
+        matched, owners = self.tree.match(query.text, names)
         rate = matched / len(query.text) if query.text else 0.0
-        if rate > self.settings.cache_threshold and owner is not None:
-            lone = [replica for replica in left if replica.name == owner]
-            return Decision(owner, "cache_match", by_load(lone), matched, rate)
+        if rate > self.settings.cache_threshold:
+            first = next(replica for replica in left if replica.name == owners[0])
+            return Decision(first.name, "cache_match", by_load([first]), matched, rate)
         if self.settings.low_match == "least_loaded":
             return Decision(least_loaded(left, self._random).name, "least_loaded", by_load(left), matched, rate)
         smallest = self.tree.smallest(names)
         best = [replica for replica in left if replica.name in smallest]
         return Decision(self._random.choice(best).name, "smallest_tree", by_load(best), matched, rate)
 
-    def _is_imbalanced(self, loads: list[int]) -> bool:
-        most, least = max(loads), min(loads)
+    def _is_imbalanced(self, most: int, least: int) -> bool:
         settings: CacheAwareSettings = self.settings
         return most - least > settings.balance_abs_threshold and most > settings.balance_rel_threshold * least
 

@@ -173,7 +173,7 @@ def request_lifecycle(runs: Sequence[Run]) -> Spec:
 
 
 def _label(run: Run) -> str:
-    return str(run.plan.get("name") or run.id)
+    return run.plan.name or run.id
 
 
 def routing_map(varied: Varied) -> Spec:

@@ -60,19 +60,14 @@ class Varied:
 
 def cases_of(kept: KeptExperiment, load: Callable[[str], Run | None]) -> list[Case]:
     """The cases that came to a run that can be read; of levels these and not the ends, by what they are levels of."""
-    done = [(case.parameters or {}, case.run) for case in kept.cases if case.run]
+    done = [(dict(case.parameters or {}), case.run) for case in kept.cases if case.run]
     between = [
-        (parameters, run)
+        ({path: value for path, value in parameters.items() if path != LEVEL}, run)
         for parameters, run in done
-        if LEVEL not in parameters or number_of(parameters[LEVEL]) is not None
+        if LEVEL not in parameters or number_of(str(parameters[LEVEL])) is not None
     ]
-    loaded = (
-        [({k: v for k, v in parameters.items() if k != LEVEL}, load(run)) for parameters, run in between]
-        if between
-        else []
-    )
-    loaded = loaded or [(parameters, load(run)) for parameters, run in done]
-    return [(dict(settings), run) for settings, run in loaded if run is not None and run.summary != Summary()]
+    loaded = [(parameters, load(run)) for parameters, run in between or done]
+    return [(settings, run) for settings, run in loaded if run is not None and run.summary != Summary()]
 
 
 def keys_of(cases: Sequence[tuple[Mapping[str, Any], Run]]) -> list[str]:

@@ -2,7 +2,7 @@
 what it decided, and what deciding cost. The charts of Ray's prefix-aware benchmark."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -168,21 +168,15 @@ def cache_hits(subject: ChartedRun) -> Spec:
 
 def _eviction(run: Run) -> list[tuple[str, int]]:
     """Characters of a replica above which the policy of the plan evicts, and down to how many."""
-    server = _section(run.plan, "server")
-    router = _section(server, "router")
-    policy = str(router.get("policy") or "prefix_aware") if server.get("type") != "ray-serve" else "prefix_aware"
+    router = run.plan.server.section("router")
+    policy = router.text("policy") or "prefix_aware" if run.plan.server.text("type") != "ray-serve" else "prefix_aware"
     try:
-        settings = checked_settings(policy, _section(router, "settings"))
+        settings = checked_settings(policy, router.section("settings"))
     except InferometerError:  # a policy of one's own, which may not be here
         return []
     if isinstance(settings, PrefixAwareSettings) and settings.evicts:
         return [("evicts above", settings.eviction_threshold_chars), ("down to", settings.eviction_target_chars)]
     return [("evicts above", settings.max_tree_size)] if isinstance(settings, CacheAwareSettings) else []
-
-
-def _section(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = settings.get(name)
-    return section if isinstance(section, Mapping) else {}
 
 
 def server_times(subject: ChartedRun) -> Spec:

@@ -108,7 +108,7 @@ def _name(quantity: Quantity) -> str:
 
 def _labels(outcome: Outcome, quantity: Quantity) -> str:
     labels = {
-        "plan": outcome.run.plan.get("name"),
+        "plan": outcome.run.plan.name,
         "kind": outcome.run.kind,
         "model": outcome.run.subject.model,
         **{_NOT_IN_NAMES.sub("_", str(name)): value for name, value in outcome.parameters.items()},

@@ -1,10 +1,11 @@
 """`Outcome`: a run and its check as CI sees them: what is wrong, how bad that is, and the exit code it means."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
+from inferometer.documents.document import JsonObject
 from inferometer.errors import INVALID, UNREACHABLE
 from inferometer.judge.check_result import CheckResult, cause_once
 from inferometer.judge.limits import exit_code, never_reached
@@ -37,7 +38,7 @@ class Outcome:
     label: str  # the run's name among others
     check: CheckResult | None = None  # None: it was not checked
     problems: tuple[Problem, ...] = ()
-    parameters: Mapping[str, Any] = field(default_factory=dict)  # of a case of an experiment
+    parameters: JsonObject = field(default_factory=dict)  # of a case of an experiment
 
     @property
     def is_kept(self) -> bool:
@@ -118,7 +119,7 @@ class CiReport:
     def worse(self) -> bool:
         return any(problem.what == "worse" for _, problem in self.problems)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> JsonObject:
         """As `--json` prints it; stable."""
         return {
             "schema": schema_of("ci"),
@@ -135,14 +136,14 @@ def outcome(
     *,
     strict: bool = False,
     label: str | None = None,
-    parameters: Mapping[str, Any] | None = None,
+    parameters: JsonObject | None = None,
 ) -> Outcome:
     problems = (*_of_failures(run), *_of_run(run), *_of_limits(run), *_of_check(check, strict))
     return Outcome(run, harmless(label or label_of(run)), check, problems, parameters or {})
 
 
 def label_of(run: Run) -> str:
-    return str(run.plan.get("name") or "-".join(run.id.split("-")[2:]) or run.id)
+    return str(run.plan.name or "-".join(run.id.split("-")[2:]) or run.id)
 
 
 def problems_of(run: Run) -> list[Problem]:
@@ -224,7 +225,7 @@ def _sentences(check: CheckResult) -> tuple[list[str], list[str]]:
     return texts[:count] or ["It is worse."], texts[count:]
 
 
-def _document(outcome: Outcome) -> dict[str, Any]:
+def _document(outcome: Outcome) -> JsonObject:
     return {
         "run": outcome.run.id or None,
         "label": outcome.label,

@@ -4,9 +4,11 @@ and how a run in progress is read, for that is above this room."""
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from inferometer.documents.document import Document, JsonObject
 from inferometer.errors import PlanError, StoreError
 from inferometer.judge.compare import Comparison
 from inferometer.measure.values import Quantity, alike, canonical
+from inferometer.record.encoding import document_of
 from inferometer.record.run import Run
 from inferometer.record.summary import Summary
 from inferometer.show.about import About, about_of
@@ -16,7 +18,6 @@ from inferometer.show.dashboard.documents import (
     Cell,
     ChartDocument,
     ChartsDocument,
-    Json,
     LiveDocument,
     RunDocument,
     measure_row,
@@ -102,8 +103,8 @@ class ComparedRuns:
 class ComparisonDocument:
     """Two sides, judged as `compare --json` has it, and every number of every run next to each other."""
 
-    comparison: Json
-    view: Json
+    comparison: JsonObject
+    view: JsonObject
     runs: ComparedRuns
     table: list[TableRow]
     charts: list[ChartDocument]
@@ -156,7 +157,7 @@ class ExperimentDocument:
     axes: list[str]  # settings that vary; of those that vary together one
     grid: list[GridCase]
     measures: list[GridMeasure]
-    definition: Json
+    definition: JsonObject
 
 
 # -- answers ---------------------------------------------------------------------------------------------------------
@@ -432,8 +433,14 @@ def experiment_document(kept: KeptExperiment, runs: dict[str, Run], cases: Seque
         axes=list(dict.fromkeys(name for settings, _ in joined_cases(cases) for name in settings)),
         grid=grid,
         measures=[_grid_measure(quantity) for quantity in known.values() if quantity.direction is not None],
-        definition={name: part for name, part in kept.definition.items() if name not in ("file", "cases")},
+        definition=_definition(kept),
     )
+
+
+def _definition(kept: KeptExperiment) -> JsonObject:
+    """Without the cases, which have a table of their own."""
+    whole = Document.of(document_of(kept.definition))
+    return {name: part for name, part in whole.items() if name not in ("file", "cases")}
 
 
 def _cell(value: object) -> Cell:

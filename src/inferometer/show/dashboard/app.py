@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 
 from inferometer import __version__
+from inferometer.documents.document import JsonObject
 from inferometer.errors import InferometerError, PlanError, StoreError
 from inferometer.record.sanitize import harmless, json_text
 from inferometer.show.dashboard.access import LIMIT_S, Guard, TimeLimit
@@ -25,7 +26,7 @@ from inferometer.show.dashboard.answers import (
     HistoryDocument,
     StoreAnswers,
 )
-from inferometer.show.dashboard.documents import ChartsDocument, Json, LiveDocument, RunDocument
+from inferometer.show.dashboard.documents import ChartsDocument, LiveDocument, RunDocument
 from inferometer.show.dashboard.explore import ExploreDocument
 from inferometer.show.dashboard.listing import MOST, NotFound, Refused, RunsPage, entry_of
 from inferometer.show.dashboard.overview import Overview
@@ -326,7 +327,7 @@ def _add_pages(app: FastAPI, write: bool) -> None:
         """What columns, measures, kinds and states are called, and the colours of charts."""
         return json_answer(names_document(write=write, live=True))
 
-    @app.get("/api/openapi.json", response_model=Json, tags=["about"])
+    @app.get("/api/openapi.json", response_model=JsonObject, tags=["about"])
     def openapi() -> Response:
         """This API as OpenAPI 3.1."""
         return json_answer(app.openapi())

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.judge.compare import OBSERVED
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.encoding import document_of, environment_document, verdict_document
@@ -18,7 +19,6 @@ from inferometer.show.runs import PLAIN
 from inferometer.store.entry import Entry
 from inferometer.vocabulary import MEASURES
 
-Json = dict[str, Any]  # a plan, an environment, a Vega-Lite specification: documents with a schema of their own
 Cell = str | float | int | None
 
 
@@ -77,13 +77,13 @@ class RunDocument:
     run: RunAbout
     about: About
     marks: MarksDocument
-    verdict: Json | None
-    limits: list[Json]
+    verdict: JsonObject | None
+    limits: JsonValue
     headline: list[str]
     quantities: list[MeasureRow]
     outcomes: dict[str, int]
-    plan: Json
-    environment: Json
+    plan: JsonObject
+    environment: JsonObject
     files: list[FileRow] = field(default_factory=list)
 
 
@@ -116,7 +116,7 @@ def run_document(run: Run, entry: Entry | None = None, baselines: list[str] | No
         headline=headline(numbers, run.summary),
         quantities=[measure_row(quantity) for quantity in numbers.values()],
         outcomes=dict(run.summary.outcomes),
-        plan=run.plan,
+        plan=run.plan.settings(),
         environment=environment_document(run.environment),
     )
 
@@ -165,7 +165,7 @@ def title_of(quantity: Quantity) -> str:
 class ChartDocument:
     name: str
     title: str
-    spec: Json  # Vega-Lite
+    spec: JsonObject  # Vega-Lite
 
 
 @dataclass(frozen=True)

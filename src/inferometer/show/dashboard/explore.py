@@ -26,7 +26,6 @@ from inferometer.show.charts.trade_offs import (
 from inferometer.show.dashboard.documents import AbsentChart, ChartDocument, ChartsDocument, title_of
 from inferometer.show.dashboard.families import Family, SeriesPoint
 from inferometer.show.dashboard.listing import Words, accelerators_of, hardware_text
-from inferometer.show.experiment_answer import comparison_from
 from inferometer.show.report.page import compact
 from inferometer.store.entry import Entry
 from inferometer.store.experiments import KeptExperiment
@@ -85,7 +84,7 @@ def experiment_charts(kept: KeptExperiment, cases: Sequence[Case]) -> list[Chart
     """Of an A/B test the forest of its measures, of a search its limits by load, of a sweep the trade-offs first, then
     grids and curves of the usual numbers."""
     if kept.kind == "ab":
-        return _made(["comparison"], comparison_from(kept.result)) if kept.result else []
+        return _made(["comparison"], kept.result) if kept.result else []
     if kept.kind == "search":
         tried = [case for case in cases if case[0]]
         limited = [chart for key in limit_keys(tried) for chart in _of_key("search_curve", key, tried)]

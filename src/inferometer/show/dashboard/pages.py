@@ -9,9 +9,10 @@ from html import escape
 from importlib.resources import files
 
 from inferometer import __version__
+from inferometer.documents.document import JsonObject
 from inferometer.show.charts.chart import Theme, config
 from inferometer.show.charts.registry import vega_bundle
-from inferometer.show.dashboard.documents import Json, Names, names
+from inferometer.show.dashboard.documents import Names, names
 from inferometer.show.report.page import asset as report_asset
 
 PAGES = {
@@ -70,7 +71,7 @@ class ListFile:
 class PagesNames(Names):
     """What every page needs: names, the colours of charts, and where it is."""
 
-    themes: dict[str, Json]
+    themes: dict[str, JsonObject]
     vega: str
     drawing: str
     version: str

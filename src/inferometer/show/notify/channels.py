@@ -5,8 +5,9 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
+from inferometer.documents.document import JsonObject
 from inferometer.errors import PlanError
 from inferometer.record.files import schema_of
 from inferometer.vocabulary import attribute_at
@@ -38,7 +39,7 @@ class Event:
         text = "\n".join((self.kind, self.subject, self.run or "", self.at))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> JsonObject:
         """As the generic webhook gets it; stable."""
         plain = ("id", "kind", "subject", "title", "run", "link", "page", "at")
         return {

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
+from inferometer.documents.document import JsonObject
 from inferometer.judge.check_result import CheckResult
 from inferometer.judge.identity import identity, identity_of
 from inferometer.measure.verdict import LEADING, failures_text
@@ -35,7 +35,7 @@ def other_failures(run: Run) -> str:
     return failures_text(run.summary)
 
 
-def of_error(plan: Mapping[str, Any], error: str, kind: str = "serving") -> SubjectState:
+def of_error(plan: JsonObject, error: str, kind: str = "serving") -> SubjectState:
     """A plan of which no run came."""
     subject = subject_of(plan, Environment())
     name = subject.name or subject.model or "a run"
@@ -139,7 +139,7 @@ def job_link(environment: Mapping[str, str]) -> str | None:
     return environment.get("CI_JOB_URL") or environment.get("BUILD_URL") or None
 
 
-def _planned(plan: Mapping[str, Any], kind: str) -> str:
+def _planned(plan: JsonObject, kind: str) -> str:
     """By the plan alone: of a run that failed nothing else is known."""
     identity = identity_of(plan, Environment(), kind)
     return f"{identity.workload}-{identity.stack}-{_short_hash(plan.get('name'))}"

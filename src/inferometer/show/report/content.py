@@ -10,7 +10,7 @@ from rich.table import Table as RichTable
 from inferometer.judge.compare import Comparison
 from inferometer.measure.values import Quantity, quantities
 from inferometer.plan.text import Dumper
-from inferometer.record.encoding import environment_document
+from inferometer.record.encoding import document_of, environment_document
 from inferometer.record.run import KINDS, STATES, Run
 from inferometer.show.about import About, about_of, done_table, own_plan, plan_texts
 from inferometer.show.charts.chart import Absent, Cannot, Chart
@@ -23,7 +23,6 @@ from inferometer.show.experiment_answer import (
     AnswerTable,
     ExperimentAnswer,
     answer_of,
-    comparison_from,
     count_of,
     count_text,
     title_of,
@@ -222,7 +221,9 @@ def again(run: Run) -> Iterator[Block]:
         yield Code(f"inferometer rerun {run.id}", "With the same plan and seed, on this machine:")
     if command := run.environment.command:
         yield Code(command, "Original command:")
-    yield Code(yaml.dump(run.plan, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110), "plan.yaml")
+    yield Code(
+        yaml.dump(run.plan.settings(), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110), "plan.yaml"
+    )
     yield Code(
         yaml.dump(environment_document(run.environment), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110),
         "Full environment",
@@ -370,7 +371,7 @@ def experiment_report(kept: KeptExperiment, cases: Cases) -> Report:
 
 def _definition(kept: KeptExperiment, full: bool = False) -> Block:
     if full:
-        text = yaml.dump(kept.definition, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
+        text = yaml.dump(document_of(kept.definition), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
         return Code(text, "The experiment:", fold=True)
     over = "yes" if kept.result is not None else "no"
     rows = [("kind", EXPERIMENT_KINDS[kept.kind]), (COUNTED[kept.kind], f"{count_of(kept)}"), ("over", over)]
@@ -382,7 +383,7 @@ def _experiment_charts(kept: KeptExperiment, cases: Cases) -> tuple[list[Chart],
     """Of an A/B test the forest of its measures, of a search its limits by load; of a sweep the runs as points, then
     every number worth it as grids and curves."""
     if kept.kind == "ab":
-        return ([draw("comparison", comparison_from(kept.result))] if kept.result else []), []
+        return ([draw("comparison", kept.result)] if kept.result else []), []
     tried = [case for case in cases if case[0] or kept.kind != "search"]
     points, others = gallery("runs", [run for _, run in tried]) if len(tried) > 1 else ([], [])
     made, absent = _varied_charts(kept, tried)

@@ -102,7 +102,7 @@ HEAD = ("run", "name", "started", "verdict", "key", "measure", "statistic", "val
 def rows_of(runs: Sequence[Run]) -> Iterator[tuple[Any, ...]]:
     """A line for each number of each run; seconds, bytes and shares, as in the data."""
     for run in runs:
-        name, status = run.plan.get("name"), run.status
+        name, status = run.plan.name, run.status
         about = (run.id, None if name is None else str(name), run.started_at, status)
         for quantity in quantities(run.summary).values():
             low, high = quantity.interval or (None, None)

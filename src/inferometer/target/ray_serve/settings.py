@@ -7,7 +7,7 @@ import msgspec
 
 from inferometer.errors import PlanError
 from inferometer.plan.model import Server
-from inferometer.plan.server import Router
+from inferometer.plan.server import RAY_POLICY, Router
 from inferometer.router.policies.prefix import PrefixAwareSettings
 from inferometer.router.policy import checked_settings, wrong_setting
 from inferometer.simulator.settings import settings_from
@@ -33,7 +33,6 @@ POLICIES = {  # by our names
     ),
     "prefix_aware": RayPolicy(f"{_RAY}.prefix_aware_router:PrefixCacheAffinityRouter", f"{_HERE}:RecordedPrefixAware"),
 }
-DEFAULT_POLICY = "power_of_two"  # Serve's own
 
 
 class RayArgs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -93,14 +92,13 @@ def settings_of(server: Server, model: str | None) -> RayServeSettings:
 
 
 def _policy(router: Router) -> str:
-    if "policy" not in router.model_fields_set:
-        return DEFAULT_POLICY
-    if router.policy not in POLICIES:
+    policy = router.policy or RAY_POLICY
+    if policy not in POLICIES:
         raise PlanError(
-            f"server.router.policy of ray-serve must be one of {', '.join(POLICIES)}, got {router.policy}",
+            f"server.router.policy of ray-serve must be one of {', '.join(POLICIES)}, got {policy}",
             "a fleet has our implementations of all policies: server.type=fleet",
         )
-    return router.policy
+    return policy
 
 
 def _router_kwargs(router: Router) -> dict[str, Any]:

@@ -20,16 +20,15 @@ class RouterEngine:
     title: str  # as people call it
 
 
-def policy_of(router: Router, own_names: Mapping[str, str], default: str) -> str:
+def policy_of(router: Router, own_names: Mapping[str, str]) -> str:
     """What another router calls the policy: by our name or by its own."""
-    if "policy" not in router.model_fields_set:
-        return default
-    if router.policy in own_names.values():
-        return router.policy
-    if router.policy not in own_names:
+    policy = router.fleet_policy
+    if policy in own_names.values():
+        return policy
+    if policy not in own_names:
         choices = ", ".join(dict.fromkeys([*own_names, *own_names.values()]))
-        raise PlanError(f"server.router.policy of {router.type} must be one of {choices}, got {router.policy}")
-    return own_names[router.policy]
+        raise PlanError(f"server.router.policy of {router.type} must be one of {choices}, got {policy}")
+    return own_names[policy]
 
 
 def authorities(urls: Sequence[str]) -> list[str]:

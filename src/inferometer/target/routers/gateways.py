@@ -28,7 +28,7 @@ def launch(
     urls: Sequence[str],
     folder: Path,
 ) -> Launch:
-    policy = policy_of(router, names, "cache_aware")
+    policy = policy_of(router, names)
     where = ["--host", place.host, "--port", str(place.port)]
     metrics = ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(free_port("127.0.0.1"))]
     own = ["--policy", policy, *flags_of(router.args, Spelling()), *router.flags]
@@ -58,7 +58,7 @@ UNKEYED = {"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}  # it 
 
 def launch_litellm(router: Router, place: LaunchPlace, urls: Sequence[str], folder: Path) -> Launch:
     """Its configuration is YAML, which JSON is too."""
-    policy = policy_of(router, LITELLM_POLICIES, "least-busy")
+    policy = policy_of(router, LITELLM_POLICIES)
     model = place.model or "model"
     models = [
         {

@@ -16,7 +16,7 @@ def launch(router: Router, place: LaunchPlace, urls: Sequence[str], folder: Path
     """Its settings are checked here: a mistake in them is one of the plan."""
     fields = {
         **router.args,
-        "policy": router.policy,
+        "policy": router.fleet_policy,
         "settings": router.settings,
         "seed": router.seed,
         "upstreams": [{"name": f"replica-{at}", "url": url} for at, url in enumerate(urls, 1)],
@@ -26,7 +26,7 @@ def launch(router: Router, place: LaunchPlace, urls: Sequence[str], folder: Path
     router_settings(fields)
     where = ["--host", place.host, "--port", str(place.port), "--ready", f"{READY_S:g}", "--until-stdin-closes"]
     return Launch(
-        f"the router ({router.policy})",
+        f"the router ({router.fleet_policy})",
         place.url,
         python_command("inferometer.router", *where, "--settings", orjson.dumps(fields).decode()),
         ready_s=READY_S,

@@ -42,7 +42,7 @@ http {{
 
 
 def launch_nginx(router: Router, place: LaunchPlace, urls: Sequence[str], folder: Path) -> Launch:
-    policy = policy_of(router, {name: name for name in NGINX_BALANCING}, "least_loaded")
+    policy = policy_of(router, {name: name for name in NGINX_BALANCING})
     servers = " ".join(f"server {authority};" for authority in authorities(urls))
     text = NGINX_CONFIGURATION.format(
         folder=folder.absolute(), balancing=NGINX_BALANCING[policy], servers=servers, host=place.host, port=place.port
@@ -93,7 +93,7 @@ backend replicas
 
 
 def launch_haproxy(router: Router, place: LaunchPlace, urls: Sequence[str], folder: Path) -> Launch:
-    policy = policy_of(router, {name: name for name in HAPROXY_BALANCING}, "least_loaded")
+    policy = policy_of(router, {name: name for name in HAPROXY_BALANCING})
     servers = [f"  server replica-{at} {where} check inter 1s" for at, where in enumerate(authorities(urls), 1)]
     text = HAPROXY_CONFIGURATION.format(
         host=place.host, port=place.port, balancing=HAPROXY_BALANCING[policy], servers="\n".join(servers)

@@ -1,0 +1,128 @@
+"""`Document`: an object of JSON or YAML that somebody else wrote, read field by field with the type that is needed.
+What is missing or has another type is `None`, or empty: never an error of ours, never a guess.
+
+`JsonValue` is plain data whose shape nobody knows before it is looked at: settings as their user wrote them, documents
+that are only passed on. A type checker asks for the look.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+
+from inferometer.errors import DataError
+
+if TYPE_CHECKING:
+    JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
+else:
+    JsonValue = Any  # pydantic and msgspec need not look inside of it
+JsonObject: TypeAlias = Mapping[str, JsonValue]
+
+MOST_NUMBER = 1e30  # nanoseconds since 1970 are 2e18, seeds of 64 bits 2e19; squares of more are no numbers
+MOST_COUNT = 2**53  # of requests and tokens: what every JSON reader and database holds exactly
+MOST_LETTERS = 400  # of a number written as text
+
+
+class Document(Mapping[str, JsonValue]):
+    """A mapping like the one that was parsed, which is not copied: its long lists may be read as they are needed."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: JsonObject) -> None:
+        self._fields = fields
+
+    @classmethod
+    def of(cls, value: JsonValue) -> "Document":
+        """Of a value that may be something else than an object; then it is empty."""
+        return value if isinstance(value, Document) else cls(value if isinstance(value, Mapping) else {})
+
+    def __getitem__(self, name: str) -> JsonValue:
+        return self._fields[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __repr__(self) -> str:
+        return f"Document({self._fields!r})"
+
+    def text(self, name: str) -> str | None:
+        """A text; numbers and switches as they are written."""
+        return text_of(self._fields.get(name))
+
+    def number(self, name: str) -> float | None:
+        return number_of(self._fields.get(name))
+
+    def count(self, name: str) -> int | None:
+        return count_of(self._fields.get(name))
+
+    def flag(self, name: str) -> bool | None:
+        value = self._fields.get(name)
+        return value if isinstance(value, bool) else None
+
+    def section(self, *names: str) -> "Document":
+        """The object below a name, below further names; empty where there is none."""
+        part = self
+        for name in names:
+            part = Document.of(part._fields.get(name))
+        return part
+
+    def sections(self, name: str) -> "list[Document]":
+        """The objects of a list."""
+        return [Document.of(entry) for entry in self.values_of(name) if isinstance(entry, Mapping)]
+
+    def has_list(self, name: str) -> bool:
+        return is_list(self._fields.get(name))
+
+    def values_of(self, name: str) -> Sequence[JsonValue]:
+        """The entries of a list."""
+        value = self._fields.get(name)
+        return value if is_list(value) else ()
+
+    def texts(self, name: str) -> list[str]:
+        """The texts of a list, or a single one."""
+        value = self._fields.get(name)
+        entries = [value] if isinstance(value, str) else self.values_of(name)
+        return [text for entry in entries if (text := text_of(entry)) is not None]
+
+    def numbers(self, name: str) -> list[float]:
+        """The numbers of a list; what is none is left out."""
+        return [number for entry in self.values_of(name) if (number := number_of(entry)) is not None]
+
+
+def is_list(value: JsonValue) -> TypeGuard[Sequence[JsonValue]]:
+    return isinstance(value, list | tuple)
+
+
+def text_of(value: JsonValue) -> str | None:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, str | int | float) and value != "" else None
+
+
+def number_of(value: JsonValue) -> float | None:
+    """A finite number, also where it is written as text; anything else is missing."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    if isinstance(value, str) and len(value) > MOST_LETTERS:
+        return None
+    try:
+        amount = float(value)
+    except (ValueError, OverflowError):
+        return None
+    if not math.isfinite(amount):
+        return None
+    if abs(amount) > MOST_NUMBER:
+        raise DataError(f"{amount:g} is too large for a time, a rate or a count", "is the file damaged?")
+    return amount
+
+
+def count_of(value: JsonValue) -> int | None:
+    """A count; a broken part of one is no count."""
+    amount = number_of(value)
+    if amount is None or amount != int(amount):
+        return None
+    if abs(amount) > MOST_COUNT:
+        raise DataError(f"{amount:g} is too large for a count", "is the file damaged?")
+    return int(amount)
