@@ -330,3 +330,78 @@ def test_a_large_result_takes_memory_in_proportion_to_less_than_its_size(
     tracemalloc.stop()
     assert parsed.runs[0].records is not None and len(parsed.runs[0].records.read_at) == n * tokens
     assert peak < 1.5 * path.stat().st_size
+
+
+# -- relatives of vllm bench serve -----------------------------------------------------------------------------------
+
+
+def test_times_without_a_unit_are_seconds_if_the_run_is_long_enough(tmp_path: Path) -> None:
+    plain = {name: value for name, value in VLLM.items() if name != "mean_ttft_ms"}
+    bare = {**plain, "median_ttft": 0.29, "p99_ttft": 1.2, "median_e2el": 1.5, "median_tpot": 0.03}
+    (run,) = import_file(written(tmp_path, "r.json", bare), tmp_path / "store").runs
+    assert (run.summary.measures["ttft"].p50, run.summary.measures["ttft"].p99) == (0.29, 1.2)
+    assert run.summary.measures["e2e"].p50 == 1.5
+    assert "median_ttft" not in run.environment.said
+    with pytest.raises(DataError, match="longer than the whole run"):
+        import_file(written(tmp_path, "ms.json", {**plain, "median_ttft": 290.0}), tmp_path / "store")
+
+
+def test_latencies_before_e2el_are_those_of_requests(tmp_path: Path) -> None:
+    (run,) = import_file(written(tmp_path, "r.json", {**VLLM, "p99_latency_ms": 700.0}), tmp_path / "store").runs
+    assert run.summary.measures["e2e"].p99 == pytest.approx(0.7)
+
+
+def test_a_mean_that_empty_answers_lower_is_not_doubted(tmp_path: Path) -> None:
+    empty = {**DETAILED, "completed": 4, "errors": ["", "", "", ""], "mean_ttft_ms": 75.0}
+    (run,) = import_file(written(tmp_path, "empty.json", empty), tmp_path / "store").runs
+    assert run.summary.measures["ttft"].mean == pytest.approx(0.1)
+    assert run.verdict.status == "valid"
+    (other,) = import_file(written(tmp_path, "off.json", {**empty, "mean_ttft_ms": 60.0}), tmp_path / "store").runs
+    assert other.verdict.status == "doubtful"
+
+
+# -- llmperf ---------------------------------------------------------------------------------------------------------
+
+SUMMARY = {"results_ttft_s_mean": 0.2, "results_num_completed_requests": 2, "num_concurrent_requests": 2}
+RESPONSES = [{"ttft_s": ttft, "end_to_end_latency_s": 1.0, "error_code": None} for ttft in (0.1, 0.3)]
+
+
+def imported_below(folder: Path) -> Any:
+    arguments = ["import", str(folder), "--store", str(folder.parent / "store"), "--json"]
+    return json.loads(CliRunner().invoke(group, arguments, standalone_mode=False).stdout)
+
+
+def test_summaries_and_responses_in_two_folders_are_one_run(tmp_path: Path) -> None:
+    written(tmp_path / "data", "summary/m.json", SUMMARY)
+    written(tmp_path / "data", "individual/m.json", RESPONSES)
+    written(tmp_path / "data", "individual/n.json", RESPONSES)
+    files = imported_below(tmp_path / "data")["files"]
+    assert [Path(each["file"]).relative_to(tmp_path / "data").as_posix() for each in files] == [
+        "individual/n.json",
+        "summary/m.json",
+    ]
+
+
+def test_summaries_under_their_concurrency_are_a_run_each(tmp_path: Path) -> None:
+    several = {"1": {**SUMMARY, "num_concurrent_requests": 1}, "2": SUMMARY}
+    runs = import_file(written(tmp_path, "results.json", several), tmp_path / "store").runs
+    assert [run.plan["load"]["concurrency"] for run in runs] == [1, 2]
+
+
+def test_percentiles_of_responses_are_interpolated_as_llmperf_does(tmp_path: Path) -> None:
+    (run,) = import_file(written(tmp_path, "responses.json", RESPONSES), tmp_path / "store").runs
+    ttft = run.summary.measures["ttft"]
+    assert (ttft.p50, ttft.p90) == (pytest.approx(0.2), pytest.approx(0.28))
+
+
+# -- what is no result -----------------------------------------------------------------------------------------------
+
+
+def test_unreadable_files_of_other_programs_are_no_damaged_results(tmp_path: Path) -> None:
+    folder = tmp_path / "mixed"
+    written(folder, "r.json", VLLM)
+    (folder / "tokenizer_config.json").write_text('{"model_max_length": ' + "9" * 31 + "}")
+    (folder / "cut.json").write_text(json.dumps(VLLM)[:200])
+    document = imported_below(folder)
+    assert [Path(failed["file"]).name for failed in document["failed"]] == ["cut.json"]
+    assert len(document["files"]) == 1

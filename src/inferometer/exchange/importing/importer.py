@@ -4,7 +4,9 @@ imported."""
 import fcntl
 import hashlib
 import os
+import re
 import shutil
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -17,6 +19,7 @@ import orjson
 from msgspec.structs import replace
 from pydantic import ValidationError
 
+from inferometer.documents.files import GZIP
 from inferometer.errors import DataError, StoreError
 from inferometer.exchange.importing.recognise import check_format, format_named, read_source, recognise, released
 from inferometer.exchange.importing.source import (
@@ -160,6 +163,8 @@ def _disagreements(run: ImportedRun, summary: Summary) -> list[tuple[str, str]]:
     doubts = []
     for name in _COMPARED if run.records is not None else ():
         theirs, ours = (part[name].mean if name in part else None for part in (run.measures, summary.measures))
+        if theirs and name == "ttft" and run.empty and run.answered:
+            theirs *= run.answered / max(run.answered - run.empty, 1)
         if theirs and ours and abs(ours / theirs - 1) > DIFFERS:
             text = f"Mean {MEASURES[name].title} is {duration_text(theirs)} as stated in the file, but"
             code = "disagrees" if abs(ours / theirs - 1) > TOLERATED else "differs_little"
@@ -363,19 +368,38 @@ def import_one(path: Path, place: Store, options: Options) -> Imported:
 
 
 _RESULTS = (".json", ".jsonl", ".csv", ".gz")
+_NAMES = (
+    rb"ttft|tpot|itl|e2e|latenc|throughput|first_token|tokens_per|duration|elapsed|request|completed|failed|benchmark"
+)
+_WORDS = re.compile(_NAMES)
+_HEAD = 2**18  # bytes of a damaged file in which a result has at least one of these words
 
 
 def _source(path: Path) -> Source:
     try:
         return read_source(path)
     except DataError as error:
-        if path.suffix in _RESULTS:  # damaged, or cut off: its kind is unknown
+        if path.suffix in _RESULTS and _may_be_result(path):  # damaged, or cut off: its kind is unknown
             raise BrokenResult(error.message, error.hint) from None
         raise
     except RecursionError:
         raise BrokenResult(f"{path}: nested too deeply") from None
     except ValueError as error:  # a number of more digits than Python converts
         raise BrokenResult(f"{path}: {str(error).partition(';')[0][:200]}") from None
+
+
+def _may_be_result(path: Path) -> bool:
+    """Whether a file that cannot be read begins like a result, or has no words at all. Other programs' files are no
+    damaged results."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+        if head.startswith(GZIP):
+            head = zlib.decompressobj(wbits=31).decompress(head, _HEAD)
+    except (OSError, zlib.error):
+        return True
+    text = head.replace(b"\0", b"").lower()  # also of UTF-16
+    return re.search(rb"[a-z]", text) is None or _WORDS.search(text) is not None
 
 
 def _new_runs(

@@ -1,12 +1,17 @@
 """llmperf: `*_summary.json`, flattened with underscores, and `*_individual_responses.json`. All times are seconds.
 
+A file may have several summaries, each under its concurrency. The leaderboard keeps summaries and responses of the same
+name in two folders.
+
 Fields: ray-project/llmperf, token_benchmark_ray.py and src/llmperf/common_metrics.py.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from inferometer.exchange.importing import fields
 from inferometer.exchange.importing.source import (
@@ -14,6 +19,7 @@ from inferometer.exchange.importing.source import (
     ImportedRun,
     ImportFormat,
     ParsedFile,
+    ResultRow,
     SiblingError,
     Source,
 )
@@ -38,21 +44,32 @@ DEFINITIONS = {
     "quantiles": "linear interpolation, failed requests left out",
 }
 CONFIDENCE = 0.95
+PERCENTILES = (25, 50, 75, 90, 95, 99)
+_OF_SUMMARY = re.compile("results_ttft_s")
 
 
 def _is_summary(source: Source) -> bool:
-    return any(str(name).startswith("results_ttft_s") for name in source.mapping())
+    return bool(_summaries(source))
 
 
-def _read_summary(source: Source) -> ParsedFile:
-    report = source.mapping()
+def _summaries(source: Source) -> list[ResultRow]:
+    """The file itself, or its entries."""
+    rows = [ResultRow("", dict(source.mapping())), *(ResultRow(str(key), row) for key, row in source.mapping().items())]
+    return [row for row in rows if isinstance(row.fields, dict) and any(map(_OF_SUMMARY.match, map(str, row.fields)))]
+
+
+def _read_summaries(source: Source) -> ParsedFile:
+    return fields.run_per_row(source, lambda row: _summary(row.fields), _summaries(source))
+
+
+def _summary(report: Mapping[str, Any]) -> ImportedRun:
     answered = whole(report.get("results_num_completed_requests"))
     per_minute = number(report.get("results_num_completed_requests_per_min"))
     measures: dict[str, MeasureSummary] = {}
     for name, key in MEASURES.items():
         measures |= measure(name, statistics(_named(report, f"results_{key}_")), answered)
     output = number(report.get("results_mean_output_throughput_token_per_s"))
-    run = ImportedRun(
+    return ImportedRun(
         started=fields.instant(report.get("timestamp")),
         plan=_plan(report),
         measures=measures,
@@ -61,7 +78,6 @@ def _read_summary(source: Source) -> ParsedFile:
         failed=whole(report.get("results_number_errors")),
         definitions=DEFINITIONS,
     )
-    return ParsedFile([run])
 
 
 def _named(report: Mapping[str, Any], start: str) -> dict[str, Any]:
@@ -89,10 +105,9 @@ def _is_responses(source: Source) -> bool:
 
 
 def _read_responses(source: Source) -> ParsedFile:
-    """No instants are kept, so there is no time to see it over: distributions only, ours of their values."""
-    summary = source.name.replace("_individual_responses", "_summary")
-    if summary != source.name and source.sibling(summary) is not None:
-        raise SiblingError(f"{source.name}: has the requests of {summary} next to it", f"import {summary}")
+    """No instants are kept, so there is no time to see it over: distributions only, with its percentiles."""
+    if (summary := _of_responses(source)) is not None:
+        raise SiblingError(f"{source.name}: has the requests of {summary}", f"import {summary}")
     rows = [row.fields for row in source.rows()]
     good = [response for response in rows if response.get("error_code") is None]
     measures = {
@@ -103,15 +118,30 @@ def _read_responses(source: Source) -> ParsedFile:
         answered=len(good),
         failed=len(rows) - len(good),
         definitions=DEFINITIONS,
-        notes=("no instants are kept: the summary next to it has the rates",),
+        notes=("no instants are in the file: rates are in llmperf's summary only",),
     )
     return ParsedFile([run])
 
 
+def _of_responses(source: Source) -> str | None:
+    """The summary of these responses, where it is next to them."""
+    names = [source.name.replace("_individual_responses", "_summary"), f"../summary/{source.name}"]
+    for name in names:
+        content = source.sibling(name) if name != source.name else None
+        if content is not None and b'"results_ttft_s' in content:
+            return name
+    return None
+
+
 def _described(name: str, values: Sequence[float | None]) -> MeasureSummary:
+    """With our intervals, and percentiles by its definition: linear interpolation."""
     samples = np.array([np.nan if value is None else value for value in values], np.float64)
-    return described(samples, REGISTRY[name], ALWAYS, CONFIDENCE)
+    ours = described(samples, REGISTRY[name], ALWAYS, CONFIDENCE)
+    if not ours.count:
+        return ours
+    percentiles = {f"p{rank}": float(np.nanpercentile(samples, rank)) for rank in PERCENTILES}
+    return replace(ours, statistics={**ours.statistics, **percentiles})
 
 
-SUMMARY = ImportFormat("an llmperf summary", _is_summary, _read_summary)
+SUMMARY = ImportFormat("an llmperf summary", _is_summary, _read_summaries)
 RESPONSES = ImportFormat("llmperf's responses", _is_responses, _read_responses)

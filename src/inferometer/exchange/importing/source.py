@@ -90,6 +90,7 @@ class ImportedRun:
     answered: int | None = None
     failed: int | None = None
     unfinished: int | None = None  # ended by the tool itself
+    empty: int = 0  # answers without a token, whose TTFT of 0 is in the tool's mean
     duration_s: float | None = None
     definitions: dict[str, str] = field(default_factory=dict)  # how that tool defines what it measures
     records: Records | None = None

@@ -46,6 +46,9 @@ from inferometer.record.summary import MeasureSummary, Rate, Value
 
 TITLE = "vllm bench serve"
 TIMES = {"ttft": "_ttft_ms", "tpot": "_tpot_ms", "itl": "_itl_ms", "e2e": "_e2el_ms"}
+WHOLE = "_latency_ms"  # of whole requests, before there was an e2el
+BARE = {"ttft": "_ttft", "tpot": "_tpot", "itl": "_itl", "e2e": "_e2el"}  # in seconds, as scripts derived from it write
+IN_SECONDS = "times without a unit in their names are read as seconds"
 RATES = {
     "request_rate": "request_throughput",
     "output_rate": "output_throughput",
@@ -101,6 +104,11 @@ def imported(result: Mapping[str, Any], name: str) -> ImportedRun:
     detailed = all(isinstance(result.get(array), list) for array in ARRAYS)
     timed = isinstance(result.get("start_times"), list)
     empty = empty_answers(result) if detailed else 0
+    notes = {
+        UNKNOWN_ARRIVALS: detailed and not timed,
+        EMPTY.format(empty): empty > 0,
+        IN_SECONDS: bool(bare_times(result)),
+    }
     return ImportedRun(
         started=fields.instant(result.get("date")),
         plan=_plan(result, name),
@@ -115,7 +123,8 @@ def imported(result: Mapping[str, Any], name: str) -> ImportedRun:
         records=records_of(requests_of(result)) if detailed else None,
         underivable=(*NOT_SCHEDULED, *NOT_CONNECTED),
         arrivals_known=timed or not detailed,
-        notes=(*((UNKNOWN_ARRIVALS,) if detailed and not timed else ()), *((EMPTY.format(empty),) if empty else ())),
+        empty=empty,
+        notes=tuple(note for note, holds in notes.items() if holds),
     )
 
 
@@ -141,11 +150,25 @@ def measures_of(result: Mapping[str, Any], count: int | None) -> dict[str, Measu
     measures: dict[str, MeasureSummary] = {}
     for name, ending in TIMES.items():
         measures |= measure(name, prefixed(result, ending, SECONDS["ms"]), count)
+    if "e2e" not in measures:
+        measures |= measure("e2e", prefixed(result, WHOLE, SECONDS["ms"]), count)
+    for name in bare_times(result):
+        measures |= measure(name, prefixed(result, BARE[name]), count)
     for name, total in (("input_tokens", "total_input_tokens"), ("output_tokens", "total_output_tokens")):
         tokens = number(result.get(total))
         if tokens is not None and count:
             measures |= measure(name, {"mean": tokens / count}, count)
     return measures
+
+
+def bare_times(result: Mapping[str, Any]) -> list[str]:
+    """Measures whose names have no unit. Seconds, where none is longer than the whole run."""
+    bare = {name: prefixed(result, ending) for name, ending in BARE.items()}
+    longest = max((value for statistics in bare.values() for value in statistics.values()), default=None)
+    duration = number(result.get("duration"))
+    if longest is not None and duration is not None and longest > duration:
+        raise DataError(f"a time of {longest:g} without a unit is longer than the whole run of {duration:g} s")
+    return [name for name, statistics in bare.items() if statistics]
 
 
 def rates_of(result: Mapping[str, Any]) -> dict[str, Rate]:
@@ -214,7 +237,8 @@ def _is_setting(name: str, value: Any) -> bool:
     """A text or a number that describes the run, such as what a sweep set; not a statistic of it."""
     if isinstance(value, str):
         return len(value) <= 200
-    measured = name.endswith((*TIMES.values(), "_per_s", "_throughput", "_tokens")) or name in _SPECULATION
+    times = (*TIMES.values(), *BARE.values(), WHOLE)
+    measured = name.endswith((*times, "_per_s", "_throughput", "_tokens")) or name in _SPECULATION
     return isinstance(value, int | float) and not measured
 
 
