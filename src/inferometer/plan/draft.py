@@ -123,9 +123,12 @@ class WorkloadDraft(TypedDict, total=False):
     limit: int | None
     max_context: int | None
     max_gap: Setting
+    max_output_tokens: int | None
     max_tokens: Setting
+    max_total_tokens: int | None
     max_wait: Setting
     min_messages: int | None
+    min_output_tokens: int | None
     min_tokens: Setting
     model: str | None
     models: Setting

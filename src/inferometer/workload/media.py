@@ -33,14 +33,18 @@ _USUAL = {"image": "image/png", "audio": "audio/wav", "video": "video/mp4"}
 
 
 def media_parts(row: Json, columns: Mapping[str, str]) -> list[Json]:
-    """The parts of a message that the columns of media hold, in the order image, audio, video."""
+    """The parts of a message that the columns of media hold, in the order image, audio, video. Rows need not have a
+    column whose name is given with a question mark."""
     parts = []
     for kind in MEDIA:
         if kind not in columns:
             continue
-        value = reached(row, columns[kind])
-        if value is MISSING or value is None:
-            raise RowError(f"has no {columns[kind]!r}")
+        name = columns[kind].removesuffix("?")
+        value = reached(row, name)
+        if value is MISSING or value is None or value == "":
+            if name != columns[kind]:
+                continue
+            raise RowError(f"has no {name!r}")
         values = value if isinstance(value, list) else [value]
         parts += [_PARTS[kind](one) for one in values]
     return parts

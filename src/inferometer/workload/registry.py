@@ -1,8 +1,9 @@
 """The workloads by the name that a plan gives them, imported on use."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from inspect import signature
+from typing import Any
 
 from inferometer.errors import PlanError
 from inferometer.plan import model
@@ -39,9 +40,26 @@ def workload_of(
     place = WORKLOADS.get(spec.type)
     if place is None:
         raise PlanError(f"workload.type must be one of {', '.join(WORKLOADS)}, got {spec.type}")
+    _check_models(spec, context)
     make: Callable[..., Workload] = attribute_at(place)
     knows = {"context": context} if "context" in signature(make).parameters else {}
     return make(spec, seed, traffic, nonce, **knows)
+
+
+def _check_models(spec: model.Workload, context: WorkloadContext) -> None:
+    """Whatever the prompts are: a model or adapter that the server does not have would fail every request."""
+    models: Mapping[str, Any] = getattr(spec, "models", {})  # with their weights, or instead of recorded ones
+    named = [name if isinstance(other, int | float) else str(other) for name, other in models.items()]
+    if not named and (single := getattr(spec, "model", None)):
+        named = [single]
+    missing = [name for name in dict.fromkeys(named) if context.models and name not in context.models]
+    if missing:
+        served, setting = ", ".join(context.models[:8]), "models" if models else "model"
+        raise PlanError(
+            f"workload.{setting}: the server does not serve {', '.join(missing)}, it serves {served}",
+            f"start it with these models or adapters (a simulator: server.args.adapters: [{', '.join(missing)}]), "
+            "or remove them",
+        )
 
 
 def new_nonce() -> str:

@@ -21,7 +21,7 @@ from inferometer.workload.formats import Columns, Conversation, Reader, looks_li
 from inferometer.workload.rows import Ints, RowError, Rows, numbered_rows, reached
 from inferometer.workload.writer import TokenCounter
 
-VERSION = 2  # of what a survey means; a new one makes old ones in caches unused
+VERSION = 3  # of what a survey means; a new one makes old ones in caches unused
 EXAMPLES = 3  # rows left out that are named
 NOTIFY_EVERY_S = 5.0
 NONE = -1  # no length is requested
@@ -41,6 +41,9 @@ class Wanted:
     min_messages: int = 1
     min_tokens: int | None = None
     max_tokens: int | None = None
+    min_output: int | None = None  # of recorded answers
+    max_output: int | None = None
+    max_total: int | None = None  # prompt and requested answer
     context: int | None = None  # tokens that fit into the model, prompt and answer
     output_tokens: int | None = None  # the most that is requested of an answer; None: the row's
     prefix_chars: int = 100
@@ -234,10 +237,17 @@ class _Surveyor:
     def _fits(self, number: int, turns: list[tuple[int, int]]) -> bool:
         wanted = self._wanted
         longest = max(tokens for tokens, _ in turns)
+        answers = [max(output, 0) for _, output in turns]
         if wanted.min_tokens is not None and longest < wanted.min_tokens:
             self._leave(number, f"shorter than min_tokens, {wanted.min_tokens}")
         elif wanted.max_tokens is not None and longest > wanted.max_tokens:
             self._leave(number, f"longer than max_tokens, {wanted.max_tokens}")
+        elif wanted.min_output is not None and min(answers) < wanted.min_output:
+            self._leave(number, f"answer shorter than min_output_tokens, {wanted.min_output}")
+        elif wanted.max_output is not None and max(answers) > wanted.max_output:
+            self._leave(number, f"answer longer than max_output_tokens, {wanted.max_output}")
+        elif wanted.max_total is not None and self._most(turns) > wanted.max_total:
+            self._leave(number, f"longer with its answer than max_total_tokens, {wanted.max_total}")
         elif wanted.context is not None and (most := self._most(turns)) > wanted.context:
             about = "" if self._count.exact else "about "
             what = f"needs {about}{most:,} tokens with its answer, the model's context has {wanted.context:,}"

@@ -126,7 +126,6 @@ def synthetic(
     """The sessions that the plan describes; what the target cannot hold or does not serve is reported here."""
     tape = SyntheticTape(spec, seed, traffic, nonce, context)
     _check_context(spec, context)
-    _check_models(spec, context)
     return tape
 
 
@@ -401,14 +400,4 @@ def _check_context(spec: Synthetic, context: WorkloadContext) -> None:
         raise PlanError(
             f"workload: prompt and answer can have up to {whole} tokens{several}, the model's context is {room}",
             "request fewer tokens, or set a maximum: workload.input_tokens.max",
-        )
-
-
-def _check_models(spec: Synthetic, context: WorkloadContext) -> None:
-    missing = [name for name in spec.models if context.models and name not in context.models]
-    if missing:
-        served = ", ".join(context.models[:8])
-        raise PlanError(
-            f"workload.models: the server does not serve {', '.join(missing)}, it serves {served}",
-            "start it with these models or adapters, or remove them",
         )

@@ -58,7 +58,8 @@ def test_the_documents_serving_example() -> None:
     assert plan.server.type == "vllm" and plan.server.model == plan.target.model == "teknium/OpenHermes-2.5-Mistral-7B"
     assert plan.server.args == {"max-model-len": 4096, "tensor-parallel-size": 4}
     assert (plan.load.type, plan.load.rate, plan.stop.requests) == ("poisson", 0.5, 150)
-    assert plan.workload.type == "sharegpt" and (plan.workload.min_tokens, plan.workload.max_tokens) == (4, 2048)
+    assert plan.workload.type == "table" and plan.workload.columns["prompt"] == "conversations.0.value"
+    assert (plan.workload.min_tokens, plan.workload.min_output_tokens, plan.workload.max_total_tokens) == (4, 4, 2048)
     assert plan.sampling.ignore_eos and plan.sampling.temperature == 1
     assert (found[2].plan.load.type, found[2].plan.load.concurrency) == ("concurrency", 100)
 

@@ -99,7 +99,15 @@ def test_when_vllm_sends(flags: str, load):
         ),
         (
             "--dataset-name sharegpt --dataset-path a.json --sharegpt-output-len 9",
-            {"type": "sharegpt", "path": "a.json", "min_tokens": 4, "max_tokens": 1024, "output_tokens": 9},
+            {
+                "type": "table",
+                "path": "a.json",
+                "columns": {"prompt": "conversations.0.value", "answer": "conversations.1.value"},
+                "min_tokens": 4,
+                "max_tokens": 1024,
+                "max_total_tokens": 2048,
+                "output_tokens": 9,
+            },
         ),
         (
             "--dataset-name sonnet --dataset-path sonnet.txt --sonnet-input-len 8192",

@@ -1,5 +1,6 @@
 """Other tools' plans mean the same here: later turns, rates, numbers of requests; and what differs is said."""
 
+import json
 import math
 import shlex
 from pathlib import Path
@@ -201,7 +202,7 @@ def test_inference_perf_by_flags_alone() -> None:
 
 def test_flags_of_another_dataset_have_no_effect_in_sglang() -> None:
     found = read("python -m sglang.bench_serving --backend sglang-oai-chat --random-input-len 512 --num-prompts 5")
-    assert found.plan["workload"]["type"] == "sharegpt"
+    assert found.plan["workload"]["columns"]["prompt"] == "conversations.0.value"
     assert any("not used by the dataset sharegpt" in note for note in found.notes)
 
 
@@ -498,3 +499,73 @@ def test_a_key_without_effect_is_lost_though_another_is_required() -> None:
     found = explained(read(whole), iter(variants))
     assert found.lost == ["forgotten"]
     assert {entry.source: entry.where for entry in found.entries} == {"needed": (REQUIRED,), "forgotten": ()}
+
+
+# -- sharegpt --------------------------------------------------------------------------------------------------
+
+
+def shared_conversations(folder: Path) -> Path:
+    """As in the file that everyone uses: conversations that were cut begin with an answer."""
+    said = {"gpt": "an answer that a conversation begins with", "human": "a question of a few words"}
+    rows = [
+        [("human", said["human"]), ("gpt", "word " * 40)],
+        [("gpt", said["gpt"]), ("human", "word " * 30)],
+        [("human", said["human"] + " alone")],
+        [("human", said["human"] + " again"), ("gpt", "ok")],
+        [("human", said["human"] + " at length"), ("gpt", "word " * 2500)],
+    ]
+    path = folder / "conversations.json"
+    path.write_text(
+        json.dumps([{"conversations": [{"from": who, "value": text} for who, text in row]} for row in rows])
+    )
+    return path
+
+
+def first_prompts(found: Foreign) -> list[str]:
+    workload = {**found.plan["workload"], "shuffle": False}
+    sessions = workload_of(plan_from({"workload": workload}).workload, 0, 0, "")
+    return [str(sessions(at).turns[0].prompt) for at in range(len(sessions))]
+
+
+@pytest.mark.parametrize(
+    ("command", "prompts"),
+    [
+        (
+            "vllm bench serve --dataset-name sharegpt --dataset-path",
+            ["a question of a few words", "an answer that a conversation begins with"],
+        ),
+        (
+            "vllm bench serve --dataset-name sharegpt --sharegpt-output-len 8 --dataset-path",
+            [
+                *("a question of a few words", "an answer that a conversation begins with"),
+                *("a question of a few words again", "a question of a few words at length"),
+            ],
+        ),
+        (
+            "sglang.bench_serving --sharegpt-context-len 1000 --dataset-path",
+            ["a question of a few words", "an answer that a conversation begins with"],
+        ),
+        (
+            "sglang.bench_serving --dataset-path",
+            [
+                *("a question of a few words", "an answer that a conversation begins with"),
+                "a question of a few words at length",
+            ],
+        ),
+    ],
+)
+def test_a_conversation_is_its_first_two_messages_whoever_wrote_them(
+    command: str, prompts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFEROMETER_CACHE", str(tmp_path / "cache"))
+    assert first_prompts(read(f"{command} {shared_conversations(tmp_path)}")) == prompts
+
+
+def test_inference_perf_chooses_conversations_by_both_lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFEROMETER_CACHE", str(tmp_path / "cache"))
+    data = {"type": "shareGPT", "path": str(shared_conversations(tmp_path))}
+    stages = {"stages": [{"rate": 1, "duration": 1}]}
+    free = inference_perf.from_mapping({"data": data, "load": stages})
+    assert len(first_prompts(free)) == 4
+    bounds = {"input_distribution": {"min": 1}, "output_distribution": {"min": 20, "max": 2000}}
+    assert len(first_prompts(inference_perf.from_mapping({"data": data | bounds, "load": stages}))) == 2

@@ -245,6 +245,23 @@ def test_bounds_that_nothing_meets_are_said(tmp_path: Path) -> None:
         made(type="table", path=path, min_tokens=50)
 
 
+def test_answers_of_other_lengths_are_left_out(tmp_path: Path) -> None:
+    words = {"none": 0, "few": 2, "some": 20, "many": 200}
+    rows = [{"prompt": name, "answer": "word " * count} for name, count in words.items()]
+    path = wrote(tmp_path / "x.jsonl", *rows)
+    sessions = made(type="table", path=path, min_output_tokens=10, max_output_tokens=100)
+    assert prompts(sessions) == ["some"]
+    assert statistics_of(sessions)["left_out"] == {
+        "answer shorter than min_output_tokens, 10": 2,
+        "answer longer than max_output_tokens, 100": 1,
+    }
+    assert prompts(made(type="table", path=path, max_total_tokens=100)) == ["none", "few", "some"]
+    with pytest.raises(DataError, match="4 longer with its answer than max_total_tokens, 50"):
+        made(type="table", path=path, max_total_tokens=50, output_tokens=60)  # what is requested counts
+    with pytest.raises(PlanError, match="max_output_tokens must be at least min_output_tokens, 9, got 3"):
+        made(type="table", path=path, min_output_tokens=9, max_output_tokens=3)
+
+
 def test_a_json_array_that_breaks_off_is_said(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text('[{"conversations": [')
     with pytest.raises(DataError, match="the array is not closed"):

@@ -148,3 +148,11 @@ def test_a_file_of_media_that_cannot_be_read_is_told(path: str, monkeypatch: pyt
     monkeypatch.setattr(media, "MOST_BYTES", 1 << 20)
     with pytest.raises(RowError, match="which cannot be read"):
         media.media_parts({"image": path}, {"image": "image"})
+
+
+def test_rows_need_not_have_media_of_a_column_with_a_question_mark() -> None:
+    url = "https://example.org/a.png"
+    assert media.media_parts({"text": "no image", "image": None}, {"image": "image?"}) == []
+    assert media.media_parts({"image": url}, {"image": "image?"}) == [{"type": "image_url", "image_url": {"url": url}}]
+    with pytest.raises(RowError, match="has no 'image'"):
+        media.media_parts({"text": "no image"}, {"image": "image"})

@@ -249,8 +249,10 @@ def _rates(load: Settings, stages: list[Settings], kind: str) -> When:
         if made and pause:
             made.append({"rate": 0, "duration": seconds(pause)})
         made.append({"rate": _tidy(rate), "duration": seconds(lasts), "process": kind})
-    if pause is None:
-        load.account.general.append("load.stages: follow each other at once; inference-perf pauses 1 s between them")
+    load.account.general.append(
+        "load.stages: a stage begins when the one before it ends, with its requests still in flight; inference-perf waits"
+        f" until they are answered, and {tidy(1.0 if pause is None else pause)} s more: inferometer sweep runs each alone"
+    )
     return {"load": {"type": "stages", "stages": made}}
 
 

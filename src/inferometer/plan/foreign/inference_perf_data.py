@@ -9,9 +9,10 @@ from typing import Any
 
 from inferometer.plan.draft import WorkloadDraft
 from inferometer.plan.foreign.common import Settings
-from inferometer.plan.foreign.shapes import RESOLUTIONS, SHAREGPT, bell, tidy, together
+from inferometer.plan.foreign.shapes import FIRST_PAIR, RESOLUTIONS, SHAREGPT, bell, tidy, together
 
 _SHORTER = re.compile(r"lambdax:x(?:\['max_tokens'\]|\.get\('max_tokens'(?:,0)?\))<([0-9]+)")
+_LEAST, _MOST = 10, 1024  # tokens, the default bounds of a length
 _NO_LENGTH = 30  # output tokens that inference-perf requests where a prompt has no length of its own
 _DISTRIBUTION = ("type", "min", "max", "mean", "std_dev", "variance", "skew", "total_count")
 _LENGTHS = ("system_prompt_len", "question_len", "output_len", "question_distribution", "output_distribution")
@@ -57,6 +58,10 @@ def workload_of(settings: Settings) -> InferencePerfData:
         return InferencePerfData(kind)
     chat = kind == "shareGPT" and settings.section("api").text("type", "completion") != "completion"
     made = _sharegpt(data, chat) if chat else _DATA[kind](data)
+    if (model := made.workload.get("model")) and model == settings.section("server").text("model_name"):
+        made.workload["model"] = None
+        for name in ("use_static_model", "static_model_name"):
+            data.section(kind).no_effect(name, "it is the server's model")
     adapters = settings.section("load").sections("lora_traffic_split")
     if adapters:
         made.workload["models"] = {adapter.text("name"): adapter.number("split") for adapter in adapters}
@@ -80,7 +85,7 @@ def lengths(section: Settings, name: str, default: Any = None) -> Any:
         return tidy(section.number(name) or 0)
     one = section.section(name)
     kind = one.text("type", "normal")
-    least, most, mean = one.count("min", 10) or 0, one.count("max", 1024) or 0, one.number("mean", 512.0) or 0.0
+    least, most, mean = one.count("min", _LEAST) or 0, one.count("max", _MOST) or 0, one.number("mean", 512.0) or 0.0
     std = one.number("std_dev", one.number("std", 200.0))
     one.no_effect("total_count", "a length is drawn for every request")
     if (variance := one.number("variance")) is not None:
@@ -153,8 +158,8 @@ def _random(data: Settings) -> InferencePerfData:
             trace.wrong("format", "must be AzurePublicDataset")
         return InferencePerfData("trace", {"type": "azure", "path": path})
     workload: WorkloadDraft = {
-        "input_tokens": lengths(data, "input_distribution", bell(512, 200, 10, 1024)),
-        "output_tokens": lengths(data, "output_distribution", bell(512, 200, 10, 1024)),
+        "input_tokens": lengths(data, "input_distribution", bell(512, 200, _LEAST, _MOST)),
+        "output_tokens": lengths(data, "output_distribution", bell(512, 200, _LEAST, _MOST)),
         **_media(data.section("multimodal")),
     }
     for name in ("input", "output"):
@@ -214,17 +219,19 @@ def _sharegpt(data: Settings, chat: bool) -> InferencePerfData:
         return InferencePerfData(
             "shareGPT", {"type": "sharegpt", **place, "turns": "whole", "output_tokens": _NO_LENGTH, "shuffle": False}
         )
-    for name in outputs:
-        outputs.note(name, "conversations are not chosen by the length of the answer; it is requested as recorded")
     workload: WorkloadDraft = {
-        "type": "sharegpt",
+        "type": "table",
         **place,
-        "min_tokens": bounds.count("min"),
-        "max_tokens": bounds.count("max"),
+        "columns": FIRST_PAIR,
+        "min_tokens": bounds.count("min", _LEAST if bounds.values else None),
+        "max_tokens": bounds.count("max", _MOST if bounds.values else None),
+        "min_output_tokens": outputs.count("min", _LEAST if outputs.values else None),
+        "max_output_tokens": outputs.count("max", _MOST if outputs.values else None),
         "shuffle": False,
     }
-    for name in ("mean", "std_dev", "total_count", "type"):
-        bounds.no_effect(name, "the lengths are those of the file")
+    for section in (bounds, outputs):
+        for name in ("mean", "std_dev", "total_count", "type"):
+            section.no_effect(name, "the lengths are those of the file")
     return InferencePerfData("shareGPT", workload)
 
 
@@ -291,7 +298,7 @@ def _pause(own: Settings) -> Any:
         return seconds(own.number("tool_call_latency_sec"))
     one = own.section("tool_call_latency_sec")
     kind, mean, std = one.text("type", "normal"), one.number("mean", 512.0) or 0.0, one.number("std_dev", 200.0) or 0.0
-    least, most = one.number("min", 10.0) or 0.0, one.number("max", 1024.0) or 0.0
+    least, most = one.number("min", _LEAST) or 0.0, one.number("max", _MOST) or 0.0
     if kind == "fixed":
         _bounds_unused(one)
         return seconds(mean)

@@ -11,7 +11,16 @@ from typing import Any
 from inferometer.errors import PlanError
 from inferometer.plan.draft import CaseDraft, Setting
 from inferometer.plan.foreign.common import Account, Foreign, NeedsFileError, Settings, without_missing
-from inferometer.plan.foreign.shapes import ESTIMATED, SHAREGPT, Flag, Given, load_of, parse, with_parameters
+from inferometer.plan.foreign.shapes import (
+    ESTIMATED,
+    FIRST_PAIR,
+    SHAREGPT,
+    Flag,
+    Given,
+    load_of,
+    parse,
+    with_parameters,
+)
 from inferometer.plan.reading import file_text, read_mapping
 from inferometer.plan.text import as_written
 
@@ -29,7 +38,7 @@ _WARM = (
 )
 _WARM_REQUESTS = 1000
 _SERVER = "nm-vllm uses vLLM's /generate endpoint, Inferometer the completions API of the same engine"
-_FITTING = f"datasets: prompts of 4 to {LONGEST} tokens as in nm-vllm; its sampling of 2N rows with seed 42 is not used"
+_FITTING = "datasets: nm-vllm's sampling of 2N rows with seed 42 is not used"
 _UNUSED: dict[str, str] = {
     **dict.fromkeys(("log-model-io",), "use save.prompts and save.answers to store texts"),
     **dict.fromkeys(("disable-tqdm",), "progress is shown where there is a terminal"),
@@ -280,7 +289,9 @@ class Config:
         if place is None:
             given.wrong("dataset", "has no counterpart; there are sharegpt, ultrachat and files (.json)")
             return {}
-        return {**place, "min_tokens": 4, "max_tokens": LONGEST, "output_tokens": requested}
+        least = 4 if requested is None else None  # an answer whose length is given may have any
+        bounds = {"min_tokens": 4, "min_output_tokens": least, "max_total_tokens": LONGEST}
+        return {**place, **bounds, "output_tokens": requested}
 
     # -- throughput ------------------------------------------------------------------------------------------------
 
@@ -315,10 +326,10 @@ class Config:
 def _dataset(name: str) -> dict[str, Any] | None:
     """Theirs by name; a file is taken as conversations."""
     if name == "sharegpt":
-        return {"type": "sharegpt", "url": SHAREGPT}
+        return {"type": "table", "url": SHAREGPT, "columns": FIRST_PAIR}
     if name == "ultrachat":
         return dict(ULTRACHAT)
-    return {"type": "sharegpt", "path": name} if name.endswith(".json") else None
+    return {"type": "table", "path": name, "columns": FIRST_PAIR} if name.endswith(".json") else None
 
 
 # -- nm vllm ---------------------------------------------------------------------------------------------------------

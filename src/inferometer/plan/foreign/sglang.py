@@ -6,7 +6,18 @@ from typing import Any
 
 from inferometer.plan.draft import OutputDraft, PlanDraft, SamplingDraft, TargetDraft, WhenDraft, WorkloadDraft
 from inferometer.plan.foreign.common import Foreign, without_missing
-from inferometer.plan.foreign.shapes import ESTIMATED, RESOLUTIONS, SHAREGPT, Flag, Given, below, load_of, parse, url_of
+from inferometer.plan.foreign.shapes import (
+    ESTIMATED,
+    FIRST_PAIR,
+    RESOLUTIONS,
+    SHAREGPT,
+    Flag,
+    Given,
+    below,
+    load_of,
+    parse,
+    url_of,
+)
 
 TOOL = "sglang.bench_serving"
 _APIS = {
@@ -253,16 +264,15 @@ def _place(given: Given, default: str | None = None) -> WorkloadDraft:
 
 
 def _sharegpt(given: Given) -> WorkloadDraft:
-    context = given.count("sharegpt-context-len")
-    if context is not None:
-        given.note("sharegpt-context-len", "prompts longer than it are left out; the answer is not counted with them")
-    given.account.general.append("sharegpt: prompts of at least 2 tokens with an answer, as in sglang")
+    """The first two messages of a conversation, whoever wrote them, as a prompt and its answer."""
     output = given.count("sharegpt-output-len")
     return {
-        "type": "sharegpt",
+        "type": "table",
         **_place(given, SHAREGPT),
+        "columns": FIRST_PAIR,
         "min_tokens": 2,
-        "max_tokens": context,
+        "min_output_tokens": 2 if output is None else None,
+        "max_total_tokens": given.count("sharegpt-context-len") or None,
         "output_tokens": output,
     }
 

@@ -29,6 +29,7 @@ SHAREGPT = (
     "https://huggingface.co/datasets/anon8231489123/ShareGPT_Vicuna_unfiltered/resolve/main/"
     "ShareGPT_V3_unfiltered_cleaned_split.json"
 )
+FIRST_PAIR = {"prompt": "conversations.0.value", "answer": "conversations.1.value"}  # whoever wrote them
 RESOLUTIONS = {"4k": (3840, 2160), "1080p": (1920, 1080), "720p": (1280, 720), "360p": (640, 360)}  # width, height
 
 NO_FILES = "outputs: every case is stored as a run, and --csv writes one line per case"  # one file would be the last's

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from inferometer.plan.draft import WorkloadDraft
-from inferometer.plan.foreign.shapes import Given, about
+from inferometer.plan.foreign.shapes import FIRST_PAIR, Given, about
 
 REQUESTS = 1000
 _TEMPLATED = (
     "vLLM applies the model's chat template and sends the text to /v1/completions; here the same message goes to "
     "/v1/chat/completions, where the server applies it"
 )
-_CONVERSATIONS = "prompts of 4 to 1024 tokens as in vLLM; vLLM's limit of 2048 with the answer is not applied"
 
 
 _OF_DATASETS = (  # flags of a dataset, which vLLM ignores with another
@@ -44,7 +43,8 @@ class Hub:
     output_tokens: int | None
     templated: bool = False
     template: str | None = None
-    fields: WorkloadDraft = field(default_factory=WorkloadDraft)
+    longest: int | None = None  # prompts, where answers are as long as the recorded ones
+    longest_total: int = 2048  # with its answer
 
 
 _EDIT = "{input}\n\n{instruction} Just output the code, do not include any explanation."
@@ -56,17 +56,17 @@ HUB: dict[str, Hub] = {
     "philschmid/mt-bench": Hub({"prompt": "turns.0"}, 256, True),
     **dict.fromkeys(
         ("AI-MO/aimo-validation-aime", "AI-MO/NuminaMath-1.5", "AI-MO/NuminaMath-CoT"),
-        Hub({"prompt": "problem", "answer": "solution"}, None, fields={"min_tokens": 4, "max_tokens": 2048}),
+        Hub({"prompt": "problem", "answer": "solution"}, None, longest=2048, longest_total=32_000),
     ),
     "Aeala/ShareGPT_Vicuna_unfiltered": Hub(
         {"prompt": "conversations.0.value", "answer": "conversations.1.value"},
         None,
-        fields={"min_tokens": 4, "max_tokens": 1024},
+        longest=1024,
     ),
     "lmms-lab/LLaVA-OneVision-Data": Hub(
         {"prompt": "conversations.0.value", "answer": "conversations.1.value", "image": "image"},
         None,
-        fields={"min_tokens": 4, "max_tokens": 1024},
+        longest=1024,
     ),
     "lmarena-ai/VisionArena-Chat": Hub({"prompt": "conversation.0.0.content", "image": "images.0"}, 128),
     "lmarena-ai/vision-arena-bench-v0.1": Hub({"prompt": "turns.0.0.content", "image": "images.0"}, 128),
@@ -264,15 +264,26 @@ def _place(given: Given, key: Literal["path", "repo"] = "path") -> WorkloadDraft
 
 
 def _sharegpt(given: Given, data: VllmData) -> VllmData:
-    given.account.general.append(f"sharegpt: {_CONVERSATIONS}")
+    """The first two messages of a conversation, whoever wrote them, as a prompt and its answer."""
+    columns = dict(FIRST_PAIR)
     if data.api == "chat":
-        given.account.general.append("sharegpt: an `image` or `video` of an entry is not sent, its text is")
-    lengths: WorkloadDraft = {
+        columns |= {"image": "image?", "video": "video?"}
+        given.account.general.append("sharegpt: files of images and videos are sent; vLLM sends their file:// address")
+    output = _output(given, "sharegpt-output-len", None)
+    bounds = _valid(1024, 2048)
+    if output is not None:
+        bounds["min_output_tokens"] = None
+    return _with(data, {"type": "table", **_path(given), "columns": columns, **bounds, "output_tokens": output})
+
+
+def _valid(longest: int, longest_total: int) -> WorkloadDraft:
+    """vLLM's bounds of prompts and their recorded answers, in tokens."""
+    return {
         "min_tokens": 4,
-        "max_tokens": 1024,
-        "output_tokens": _output(given, "sharegpt-output-len", None),
+        "max_tokens": longest,
+        "min_output_tokens": 4,
+        "max_total_tokens": longest_total,
     }
-    return _with(data, {"type": "sharegpt", **_path(given), **lengths})
 
 
 def _sonnet(given: Given, data: VllmData) -> VllmData:
@@ -378,10 +389,10 @@ def _hub(given: Given, data: VllmData) -> VllmData:
     if known is None:
         given.wrong("dataset-path", f"has no counterpart; vLLM's datasets here are {', '.join([*HUB, _BFCL])}")
         return _with(data, {})
-    if known.output_tokens is None and known.fields:
-        given.account.general.append(f"{name}: as in vLLM, but for its limit on prompt and answer together")
-    own: WorkloadDraft = {"columns": known.columns, "template": known.template, **known.fields}
-    own["output_tokens"] = _output(given, "hf-output-len", known.output_tokens)
+    output = _output(given, "hf-output-len", known.output_tokens)
+    own: WorkloadDraft = {"columns": known.columns, "template": known.template, "output_tokens": output}
+    if known.longest is not None and output is None:
+        own |= _valid(known.longest, known.longest_total)
     if given.on("enable-multimodal-chat"):
         given.no_effect("enable-multimodal-chat", "media are always part of the message")
     if known is _SPEECH:

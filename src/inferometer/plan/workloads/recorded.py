@@ -17,7 +17,7 @@ _TURNS = (
 MEDIA = ("image", "audio", "video")  # columns with files, URLs or bytes that are part of the message
 _NAMED = (
     "which column is the prompt (or messages), answer, output_tokens, system, tools, image, audio, video; "
-    "`a|b`: the first that there is, `a.0.b`: a value inside"
+    "`a|b`: the first that there is, `a.0.b`: a value inside, `image?`: media that a row need not have"
 )
 _TEMPLATE = "the prompt as text with {column} for a column, instead of one column"
 _ANSWERS = "history of later turns: the answers of the file, or the generated ones"
@@ -54,14 +54,19 @@ class Dataset(DataFile):
     )
     min_tokens: Count | None = Field(None, ge=0, description="skip shorter prompts")
     max_tokens: Count | None = Field(None, ge=1, description="skip longer prompts")
+    min_output_tokens: Count | None = Field(None, ge=1, description="skip prompts with a shorter recorded answer")
+    max_output_tokens: Count | None = Field(None, ge=1, description="skip prompts with a longer recorded answer")
+    max_total_tokens: Count | None = Field(None, ge=1, description="skip prompts that are longer with their answer")
     where: dict[str, str | list[str]] = Field({}, description="rows to use: column and its value, or several values")
     once: bool = Field(False, description="send each session once; the run ends with the last")
     models: dict[str, Number] = Field({}, description="models (or adapters) to request, with weights")
 
     def disagreements(self) -> Iterator[Mistake]:
         yield from super().disagreements()
-        if self.min_tokens is not None and self.max_tokens is not None and self.min_tokens > self.max_tokens:
-            yield Mistake(("max_tokens",), f"must be at least min_tokens, {self.min_tokens}, got {self.max_tokens}")
+        for of in ("tokens", "output_tokens"):
+            least, most = (getattr(self, f"{end}_{of}") for end in ("min", "max"))
+            if least is not None and most is not None and least > most:
+                yield Mistake((f"max_{of}",), f"must be at least min_{of}, {least}, got {most}")
         if any(weight <= 0 for weight in self.models.values()):
             yield Mistake(("models",), "must have weights greater than 0")
         for name in sorted(set(getattr(self, "columns", {})) - set(self.known_columns)):
