@@ -304,7 +304,10 @@ class Encoder:
             return template_body(self._target.body, prompt)
         fields = self._api.body(self._model, request.prompt) | self._fields[request.output_tokens is not None]
         self._api.ask_length(fields, request.output_tokens)
-        return self._api.encode(fields | request.body)
+        own = request.body
+        if self._api.tools is not None and "tools" in own:
+            own = self._api.tools(own)
+        return self._api.encode(fields | own)
 
     def _head(self, origin: Origin) -> bytes:
         path = request_path(origin, self._target)

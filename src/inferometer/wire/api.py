@@ -138,7 +138,7 @@ class Api:
     generates: bool = True  # whether answers are made of tokens
     takes_ids: bool = False  # whether a prompt may be token ids
     takes_messages: bool = False  # whether a conversation goes as messages, which the server puts into a template
-    takes_tools: bool = False  # whether the body is given the tools of a conversation
+    tools: Callable[[Json], Json] | None = None  # `tools` and `tool_choice` of chat in its form, where it takes tools
     takes_images: bool = False  # whether messages hold images, sound or videos
     prompt_once: bool = True  # whether the server counts a prompt as it was sent, not a part of it several times
     needs_model: bool = True

@@ -65,7 +65,7 @@ class RecordedSessions:
         return Session(turns, live=is_live(self.spec, self.wanted.kind) and len(turns) > 1)
 
     def _part(self, row: int, part: int) -> tuple[Conversation, list[int]]:
-        for conversation in reader_of(self.wanted.kind)(self._row(row), self.wanted.columns):
+        for conversation in reader_of(self.wanted.kind, self.wanted.turns)(self._row(row), self.wanted.columns):
             if len(conversation.messages) < self.wanted.min_messages:
                 continue
             parts = parts_of(conversation, self.wanted.turns)
@@ -249,7 +249,7 @@ def dataset(spec: Dataset, seed: int, traffic: int, nonce: str, context: Workloa
     order = shuffled(draws, 0, len(rows)) if spec.shuffle else np.arange(len(rows))
     key = (seed, traffic) if spec.shuffle else ("as in the file",)
     count = token_count(spec.tokenizer, context)
-    survey = surveyed(rows, reader_of(kind), wanted, order, count, key, context.note)
+    survey = surveyed(rows, reader_of(kind, wanted.turns), wanted, order, count, key, context.note)
     chosen = shuffled(draws, 1, len(survey)) if spec.shuffle else np.arange(len(survey))
     made = RecordedSessions(spec, rows, wanted, survey, chosen[: spec.limit], draws, context, count.by, count.exact)
     if context.note is not NOWHERE.note:
@@ -291,7 +291,7 @@ def wanted_of(spec: Dataset, kind: str, context: WorkloadContext) -> Wanted:
         output_tokens=None if spec.output_tokens is None else longest_of(spec.output_tokens),
         prefix_chars=100 if several is None else several.prefix_chars,
         refuse=spec.unusable == "refuse",
-        tools=api_of(context.api).takes_tools,
+        tools=api_of(context.api).tools is not None,
         named=not api_of(context.api).takes_messages and not is_live(spec, kind),
     )
 

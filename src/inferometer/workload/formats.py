@@ -3,7 +3,8 @@ messages, ShareGPT's and OpenAssistant's conversations, questions and tables."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import orjson
@@ -132,9 +133,20 @@ READERS = {
 }
 
 
-def reader_of(kind: str) -> Reader:
+def reader_of(kind: str, turns: str = "single") -> Reader:
     reader: Reader = attribute_at(READERS[kind])
-    return reader
+    return partial(_questions, reader) if turns == "questions" else reader
+
+
+def _questions(reader: Reader, row: Any, columns: Columns) -> Iterator[Conversation]:
+    """The questions of a conversation as one, without their answers."""
+    for conversation in reader(row, columns):
+        texts: dict[str, list[str]] = {"system": [], "user": []}
+        for message in conversation.messages:
+            if message["role"] in texts and isinstance(message["content"], str):
+                texts[message["role"]].append(message["content"])
+        system, user = (" ".join(texts[role]) for role in ("system", "user"))
+        yield replace(exchange(user, None, system), tools=conversation.tools, output_tokens=conversation.output_tokens)
 
 
 def looks_like(row: Any) -> str | None:

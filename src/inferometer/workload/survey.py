@@ -85,14 +85,14 @@ def parts_of(conversation: Conversation, turns: str) -> list[list[int]]:
         return []
     if turns == "conversation":
         return [ends]
-    chosen = {"single": ends[:1], "whole": ends[-1:], "pieces": ends}[turns]
+    chosen = {"single": ends[:1], "questions": ends[:1], "whole": ends[-1:], "pieces": ends}[turns]
     return [[messages] for messages in chosen]
 
 
 def is_alone(conversation: Conversation, turns: str) -> bool:
     """Whether a conversation is sent as one question, and never more of it."""
     ends = conversation.turn_ends()
-    return (turns == "single" and ends[:1] == [1]) or (turns == "whole" and ends[-1:] == [1])
+    return (turns in ("single", "questions") and ends[:1] == [1]) or (turns == "whole" and ends[-1:] == [1])
 
 
 def surveyed(

@@ -254,8 +254,10 @@ class SyntheticTape:
             history = [*history, {"role": "user", "content": content}]
             prompt: Prompt = content if count == 1 and not self._with_media and tools is None else history
             counted = None if self._with_media or tools else input_tokens
-            yield Request(prompt, output, counted, think_s, self._body(chosen) | self._tool_fields(turn), headers)
-            if tools is not None and turn in tools.turns:
+            calls = tools is not None and turn in tools.turns
+            length = None if calls else output
+            yield Request(prompt, length, counted, think_s, self._body(chosen) | self._tool_fields(turn), headers)
+            if tools is not None and calls:
                 history = [*history, *self._tool_answer(index, turn, tools)]
                 yield Request(history, output, None, 0.0, self._body(chosen) | self._tool_fields(None), headers)
             answer = self.writer.write(self._answer(index, turn, output)) if self.spec.history == "made" else ""
@@ -263,11 +265,11 @@ class SyntheticTape:
             input_tokens = None if input_tokens is None or output is None else input_tokens + output
 
     def _tool_fields(self, turn: int | None) -> dict[str, Any]:
-        """Tools are sent with every turn; only those that shall call one may."""
+        """Only the turns that shall call a tool may."""
         tools = self.spec.tools
-        if tools is None:
+        calls = tools is not None and turn in tools.turns
+        if tools is None or not (calls or tools.sent_with == "all"):
             return {}
-        calls = turn is not None and turn in tools.turns
         return {"tools": tools.definitions or [_QUERY], "tool_choice": tools.choice if calls else "none"}
 
     def _tool_answer(self, index: int, turn: int, tools: Tools) -> list[Message]:

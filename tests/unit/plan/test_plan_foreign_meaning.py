@@ -3,6 +3,7 @@
 import json
 import math
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 
 from inferometer.cli.group import group
 from inferometer.errors import PlanError
+from inferometer.load.transport import Encoder
 from inferometer.plan.foreign import fmperf, guidellm, inference_perf, llmd
 from inferometer.plan.foreign.common import Account, Foreign, Settings
 from inferometer.plan.foreign.explain import REQUIRED, Read, Variant, explained
@@ -21,6 +23,7 @@ from inferometer.plan.foreign.shapes import together
 from inferometer.plan.opening import find_profile, open_plan
 from inferometer.plan.reading import plan_from, read_plan
 from inferometer.workload.registry import workload_of
+from inferometer.workload.session import WorkloadContext
 
 NOWHERE = {"XDG_CONFIG_HOME": "/nowhere"}
 FMPERF = {
@@ -358,7 +361,8 @@ def test_prompts_of_a_rerank_command_are_documents() -> None:
         "--random-input-len 512 --num-prompts 11 --random-batch-size 5"
     )
     assert found.plan["stop"] == {"requests": 3} and found.plan["load"]["concurrency"] == 3
-    assert found.plan["workload"] == {"input_tokens": 256, "documents": 5}  # a query and a document together
+    workload = {"input_tokens": 256, "documents": 5, "output_tokens": None}
+    assert found.plan["workload"] == workload  # a query and a document together
 
 
 def test_a_guidellm_command_without_an_end_says_so() -> None:
@@ -569,3 +573,75 @@ def test_inference_perf_chooses_conversations_by_both_lengths(tmp_path: Path, mo
     assert len(first_prompts(free)) == 4
     bounds = {"input_distribution": {"min": 1}, "output_distribution": {"min": 20, "max": 2000}}
     assert len(first_prompts(inference_perf.from_mapping({"data": data | bounds, "load": stages}))) == 2
+
+
+# -- lengths that are left to the server -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "aiperf profile --model m --url http://h:1 --isl 9 --concurrency 2 --streaming",
+        "guidellm run --backend kind=openai_http,target=http://h:1,model=m --data kind=synthetic_text,prompt_tokens=9 "
+        "--profile kind=constant,rate=5 --constraint kind=max_requests,count=5",
+    ],
+)
+def test_no_length_is_requested_where_the_tool_requests_none(command: str) -> None:
+    body = first_body(read(command))
+    assert not {"max_tokens", "max_completion_tokens", "ignore_eos"} & set(body)
+
+
+def first_body(found: Foreign, turn: int = 0) -> dict[str, Any]:
+    plan = plan_from(found.plan)
+    context = WorkloadContext(api=plan.target.api)
+    request = workload_of(plan.classes[0].workload, 0, 0, "", context)(0).turns[turn]
+    body: dict[str, Any] = json.loads(Encoder(plan, plan.classes[0], "m").body(request))
+    return body
+
+
+# -- tools -----------------------------------------------------------------------------------------------------
+
+GUIDE = "guidellm run --profile kind=constant,rate=1 --constraint kind=max_requests,count=9"
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+def test_calls_of_guidellm_have_tools_and_no_length_and_other_turns_the_reverse(path: str) -> None:
+    data = {"kind": "synthetic_text", "prompt_tokens": 9, "output_tokens": 40, "turns": 2, "tool_call_turns": [0]}
+    backend = f"--backend kind=openai_http,target=http://h:1,request_format={path}"
+    found = read(f"{GUIDE} {backend} --data {shlex.quote(json.dumps(data))}")
+    call, answer, later = (first_body(found, turn) for turn in range(3))
+    assert call["tool_choice"] == "required" and not {"max_tokens", "max_output_tokens", "ignore_eos"} & set(call)
+    (tool,) = call["tools"]
+    assert ("name" in tool) is (path == "/v1/responses") and ("function" in tool) is (path != "/v1/responses")
+    for body in (answer, later):
+        assert "tools" not in body and body["ignore_eos"] is True
+        assert body.get("max_tokens", body.get("max_output_tokens")) == 40
+
+
+def test_tools_of_all_requests_of_guidellm_may_not_be_called() -> None:
+    backend = {"kind": "openai_http", "target": "http://h:1", "extras": {"body": {"tools": [{"type": "shell"}]}}}
+    found = read(f"{GUIDE} --backend {shlex.quote(json.dumps(backend))} --data kind=synthetic_text,prompt_tokens=9")
+    assert first_body(found)["tool_choice"] == "none"
+
+
+def test_questions_of_a_tool_dataset_are_joined_as_guidellm_does(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("INFEROMETER_CACHE", str(tmp_path / "cache"))
+    function = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    said = ("system", "be kind"), ("user", "first"), ("assistant", "ok"), ("user", "second")
+    row = {"messages": [{"role": role, "content": text} for role, text in said], "tools": [function]}
+    (tmp_path / "d.jsonl").write_text(json.dumps(row))
+    line = (
+        f"{GUIDE} --backend kind=openai_http,target=http://h:1,request_format=/v1/responses "
+        "--data kind=huggingface,source=a/b --data-preprocessor kind=tool_calling_message_extractor "
+        "--data-column-mapper kind=generative_column_mapper,column_mappings.text_column=messages,"
+        "column_mappings.tools_column=tools"
+    )
+    with pytest.raises(PlanError, match="tool_call_mode: client has no counterpart"):
+        read(line)
+    found = read(f"{line} --data-finalizer kind=generative,tool_call_mode=server")
+    place = {"type": "messages", "path": str(tmp_path / "d.jsonl"), "shuffle": False, "turns": "questions"}
+    body = first_body(replace(found, plan={**found.plan, "workload": place}))
+    assert found.plan["workload"]["turns"] == "questions"
+    assert [item["content"] for item in body["input"]] == ["be kind", "first second"]
+    assert body["tools"] == [{"type": "function", "name": "f", "parameters": {"type": "object"}}]
+    assert body["tool_choice"] == "required"

@@ -53,7 +53,7 @@ def test_guidellms_sweep_since_0_7() -> None:
     assert (levels.count, levels.high["load"]["concurrency"]) == (4, 32)
     assert levels.set == {"load": {"type": "poisson", "max_concurrency": 32}}
     assert found.experiment.plan["stop"] == {"duration": 18} and found.experiment.plan["warmup"] == {"duration": 2}
-    assert found.experiment.plan["workload"] == {"input_tokens": 256}
+    assert found.experiment.plan["workload"] == {"input_tokens": 256, "output_tokens": None}
     few = opened(f"{GUIDE_RUN} --profile kind=sweep --constraint kind=max_requests,count=10").experiment
     assert few.levels.high == {"load": {"type": "concurrency", "concurrency": 10}}
 

@@ -447,3 +447,25 @@ def test_running_counts_are_used_where_a_server_has_them() -> None:
 def test_an_error_is_an_error_and_not_an_answer() -> None:
     assert pieces('{"error": "out of memory"}')[0].error == "out of memory"
     assert stream("template", 'data: {"error": {"message": "gone"}}\n\n').error == "gone"
+
+
+FUNCTION = {"name": "look_up", "description": "reads", "parameters": {"type": "object", "properties": {}}}
+
+
+@pytest.mark.parametrize(
+    ("api", "tool", "choice"),
+    [
+        ("chat", {"type": "function", "function": FUNCTION}, "required"),
+        ("responses", {"type": "function", **FUNCTION}, "required"),
+        (
+            "anthropic",
+            {"name": "look_up", "description": "reads", "input_schema": FUNCTION["parameters"]},
+            {"type": "any"},
+        ),
+    ],
+)
+def test_tools_in_the_form_of_each_api(api: str, tool: Any, choice: Any) -> None:
+    convert = api_of(api).tools
+    assert convert is not None
+    own = {"model": "m", "tools": [{"type": "function", "function": FUNCTION}], "tool_choice": "required"}
+    assert convert(own) == {"model": "m", "tools": [tool], "tool_choice": choice}

@@ -266,7 +266,11 @@ class Foreign:
     def of(cls, account: Account, plan: PlanDraft, experiment: ExperimentDraft | None = None) -> Self:
         """Settle the account: a key that was not read is a mistake."""
         account.settle()
-        return cls(account.tool, plan, account.notes, experiment or {}, account.entries())
+        varied: ExperimentDraft = experiment or {}
+        cases = [case["plan"] for case in varied.get("cases", ()) if "plan" in case]
+        for made in (plan, varied.get("plan", {}), *cases):
+            _leave_to_server(made)
+        return cls(account.tool, plan, account.notes, varied, account.entries())
 
     @property
     def is_experiment(self) -> bool:
@@ -291,6 +295,13 @@ def reading(where: str, what: str, is_file: bool = True) -> Iterator[None]:
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise PlanError(f"{where}: looks like {what}, but cannot be read as that ({reason})") from error
+
+
+def _leave_to_server(plan: PlanDraft) -> None:
+    """Where another tool requests no output length, none is requested: our own default would be one."""
+    for workload in (plan.get("workload"), *(traffic.get("workload") for traffic in plan.get("traffic") or ())):
+        if workload and workload.get("type", "synthetic") == "synthetic" and "output_tokens" not in workload:
+            workload["output_tokens"] = None
 
 
 def without_missing(value: Any) -> Any:

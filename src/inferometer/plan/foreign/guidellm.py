@@ -212,6 +212,20 @@ def _target(backend: Settings, api: str) -> TargetDraft:
     }
 
 
+def _choose_tools(backend: Settings, data: guidellm_data.GuidellmData, extra: dict[str, Any]) -> None:
+    """A call is required of requests with tools of their own; tools of all requests may not be called."""
+    if data.calls_tools:
+        if "tools" in extra:
+            backend.section("extras").wrong("body", "has no counterpart for tools in addition to tool_call_turns")
+        data.workload["tools"]["choice"] = extra.pop("tool_choice", None) or "required"
+    elif "tools" in data.workload.get("columns", {}):
+        extra.setdefault("tool_choice", "required")
+    elif "tools" in extra:
+        extra["tool_choice"] = "none"
+    else:
+        extra.pop("tool_choice", None)
+
+
 def _sampling(backend: Settings, data: guidellm_data.GuidellmData) -> SamplingDraft:
     extra = dict(backend.section("extras").value("body", {}))
     behaviour = backend.text("tool_call_missing_behavior")
@@ -226,9 +240,7 @@ def _sampling(backend: Settings, data: guidellm_data.GuidellmData) -> SamplingDr
     if (most := backend.count("max_tokens")) is not None:
         extra["max_tokens"] = most
     ignore = extra.pop("ignore_eos", None)
-    if data.calls_tools:
-        choice = extra.pop("tool_choice", None)
-        data.workload["tools"]["choice"] = choice or "required"
+    _choose_tools(backend, data, extra)
     return {
         "ignore_eos": ignore,
         "temperature": extra.pop("temperature", None),

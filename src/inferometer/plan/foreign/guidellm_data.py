@@ -116,16 +116,22 @@ def _rows(spec: Settings, workload: WorkloadDraft) -> None:
             case "encode_media":
                 step.no_effect("kind", "media are sent as data URLs")
             case "tool_calling_message_extractor":
-                step.note("kind", "a conversation is sent up to its last question; guidellm joins the user's messages")
                 columns = workload.setdefault("columns", {})
                 columns["messages"] = columns.pop("prompt", "messages")
+                workload["turns"] = "questions"
             case _:
                 step.wrong("kind", "has no counterpart")
     finalizer = spec.section("data_finalizer")
     if finalizer.text("kind", "generative") != "generative":
         finalizer.wrong("kind", "has no counterpart but generative")
-    if finalizer.text("tool_call_mode", "client") == "server":
-        finalizer.note("tool_call_mode", "tools are sent, and the server may call them")
+    mode = finalizer.text("tool_call_mode", "client")
+    if "tools" not in workload.get("columns", {}):
+        finalizer.no_effect("tool_call_mode", "no column has tools")
+    elif mode == "client":
+        text = "client has no counterpart with tools of a dataset: it answers each call of the server"
+        finalizer.wrong("tool_call_mode", text) if "tool_call_mode" in finalizer else finalizer.account.mistakes.append(
+            f"guidellm: data_finalizer.tool_call_mode: {text}"
+        )
 
 
 def _columns(spec: Settings, workload: WorkloadDraft) -> None:
@@ -228,6 +234,7 @@ def _tools(own: Settings, turns: int) -> WorkloadDraft:
             "turns": calls,
             "response_tokens": _lengths(own, "tool_response_tokens"),
             "definitions": own.value("tools"),
+            "sent_with": "calls",
         }
     }
 

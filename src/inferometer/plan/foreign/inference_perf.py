@@ -250,8 +250,9 @@ def _rates(load: Settings, stages: list[Settings], kind: str) -> When:
             made.append({"rate": 0, "duration": seconds(pause)})
         made.append({"rate": _tidy(rate), "duration": seconds(lasts), "process": kind})
     load.account.general.append(
-        "load.stages: a stage begins when the one before it ends, with its requests still in flight; inference-perf waits"
-        f" until they are answered, and {tidy(1.0 if pause is None else pause)} s more: inferometer sweep runs each alone"
+        "load.stages: a stage begins when the one before it ends, with its requests still in flight; inference-perf"
+        f" waits until they are answered, and {tidy(1.0 if pause is None else pause)} s more: inferometer sweep runs"
+        " each alone"
     )
     return {"load": {"type": "stages", "stages": made}}
 

@@ -87,7 +87,7 @@ def tidy(value: float) -> float:
 def _turns(plan: PlanDraft) -> float:
     """Turns of a session on average; conversations of a file that are sent as one prompt have one."""
     turns = plan.get("workload", {}).get("turns") or 1
-    return 1.0 if turns in ("single", "whole", "pieces") else Lengths.of(turns).mean_value or 1.0
+    return 1.0 if turns in ("single", "whole", "pieces", "questions") else Lengths.of(turns).mean_value or 1.0
 
 
 def of_sessions(plan: PlanDraft, notes: list[str]) -> PlanDraft:

@@ -31,7 +31,7 @@ class WorkloadSection(Section):
     @property
     def single_turns(self) -> bool:
         """Whether the plan alone guarantees that every session is one request."""
-        return getattr(self, "turns", None) in ("single", "pieces")
+        return getattr(self, "turns", None) in ("single", "pieces", "questions")
 
     @property
     def is_finite(self) -> bool:

@@ -9,10 +9,10 @@ from inferometer.plan.fields import Count, Duration, Mistake, Number, Section, T
 from inferometer.plan.workloads.common import FileSection, WorkloadSection
 from inferometer.plan.workloads.lengths import Lengths, Pause
 
-TurnsMode = Literal["single", "whole", "conversation", "pieces"]
+TurnsMode = Literal["single", "whole", "conversation", "pieces", "questions"]
 _TURNS = (
     "single: the first question; whole: everything up to the last question; conversation: turn by turn; "
-    "pieces: everything up to each question, as separate prompts"
+    "pieces: everything up to each question, as separate prompts; questions: all of them as one"
 )
 MEDIA = ("image", "audio", "video")  # columns with files, URLs or bytes that are part of the message
 _NAMED = (

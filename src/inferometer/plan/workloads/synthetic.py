@@ -210,9 +210,13 @@ class Prefix(Section):
 
 
 class Tools(Section):
-    """Turns that ask for a tool call, each followed by a request with the tool's answer."""
+    """Turns that ask for a tool call, each followed by a request with the tool's answer. A call ends where its JSON
+    does: no output length is requested of it."""
 
     turns: list[Count] = Field(min_length=1, description="numbers of these turns, from 0")
+    sent_with: Literal["all", "calls"] = Field(
+        "all", description="requests that list the tools: all of a session, or those that ask for a call"
+    )
     definitions: list[dict[str, Any]] = Field([], description="tools in OpenAI's form; default: one that queries data")
     response_tokens: Lengths = Field(Lengths.of(8), description="length of a tool's answer")
     choice: str = Field("required", description="tool_choice of these turns; other turns have none")

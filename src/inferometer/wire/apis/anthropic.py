@@ -64,6 +64,31 @@ def _block(part: Any) -> Any:
     return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
 
 
+_CHOICES = {"required": {"type": "any"}, "auto": {"type": "auto"}, "none": {"type": "none"}}
+
+
+def _tools(own: Json) -> Json:
+    """Functions by their name and the schema of their input."""
+    choice = own.get("tool_choice")
+    chosen = {"tool_choice": _choice(choice)} if choice is not None else {}
+    return {**own, "tools": [_tool(tool) for tool in own["tools"]], **chosen}
+
+
+def _tool(tool: Json) -> Json:
+    function = tool.get("function")
+    if not isinstance(function, dict):
+        return tool
+    schema = function.get("parameters") or {"type": "object"}
+    described = {name: function[name] for name in ("name", "description") if name in function}
+    return {**described, "input_schema": schema}
+
+
+def _choice(choice: Any) -> Any:
+    if isinstance(choice, dict) and isinstance(choice.get("function"), dict):
+        return {"type": "tool", "name": choice["function"].get("name")}
+    return _CHOICES.get(choice, choice) if isinstance(choice, str) else choice
+
+
 def _fields(manner: Manner) -> Json:
     """It refuses fields that it does not know, so `ignore_eos` goes out only if the plan sets it."""
     sampling = dict(manner.sampling)
@@ -144,4 +169,5 @@ API = Api(
     headers={"anthropic-version": VERSION},
     key_env="ANTHROPIC_API_KEY",
     takes_messages=True,
+    tools=_tools,
 )

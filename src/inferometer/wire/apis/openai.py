@@ -29,7 +29,7 @@ CHAT = Api(
     deltas=chat_deltas,
     text_key=b'"content":"',
     takes_messages=True,
-    takes_tools=True,
+    tools=dict,
     takes_images=True,
 )
 

@@ -54,6 +54,20 @@ def _part(part: Json, text_type: str) -> Json:
     return part | {"type": text_type} if part.get("type") == "text" else part
 
 
+def _tools(own: Json) -> Json:
+    """A function's name and parameters stand in the tool itself; so they do in a choice of one function."""
+    choice = own.get("tool_choice")
+    chosen = {"tool_choice": _flat(choice)} if isinstance(choice, dict) else {}
+    return {**own, "tools": [_flat(tool) for tool in own["tools"]], **chosen}
+
+
+def _flat(tool: Json) -> Json:
+    function = tool.get("function")
+    if not isinstance(function, dict):
+        return tool
+    return {**{name: value for name, value in tool.items() if name != "function"}, **function}
+
+
 def _fields(manner: Manner) -> Json:
     fields: Json = {"stream": manner.stream}
     if manner.to_full_length:
@@ -130,4 +144,5 @@ API = Api(
     fields=_fields,
     ask_length=_ask_length,
     takes_messages=True,
+    tools=_tools,
 )
