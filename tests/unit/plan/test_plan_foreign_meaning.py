@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from inferometer.cli.group import group
 from inferometer.errors import PlanError
 from inferometer.load.transport import Encoder
+from inferometer.plan.draft import WorkloadDraft
 from inferometer.plan.foreign import fmperf, guidellm, inference_perf, llmd
 from inferometer.plan.foreign.common import Account, Foreign, Settings
 from inferometer.plan.foreign.explain import REQUIRED, Read, Variant, explained
@@ -527,7 +528,7 @@ def shared_conversations(folder: Path) -> Path:
 
 def first_prompts(found: Foreign) -> list[str]:
     workload = {**found.plan["workload"], "shuffle": False}
-    sessions = workload_of(plan_from({"workload": workload}).workload, 0, 0, "")
+    sessions: Any = workload_of(plan_from({"workload": workload}).workload, 0, 0, "")
     return [str(sessions(at).turns[0].prompt) for at in range(len(sessions))]
 
 
@@ -639,7 +640,7 @@ def test_questions_of_a_tool_dataset_are_joined_as_guidellm_does(tmp_path: Path,
     with pytest.raises(PlanError, match="tool_call_mode: client has no counterpart"):
         read(line)
     found = read(f"{line} --data-finalizer kind=generative,tool_call_mode=server")
-    place = {"type": "messages", "path": str(tmp_path / "d.jsonl"), "shuffle": False, "turns": "questions"}
+    place: WorkloadDraft = {"type": "messages", "path": str(tmp_path / "d.jsonl"), "shuffle": False, "turns": "questions"}
     body = first_body(replace(found, plan={**found.plan, "workload": place}))
     assert found.plan["workload"]["turns"] == "questions"
     assert [item["content"] for item in body["input"]] == ["be kind", "first second"]
