@@ -640,7 +640,7 @@ def test_questions_of_a_tool_dataset_are_joined_as_guidellm_does(tmp_path: Path,
     with pytest.raises(PlanError, match="tool_call_mode: client has no counterpart"):
         read(line)
     found = read(f"{line} --data-finalizer kind=generative,tool_call_mode=server")
-    place: WorkloadDraft = {"type": "messages", "path": str(tmp_path / "d.jsonl"), "shuffle": False, "turns": "questions"}
+    place: WorkloadDraft = {"type": "messages", "path": str(tmp_path / "d.jsonl"), "turns": "questions"}
     body = first_body(replace(found, plan={**found.plan, "workload": place}))
     assert found.plan["workload"]["turns"] == "questions"
     assert [item["content"] for item in body["input"]] == ["be kind", "first second"]
