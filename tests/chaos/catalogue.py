@@ -6,13 +6,14 @@ standards (RFC 9112, the HTML standard's event streams), `FAILED` where it can b
 
 import gzip
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
 from inferometer.record.record import CENSORED, OUTCOMES
 
 from .dialects import Content, event_bytes
-from .hostile import EVENTS, Attack, Caller, chunk
+from .hostile import EVENTS, Attack, Caller, Place, chunk
 
 OK = frozenset({"ok"})
 FAILED = frozenset(OUTCOMES) - OK - CENSORED
@@ -153,7 +154,7 @@ def body_of(length: Callable[[int], str], expected: frozenset[str], name: str, t
 
 
 body_of(
-    lambda size: f"content-length: {size - 30}",
+    lambda size: f"content-length: {size // 2}",
     AT_ONCE - OK,
     "content-length too small",
     lambda _caller: None,
@@ -345,9 +346,15 @@ def _(caller: Caller) -> None:
 
 
 def elsewhere(name: str, act: Act) -> None:
-    """The same to whoever asks for the models before the load, or for the metrics beside it: no request is attacked."""
-    ATTACKS.append(Attack(f"models: {name}", act, at="models"))
-    ATTACKS.append(Attack(f"metrics: {name}", act, at="metrics"))
+    """The same to whoever asks for the models or for counted tokens before the load, or for the metrics beside it: no
+    request is attacked."""
+    places: tuple[Place, ...] = ("models", "metrics", "tokenize")
+    ATTACKS.extend(Attack(f"{place}: {name}", act, at=place) for place in places)
+
+
+def _gpu_line(number: int) -> bytes:
+    line = b'DCGM_FI_DEV_GPU_UTIL{gpu="%d",Hostname="\x1b[31m%d"} 1\nvllm:num_requests_running{engine="%d\x1b"} 1\n'
+    return line % (number, time.monotonic_ns(), time.monotonic_ns())
 
 
 def page(caller: Caller, body: bytes, kind: str = "application/json") -> None:
@@ -359,6 +366,11 @@ elsewhere("is silent", Caller.hold)
 elsewhere("drips", lambda caller: caller.drip(caller.head("content-length: 5000"), 0.2))
 elsewhere("endless headers", lambda caller: caller.flood(b"HTTP/1.1 200 OK\r\n", b"x-more: and more\r\n"))
 elsewhere("endless body", lambda caller: caller.flood(caller.head(), chunk(b'a_metric{b="c"} 1\n' * 100)))
+elsewhere("drips without end", lambda caller: caller.drip(caller.head() + b"x" * 100_000, 0.1))
+elsewhere("100 Continue without end", lambda caller: caller.flood(b"", b"HTTP/1.1 100 Continue\r\n\r\n"))
+elsewhere(
+    "chunk of 60 bits", lambda caller: caller.flood(caller.head() + b"fffffffffffffff\r\n", b'a_metric{b="c"} 1\n')
+)
 elsewhere("status line 200OK", lambda caller: caller.send(b"HTTP/1.1 200OK\r\n\r\n"))
 elsewhere("chunk size of letters", lambda caller: caller.send(caller.head(), b"zz\r\n\r\n"))
 elsewhere(
@@ -376,6 +388,13 @@ elsewhere(
 elsewhere(
     "NaN and infinity",
     lambda caller: page(caller, b'vllm:num_requests_running NaN\nx +Inf\ny 1e999\nz{a="\n', "text/plain"),
+)
+elsewhere("counts nothing", lambda caller: page(caller, b'{"count": 0, "tokens": []}'))
+elsewhere("counts 10^400", lambda caller: page(caller, b'{"count": 1' + b"0" * 400 + b"}"))
+elsewhere("counts below 0", lambda caller: page(caller, b'{"count": -7}'))
+elsewhere(
+    "a new GPU in every line",
+    lambda caller: page(caller, b"".join(map(_gpu_line, range(20_000))), "text/plain"),
 )
 elsewhere("invalid UTF-8", lambda caller: page(caller, b'\xff\xfe{"data": \x1b[31m', "text/plain"))
 

@@ -4,6 +4,7 @@ its children had at most, and what of it still runs afterwards. Linux only: it r
 import os
 import resource
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -70,6 +71,8 @@ class Ground:
     def __init__(self, scratch: Path) -> None:
         self.scratch = scratch
         self.stop = threading.Event()
+        self._tls: ssl.SSLContext | None = None
+        self._making = threading.Lock()
         for name in _FOLDERS.values():
             (scratch / name).mkdir(exist_ok=True)
 
@@ -85,6 +88,18 @@ class Ground:
         store = self.folder("store")
         keep_curve(curve_of([]), store)
         return store
+
+    def tls(self) -> ssl.SSLContext:
+        """With a certificate that nobody trusts, made once."""
+        with self._making:
+            if self._tls is None:
+                certificate, key = self.scratch / "cert.pem", self.scratch / "key.pem"
+                words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+                words += ["-subj", "/CN=chaos", "-out", str(certificate), "-keyout", str(key)]
+                subprocess.run(words, check=True, capture_output=True)
+                self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                self._tls.load_cert_chain(certificate, key)
+            return self._tls
 
     def command(self, *arguments: str, limit_s: float = SHOW_S, env: Mapping[str, str] | None = None) -> Ended:
         """Run it to its end."""
@@ -227,4 +242,4 @@ def _peak_mb(folder: Path) -> float:
 
 def _text(file: "tempfile._TemporaryFileWrapper[bytes]") -> str:
     file.seek(0)
-    return file.read(1 << 22).decode("utf-8", "replace")
+    return file.read(1 << 26).decode("utf-8", "replace")

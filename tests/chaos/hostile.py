@@ -3,6 +3,7 @@ are attacked by one function of the catalogue."""
 
 import json
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterable
@@ -15,7 +16,7 @@ from .dialects import Content, Dialect, event_bytes
 HEALTHY_INPUT = 4321  # the prompt length that only right answers state: so their records are known
 MODELS = json.dumps({"object": "list", "data": [{"id": "m", "object": "model", "owned_by": "chaos"}]}).encode()
 EVENTS = "text/event-stream"
-Place = Literal["answer", "models", "metrics"]
+Place = Literal["answer", "models", "metrics", "tokenize"]
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER for no time: close sends RST
 
 
@@ -140,14 +141,14 @@ class Attack:
 class HostileServer:
     """Listens while it is entered."""
 
-    def __init__(self, attack: Attack, dialect: Dialect, streams: bool) -> None:
-        self.attack, self.dialect, self.streams = attack, dialect, streams
+    def __init__(self, attack: Attack, dialect: Dialect, streams: bool, tls: ssl.SSLContext | None = None) -> None:
+        self.attack, self.dialect, self.streams, self._tls = attack, dialect, streams, tls
         self.stop = threading.Event()
         self.requests = self.healthy = 0
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(0.5)
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self._listener.getsockname()[1]}"
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
 
     def __enter__(self) -> Self:
@@ -183,15 +184,17 @@ class HostileServer:
             thread.start()
 
     def _converse(self, connection: socket.socket) -> None:
-        caller = Caller(_Patient(connection, self.stop), self)
         with suppress(OSError):
+            if self._tls is not None:
+                connection = self._tls.wrap_socket(connection, server_side=True)
+            caller = Caller(_Patient(connection, self.stop), self)
             while not caller.closed and (request := caller.next_request()):
                 self._answer(caller, *request)
         with suppress(OSError):
             connection.close()
 
     def _answer(self, caller: Caller, method: str, path: str, size: int) -> None:
-        place: Place = "answer" if method == "POST" else "metrics" if path == "/metrics" else "models"
+        place = _place_of(method, path)
         if place == self.attack.at and (place != "answer" or self._attacked()):
             self.attack.act(caller)
         elif place == "answer":
@@ -207,6 +210,12 @@ class HostileServer:
         with self._lock:
             self.requests += 1
             return self.attack.hits(self.requests)
+
+
+def _place_of(method: str, path: str) -> Place:
+    if method == "POST":
+        return "tokenize" if path.endswith("/tokenize") else "answer"
+    return "metrics" if path == "/metrics" else "models"
 
 
 class _Patient:

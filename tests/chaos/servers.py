@@ -4,7 +4,8 @@ dialect; right answers of the same run must come through unharmed."""
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -24,6 +25,17 @@ REQUEST_S = 3.0  # the time limit of a request
 LATE_S = 1.0  # by which a time limit may be overrun where the machine has nothing else to do; longer where it has
 RUN_S = 60.0  # for start, probe, load and summary
 TOO_MANY_FAILED = 0.10
+PLAIN, TLS, CANCELLED = "", "TLS", "cancelled after 100 tokens"
+WAYS: dict[str, tuple[str, ...]] = {
+    PLAIN: (),
+    TLS: ("target.tls.verify=false",),
+    "two workers": ("workers=2",),
+    "answers kept": ("save.answers=true", "save.prompts=true"),
+    "sessions of two turns": ("workload.turns=2",),  # an answer is a part of the next prompt
+    CANCELLED: ("load.cancel={share: 1, after_tokens: 100}",),  # tokens are counted while they come
+}  # how a run is made, by name: its settings
+ANYWAY = (PLAIN, TLS, "two workers", "answers kept")
+GENERATING = ("completions", "chat", "responses", "anthropic", "tgi")  # the others have no tokens, or no events
 T = TypeVar("T")
 
 
@@ -36,7 +48,9 @@ def attempts(ground: Ground, seed: int) -> Iterator[Attempt]:
             dialect, streams, reader = left[attack.name].pop()
             if not left[attack.name]:
                 del left[attack.name]
-            yield partial(attempt, ground, attack, dialect, streams, reader)
+            ways = [way for way in WAYS if way in ANYWAY or (streams and dialect.name in GENERATING)]
+            way = rng.choice(ways) if rng.random() < 0.5 else PLAIN
+            yield partial(attempt, ground, attack, dialect, streams, reader, way)
 
 
 def _combinations(attack: Attack) -> list[tuple[Dialect, bool, str]]:
@@ -47,7 +61,7 @@ def _combinations(attack: Attack) -> list[tuple[Dialect, bool, str]]:
         for reader in ("compiled", "python")
         if not (streams and dialect.events is None)
         and attack.only in ("", "streams" if streams else "whole")
-        and not (attack.at == "models" and dialect.name not in ("completions", "chat"))  # they ask for the models
+        and not (attack.at in ("models", "tokenize") and dialect.name not in ("completions", "chat"))  # they ask
     ]
 
 
@@ -55,14 +69,14 @@ def _shuffled(rng: random.Random, items: list[T]) -> list[T]:
     return rng.sample(items, len(items))
 
 
-def attempt(ground: Ground, attack: Attack, dialect: Dialect, streams: bool, reader: str) -> Trial:
-    manner = "streaming" if streams else "whole"
-    trial = Trial(f"{attack.name} ({dialect.name}, {manner}, {reader} reader)")
+def attempt(ground: Ground, attack: Attack, dialect: Dialect, streams: bool, reader: str, way: str = PLAIN) -> Trial:
+    manner = [dialect.name, "streaming" if streams else "whole", f"{reader} reader", *([way] if way else [])]
+    trial = Trial(f"{attack.name} ({', '.join(manner)})")
     store = ground.store()
-    with HostileServer(attack, dialect, streams) as server:
+    with HostileServer(attack, dialect, streams, ground.tls() if way == TLS else None) as server:
         ended = ground.command(
             "run",
-            *_plan(server, attack),
+            *_plan(server, attack, WAYS[way]),
             "--store",
             str(store),
             "-q",
@@ -74,26 +88,29 @@ def attempt(ground: Ground, attack: Attack, dialect: Dialect, streams: bool, rea
         trial.miss(attack.requests, f"all {attack.requests} requests are lost with the run")
         return trial
     folders = sorted((store / "runs").glob("*")) if (store / "runs").exists() else []
-    if not folders and attack.at == "models":
+    if not folders and attack.at in ("models", "tokenize"):
         _judge_refusal(trial, ended)
     elif not folders:
         trial.miss(attack.requests, f"no run is kept, exit {ended.code}: {ended.last_words()}")
     else:
-        _judge_run(trial, attack, server, ended, folders[0])
+        _judge_run(trial, attack, server, ended, folders[0], CENSORED if way == CANCELLED else frozenset())
         _judge_reading(trial, ground, store)
     return trial
 
 
-def _plan(server: HostileServer, attack: Attack) -> list[str]:
+def _plan(server: HostileServer, attack: Attack, more: Iterable[str]) -> list[str]:
     settings = [
         f"target.stream={json.dumps(server.streams)}",
         f"target.timeout.request={REQUEST_S:g}s",
         "target.timeout.connect=2s",
         "stop.drain=5s",
         *server.dialect.settings,
+        *more,
     ]
     if attack.at != "metrics":
         settings.append("observe=off")
+    if attack.at == "tokenize":
+        settings.append("workload.tokenizer=server")
     words = ["--url", server.url, "--api", server.dialect.name, "--requests", str(attack.requests)]
     words += ["--concurrency", "2", "--input-tokens", "20"]
     if server.dialect.events:
@@ -107,7 +124,10 @@ def _judge_refusal(trial: Trial, ended: Ended) -> None:
         trial.faults.append(f"run ended with {ended.code} and kept nothing: {ended.last_words()}")
 
 
-def _judge_run(trial: Trial, attack: Attack, server: HostileServer, ended: Ended, folder: Path) -> None:
+def _judge_run(
+    trial: Trial, attack: Attack, server: HostileServer, ended: Ended, folder: Path, also: AbstractSet[str]
+) -> None:
+    """`also`: outcomes that the run itself may bring about."""
     try:
         records = load_run(folder).records
     except Exception as error:
@@ -121,7 +141,7 @@ def _judge_run(trial: Trial, attack: Attack, server: HostileServer, ended: Ended
         trial.faults.append(f"outcomes that are not documented: {unknown}")
     _judge_healthy(trial, server, records, outcomes)
     if not (attack.is_text and server.dialect.name == "template"):
-        _judge_attacked(trial, attack, records, outcomes)
+        _judge_attacked(trial, attack, records, outcomes, also)
     _judge_time(trial, records, ended.slowdown)
     counted = [outcome for outcome in outcomes if outcome not in CENSORED]
     failed = sum(outcome != "ok" for outcome in counted)
@@ -142,11 +162,13 @@ def _judge_healthy(trial: Trial, server: HostileServer, records: Records, outcom
     )
 
 
-def _judge_attacked(trial: Trial, attack: Attack, records: Records, outcomes: list[str | None]) -> None:
+def _judge_attacked(
+    trial: Trial, attack: Attack, records: Records, outcomes: list[str | None], also: AbstractSet[str]
+) -> None:
     hit = [i for i, count in enumerate(records.input_tokens) if count != HEALTHY_INPUT or outcomes[i] != "ok"]
     if attack.at != "answer":
         return
-    wrong = Counter(outcomes[i] for i in hit if attack.expected and outcomes[i] not in attack.expected)
+    wrong = Counter(outcomes[i] for i in hit if attack.expected and outcomes[i] not in attack.expected | also)
     if wrong:
         errors = {records.error[i] for i in hit if outcomes[i] in wrong}
         expected = ", ".join(sorted(attack.expected))

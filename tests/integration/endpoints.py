@@ -12,12 +12,17 @@ def endpoint(answer):
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # else every answer waits for the acknowledgement of its head
 
         def do_GET(self) -> None:
             try:
                 answer(self, next(count))
             except (BrokenPipeError, ConnectionResetError):
                 self.close_connection = True
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
 
         def log_message(self, *_):
             pass

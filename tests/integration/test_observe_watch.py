@@ -2,11 +2,13 @@
 answers as NVML does; and killed half way."""
 
 import os
+import queue
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,13 @@ from endpoints import endpoint, say
 
 from inferometer.measure.hardware import gpu_summary
 from inferometer.measure.server import server_summary
-from inferometer.observe import prometheus
+from inferometer.observe import prometheus, watch
 from inferometer.observe.observer import MetricsPlace, ObserverJob, observing
 from inferometer.observe.prometheus import MetricsEndpoint, Unreadable, await_counted
+from inferometer.observe.watch import WatchedSource, Watcher
 from inferometer.record.encoding import document_of
 from inferometer.record.log import read_log
-from inferometer.record.record import Samples
+from inferometer.record.record import Sample, Samples
 from inferometer.wire.origin import origin_of
 
 HEALTHY = "vllm:num_requests_running 1\nvllm:prompt_tokens_total {}\nvllm:generation_tokens_total {}\n"
@@ -74,6 +77,36 @@ def test_the_simulators_metrics_before_during_and_after(start_simulator, tmp_pat
     assert found.counters["prompt_tokens"].grown == 0
     assert found.sources[0].config["block_size"] == "16"
     assert problems(log) == set()
+
+
+class Large:
+    """Readings of a hundred samples."""
+
+    def __init__(self) -> None:
+        self.began, self._seen = [], threading.Condition()  # type: ignore[var-annotated]
+
+    def read(self) -> list[Sample]:
+        with self._seen:
+            self.began.append(time.monotonic())
+            self._seen.notify_all()
+        return [Sample("here", "running", 0, 1.0, {"engine": str(number)}) for number in range(100)]
+
+    def wait(self, count: int) -> None:
+        with self._seen:
+            assert self._seen.wait_for(lambda: len(self.began) >= count, 60)
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_large_reading_is_not_repeated_as_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "MOST_PER_S", 400)
+    source = Large()
+    watcher = Watcher(WatchedSource("here", lambda: source), 0.01, queue.SimpleQueue())
+    source.wait(5)  # the first is before the load
+    watcher.stop()
+    watcher.join(60)
+    assert source.began[4] - source.began[1] >= 3 * 0.25 - 0.05
 
 
 def test_a_slow_one_is_given_up_before_it_is_asked_again(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from inferometer.measure.server import all_series, growth, histogram, pooled
 from inferometer.observe.prometheus import KEPT_LABELS, MEANINGS, read_exposition
 from inferometer.record.record import Sample, Samples
+from inferometer.record.sanitize import harmless
 
 label_text = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=8)
 amounts = st.floats(0, 1e12, allow_nan=False)
@@ -37,7 +38,8 @@ def by_the_book(text):
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             for meaning in MEANINGS.get(sample.name, ()):
-                kept = tuple(sorted((name, value) for name, value in sample.labels.items() if name in KEPT_LABELS))
+                own = {name: harmless(value) for name, value in sample.labels.items() if name in KEPT_LABELS}
+                kept = tuple(sorted(own.items()))
                 key = (meaning.sample_name, kept)
                 found[key] = found.get(key, 0.0) + sample.value
     return found

@@ -292,7 +292,7 @@ def _finish(
     result, problem = _result(harness, work / Places().results, ended)
     gathered = folder.observed()
     origin = _origin_of(result, ended)
-    gathered.samples[:] = [structs.replace(sample, at=sample.at - origin) for sample in gathered.samples]
+    gathered.samples.move(-origin)
     life = (ended.life[0] - origin, ended.life[1] - origin)
     summary = Summary() if result is None else summary_of(result.imported)
     summary = observed_beside(Samples.of(gathered.samples), gathered.notes, summary, life)

@@ -200,9 +200,10 @@ def finish(
 
 def measured(plan: Plan, records: Records, gathered: Gathered, curve: Curve | None) -> tuple[Summary, Facts]:
     """The summary of records, its limits judged, and the facts it was made with."""
-    facts = facts_of(plan, records, gathered.notes, gathered.samples, curve, gathered.clocks)
+    samples = Samples.of(gathered.samples)
+    facts = facts_of(plan, records, gathered.notes, samples, curve, gathered.clocks)
     summary = summarize(records, plan, facts)
-    samples, start_at = Samples.of(gathered.samples), start_of(records, facts)
+    start_at = start_of(records, facts)
     summary = observed(samples, gathered.notes, records, plan, summary, start_at)
     return structs.replace(summary, limits=judge_plan(plan, summary)), facts
 

@@ -36,6 +36,8 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Placed = tuple[bytes, bytes, bytes, int | None]
 SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{0,9})?")  # of a Retry-After header; a date is not read
+MOST_COUNTED_EVENT = 1 << 20  # bytes; a longer event is not counted while it comes
+CRLF = b"\r\n"
 FRAMING = 2  # bytes behind an event that belong to its chunk: a carriage return and a line feed
 
 
@@ -203,13 +205,15 @@ def _note_tokens(record: Record, exchange: Exchange, api: Api, offset_ns: int, k
 
 class StreamTokens:
     """Tokens of an event stream under way, read by read: by the running usage where events state one, else the events
-    that carry anything."""
+    that carry anything. A byte is looked at once, whatever a server sends, and only an event under way is kept."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
         self._reads = 0  # of the exchange that were looked at
-        self._framed = b""  # behind the last whole chunk
-        self._body = b""  # behind the last whole event
+        self._size_line = b""  # of a chunk, of which only a part has come
+        self._left = 0  # bytes of a chunk, and of its line end, that are still to come
+        self._carriage_return = b""  # at the end of a read: half of a line end, or all of it
+        self._event = bytearray()  # behind the last blank line
         self._answer = Answer()
         self._events = self._stated = 0
 
@@ -221,23 +225,37 @@ class StreamTokens:
         new = exchange.reads[self._reads :]
         data = b"".join(new) if self._reads else b"".join(new)[head.end :]
         self._reads += len(new)
-        self._body += self._unframed(data) if head.chunked else data
-        *events, self._body = self._body.replace(b"\r\n", b"\n").split(b"\n\n")
-        for event in events:
-            self._count(event)
+        self._take(self._unframed(data) if head.chunked else data)
         return max(self._events, self._stated) >= most and self._answer.finish_reason is None
 
     def _unframed(self, data: bytes) -> bytes:
-        """What whole chunks hold; the rest waits."""
-        framed, body, at = self._framed + data, b"", 0
-        while (line := framed.find(b"\r\n", at)) >= 0:
-            size = int(framed[at:line].partition(b";")[0], 16)
-            if not size or len(framed) < line + size + 4:
+        """What chunks hold; their framing was checked as it came."""
+        data, self._size_line = self._size_line + data, b""
+        parts, at = [], 0
+        while at < len(data):
+            if self._left:
+                piece = data[at : at + self._left]
+                parts.append(piece[: max(self._left - len(CRLF), 0)])
+                self._left -= len(piece)
+                at += len(piece)
+            elif (line := data.find(CRLF, at)) < 0 or not (size := int(data[at:line].partition(b";")[0], 16)):
+                self._size_line = data[at:]  # incomplete, or the last one
                 break
-            body += framed[line + 2 : line + 2 + size]
-            at = line + size + 4
-        self._framed = framed[at:]
-        return body
+            else:
+                self._left, at = size + len(CRLF), line + len(CRLF)
+        return b"".join(parts)
+
+    def _take(self, data: bytes) -> None:
+        data = self._carriage_return + data
+        self._carriage_return = data[-1:] if data.endswith(b"\r") else b""
+        looked = max(len(self._event) - 1, 0)
+        self._event += data.removesuffix(b"\r").replace(CRLF, b"\n").replace(b"\r", b"\n")
+        while (end := self._event.find(b"\n\n", looked)) >= 0:
+            self._count(bytes(self._event[:end]))
+            del self._event[: end + 2]
+            looked = 0
+        if len(self._event) > MOST_COUNTED_EVENT:
+            del self._event[:-1]
 
     def _count(self, event: bytes) -> None:
         data = b"\n".join(line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:"))

@@ -14,7 +14,7 @@ from inferometer.plan.model import Plan, Traffic
 from inferometer.record.columns import Records
 from inferometer.record.environment import Curve
 from inferometer.record.log import UNREADABLE, Note
-from inferometer.record.record import Sample
+from inferometer.record.record import Samples
 from inferometer.record.summary import Clocks, Goal
 from inferometer.vocabulary import NANOSECONDS
 
@@ -23,7 +23,7 @@ def facts_of(
     plan: Plan,
     records: Records,
     notes: Sequence[Note],
-    samples: Sequence[Sample] = (),
+    samples: Samples | None = None,
     calibration: Curve | None = None,
     clocks: Clocks | None = None,
 ) -> Facts:
@@ -51,7 +51,7 @@ def facts_of(
         clocks=clocks,
         lost_server=next((str(note.facts["why"]) for note in notes if note.what == "lost server"), None),
         gave_up=next((str(note.facts["why"]) for note in notes if note.what == "gave up"), None),
-        core_use=_core_use(samples, start_at),
+        core_use=() if samples is None else _core_use(samples, start_at),
         clock_steps_s=tuple(note.facts["by_s"] for note in notes if note.what == "clock stepped"),
         unreadable=sum(int(note.facts["entries"]) for note in notes if note.what == UNREADABLE),
         calibration=calibration,
@@ -80,13 +80,12 @@ def _workers(
     return tuple(known[worker] for worker in sorted(known))
 
 
-def _core_use(samples: Sequence[Sample], start_at: int | None) -> tuple[CoreUse, ...]:
+def _core_use(samples: Samples, start_at: int | None) -> tuple[CoreUse, ...]:
     """Each sample of a load process covers the time since the one before it, the first since the load began."""
     before: dict[str, int] = {}
     uses = []
-    for sample in sorted(samples, key=lambda sample: sample.at):
-        if (sample.source, sample.name) != ("client", "cpu_share"):
-            continue
+    own = samples.source.mask("client") & samples.name.mask("cpu_share")
+    for sample in map(samples.sample, own.nonzero()[0].tolist()):
         shard = sample.labels.get("shard", "0")
         begins_at = before.get(shard, sample.at if start_at is None else start_at)
         uses.append(CoreUse(sample.value, max(0, sample.at - begins_at) / NANOSECONDS, shard))

@@ -37,7 +37,8 @@ def gpu_summary(samples: Samples, start_at: int, end_at: int) -> GpusSummary | N
     )
     if not sources:
         return None
-    gpus = [_gpu(samples, source, start_at, end_at) for source in sources]
+    own = samples.by_source()
+    gpus = [_gpu(own[source], source, start_at, end_at) for source in sources]
     return GpusSummary(
         gpus=gpus, window_s=(end_at - start_at) / NANOSECONDS, energy=_together([gpu.energy for gpu in gpus])
     )
@@ -54,24 +55,22 @@ def _host(source: str) -> str | None:
 
 
 def _gpu(samples: Samples, source: str, start_at: int, end_at: int) -> GpuSummary:
-    described = {name: _sampled(samples, source, name, unit, start_at, end_at) for name, unit in _DESCRIBED.items()}
-    _, total = samples.series("memory_total_bytes", source)
+    described = {name: _sampled(samples.series(name), unit, start_at, end_at) for name, unit in _DESCRIBED.items()}
+    _, total = samples.series("memory_total_bytes")
     return GpuSummary(
         index=_index(source),
         host=_host(source),
         samples=max((n for n, _ in described.values()), default=0),
         **{name: sampled for name, (_, sampled) in described.items()},
         memory_total_bytes=float(total[-1]) if len(total) else None,
-        throttled=_throttled(samples.series("throttle_reasons", source), start_at, end_at),
-        energy=energy(samples.series("energy_j", source), samples.series("power_w", source), start_at, end_at),
+        throttled=_throttled(samples.series("throttle_reasons"), start_at, end_at),
+        energy=energy(samples.series("energy_j"), samples.series("power_w"), start_at, end_at),
     )
 
 
-def _sampled(
-    samples: Samples, source: str, name: str, unit: str, start_at: int, end_at: int
-) -> tuple[int, Sampled | None]:
+def _sampled(series: Series, unit: str, start_at: int, end_at: int) -> tuple[int, Sampled | None]:
     """How many samples lie in the window, and what they come to."""
-    at, values = samples.series(name, source)
+    at, values = series
     inside = values[(at >= start_at) & (at <= end_at)]
     if not len(inside):
         return 0, None

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from inferometer.measure.telemetry import GPU, SERVER
 from inferometer.record.record import Sample
+from inferometer.record.sanitize import cut, harmless
 from inferometer.vocabulary import duration_text
-from inferometer.wire.origin import Origin
+from inferometer.wire.origin import Origin, TooLarge, body_within, within
 
 # -- names -----------------------------------------------------------------------------------------------------------
 
@@ -189,6 +190,7 @@ MEANINGS = _table()
 # -- prometheus ------------------------------------------------------------------------------------------------------
 
 LARGEST = 16 << 20  # bytes: three hundred times the size of vLLM's
+LONGEST_LABEL = 200  # characters
 _LABEL = re.compile(r'\s*([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*,?')
 _LINE = re.compile(r"[A-Za-z_:][\w:]*(\{.*\})?[ \t]+\S+")
 _ESCAPES = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
@@ -234,13 +236,21 @@ def read_exposition(text: str, buckets: bool = True) -> Scrape:
             if buckets or meanings[0].part != "bucket":
                 _take(reading, name, meanings, line[len(name) :])
         elif name in CONFIG:
-            labels, _ = _labels_and_rest(line[len(name) :])
-            reading.config = {label: labels[label] for label in CONFIG_LABELS if label in labels}
+            _take_config(reading, name, line[len(name) :])
         elif name in _DCGM:
             _take_gpu(reading, name, line[len(name) :])
     if not reading.engines and not reading.gpus:
         raise Unreadable(_why_nothing(text))
     return reading
+
+
+def _take_config(reading: Scrape, raw: str, rest: str) -> None:
+    try:
+        labels, _ = _labels_and_rest(rest)
+    except ValueError:
+        reading.lies.append(f"{raw}: its labels cannot be read")
+        return
+    reading.config = {label: labels[label] for label in CONFIG_LABELS if label in labels}
 
 
 def _take(reading: Scrape, raw: str, meanings: list[Meaning], rest: str) -> None:
@@ -293,11 +303,18 @@ def _labels_and_rest(text: str) -> tuple[dict[str, str], str]:
         return {}, text
     labels, at = {}, 1
     while match := _LABEL.match(text, at):
-        labels[match[1]] = _unescaped(match[2]) if "\\" in match[2] else match[2]
+        labels[match[1]] = _plain(match[2])
         at = match.end()
     if text[at : at + 1] != "}":
         raise ValueError(text)
     return labels, text[at + 1 :]
+
+
+def _plain(text: str) -> str:
+    """A label's value, which is kept with the run and shown."""
+    if "\\" in text:
+        text = _unescaped(text)
+    return text if len(text) <= LONGEST_LABEL and text.isprintable() else harmless(cut(text, LONGEST_LABEL))
 
 
 def _unescaped(text: str) -> str:
@@ -321,66 +338,44 @@ class MetricsEndpoint:
 
     def text(self) -> str:
         """Its current text; `Unreadable` if that does not come within the time and size allowed."""
-        deadline = time.monotonic() + self.timeout_s
+        until = time.monotonic() + self.timeout_s
         try:
-            return self._fetched(deadline)
+            return self._fetched(until)
         except TimeoutError:
             self.close()
             raise Unreadable(f"did not answer within {duration_text(self.timeout_s)}") from None
+        except TooLarge:
+            self.close()
+            raise Unreadable(f"is larger than {LARGEST >> 20} MiB") from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
             raise Unreadable(_error_text(error)) from None
-        except Unreadable:
-            self.close()
-            raise
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
-    def _fetched(self, deadline: float) -> str:
+    def _fetched(self, until: float) -> str:
         kept = self._connection is not None
         try:
-            response = self._sent(deadline)
+            response = self._sent(until)
         except (ConnectionError, http.client.RemoteDisconnected):
             self.close()
             if not kept:
                 raise
-            response = self._sent(deadline)  # a kept connection may have been closed meanwhile
-        body = self._body(response, deadline)
+            response = self._sent(until)  # a kept connection may have been closed meanwhile
+        body = body_within(response)
         if response.status != 200:
             raise Unreadable(f"answered {response.status} {response.reason}".rstrip())
         return body.decode("utf-8", "replace")
 
-    def _sent(self, deadline: float) -> http.client.HTTPResponse:
+    def _sent(self, until: float) -> http.client.HTTPResponse:
         connection = self._connection = self._connection or self._origin.connection(self.timeout_s)
-        connection.timeout = _left(deadline)
-        if connection.sock is None:
-            connection.connect()
-        connection.sock.settimeout(_left(deadline))
+        within(connection, until, LARGEST)
         headers = self._headers | self._origin.proxy_headers
         connection.request("GET", self._origin.request_target(self._path), headers=headers)
         return connection.getresponse()
-
-    def _body(self, response: http.client.HTTPResponse, deadline: float) -> bytes:
-        parts, size = [], 0
-        while part := response.read1(1 << 20):
-            parts.append(part)
-            size += len(part)
-            if size > LARGEST:
-                raise Unreadable(f"is larger than {LARGEST >> 20} MiB")
-            if self._connection is not None and self._connection.sock is not None:
-                self._connection.sock.settimeout(_left(deadline))
-        response.close()  # or the connection would think that it is still being read
-        return b"".join(parts)
-
-
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
 
 
 def _error_text(error: Exception) -> str:

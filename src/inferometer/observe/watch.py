@@ -1,5 +1,6 @@
 """The observer: a process that reads every source once per interval into a log of its own, while the load runs."""
 
+import math
 import os
 import queue
 import resource
@@ -7,7 +8,7 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,8 @@ from inferometer.wire.origin import trusted_origin
 
 TIMEOUT_SHARE = 0.8  # of the interval: a slow endpoint is given up before the next poll
 LONGEST_TIMEOUT_S = 5.0
+MOST_SERIES = 1 << 15  # of an endpoint over a run, buckets included; 64 vLLM engines behind one have 22,000
+MOST_PER_S = 4000  # samples of one source, on average
 MOST_PROBLEMS = 5  # different ones that are kept in words
 SAME_CLOCK_NS = 50_000_000  # a router's clock that differs by less is ours: it was only slow to answer
 
@@ -65,7 +68,8 @@ class MetricsReader:
         self._gpus = None if not job.gpu_wanted else job.gpus if job.gpu else []  # of DCGM's, None: all
         self.whole = True
         self.facts: dict[str, Any] = {}
-        self.lies: list[str] = []
+        self.problems: list[str] = []
+        self._series: set[Hashable] = set()
 
     def read(self) -> list[Sample]:
         try:
@@ -77,7 +81,20 @@ class MetricsReader:
         self._learn(reading)
         if self._gpus is not None:
             reading.gpus = {key: value for key, value in reading.gpus.items() if _index(key[0]) in self._gpus}
+        self._leave_out_late_series(reading)
         return reading.samples(self.source, at)
+
+    def _leave_out_late_series(self, reading: Scrape) -> None:
+        """Names and labels without end would fill the memory."""
+        parts: tuple[dict[Any, float], ...] = (reading.values, reading.gpus)
+        for values in parts:
+            new = [key for key in values if key not in self._series]
+            self._series.update(new[: MOST_SERIES - len(self._series)])
+            for key in new:
+                if key not in self._series:
+                    del values[key]
+        if len(self._series) == MOST_SERIES:
+            self.problems.append(f"has {MOST_SERIES:,} series or more: those that came later are left out")
 
     def close(self) -> None:
         self._endpoint.close()
@@ -90,7 +107,7 @@ class MetricsReader:
     def _learn(self, reading: Scrape) -> None:
         engine = " and ".join(sorted(reading.engines)) or DCGM
         self.facts = {"engine": engine, "names": reading.names, "config": reading.config}
-        self.lies = reading.lies
+        self.problems = [f"impossible value: {lie}" for lie in reading.lies]
 
 
 class RouterReader:
@@ -257,11 +274,12 @@ class Watcher:
             self._reader.close()
 
     def _keep_reading(self) -> None:
-        """At fixed times, so that a slow reading does not shift those after it."""
+        """At fixed times, so that a slow reading does not shift those after it; a large one is not repeated as soon."""
         due = time.monotonic() + self._interval_s
         while not self._stop.wait(max(0.0, due - time.monotonic())):
-            self._read()
-            due += self._interval_s * max(1, int((time.monotonic() - due) / self._interval_s + 1))
+            large_s = len(self._read()) / MOST_PER_S
+            late_s = time.monotonic() - due
+            due += self._interval_s * max(1, int(late_s / self._interval_s + 1), math.ceil(large_s / self._interval_s))
 
     def _settle(self) -> None:
         """A server may count a request a moment after its last byte: read until nothing moves."""
@@ -285,8 +303,8 @@ class Watcher:
         except Exception as error:
             self.diary.failure(error)
             return []
-        for lie in self._reader.lies if isinstance(self._reader, MetricsReader) else ():
-            self.diary.problem(f"impossible value: {lie}")
+        for problem in self._reader.problems if isinstance(self._reader, MetricsReader) else ():
+            self.diary.problem(problem)
         for sample in samples:
             self._entries.put(sample)
         return samples

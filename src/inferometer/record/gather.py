@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from inferometer.record.columns import BATCH_READS, Records
+from inferometer.record.columns import BATCH_READS, Records, SampleColumns
 from inferometer.record.log import UNREADABLE, Entry, Header, HostClock, LogReader, Note
 from inferometer.record.parquet import write_batches
 from inferometer.record.record import Record, Sample
@@ -177,7 +177,7 @@ class Gathered:
     so for each."""
 
     headers: list[Header] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
+    samples: SampleColumns = field(default_factory=SampleColumns)
     notes: list[Note] = field(default_factory=list)
     truncated: list[Path] = field(default_factory=list)
     skipped: dict[Path, int] = field(default_factory=dict)

@@ -5,15 +5,14 @@ Instants are nanoseconds on one monotonic clock, kept raw; no derived number is 
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
 if TYPE_CHECKING:
-    from inferometer.record.columns import Categorical, Floats, Ints
+    from inferometer.record.columns import Categorical, Floats, Ints, SampleColumns
 
 
 Outcome = Literal["ok", "connect", "status", "timeout", "cut", "bad", "oversized", "client", "cancelled", "unfinished"]
@@ -143,20 +142,10 @@ class Samples:
     labels: "Categorical"
 
     @classmethod
-    def of(cls, samples: Sequence[Sample]) -> Self:
-        import numpy as np
+    def of(cls, samples: "Iterable[Sample] | SampleColumns") -> "Samples":
+        from inferometer.record.columns import SampleColumns
 
-        from inferometer.record.columns import Categorical
-
-        samples = sorted(samples, key=lambda sample: sample.at)
-        written = cache(lambda *labels: json.dumps(dict(labels), sort_keys=True))  # the same ones again and again
-        return cls(
-            source=Categorical.of([sample.source for sample in samples]),
-            name=Categorical.of([sample.name for sample in samples]),
-            at=np.array([sample.at for sample in samples], np.int64),
-            value=np.array([sample.value for sample in samples], np.float64),
-            labels=Categorical.of([written(*sample.labels.items()) for sample in samples]),
-        )
+        return (samples if isinstance(samples, SampleColumns) else SampleColumns(samples)).in_order()
 
     def __len__(self) -> int:
         return len(self.at)
@@ -164,6 +153,24 @@ class Samples:
     def sample(self, i: int) -> Sample:
         labels = json.loads(self.labels[i] or "{}")
         return Sample(str(self.source[i]), str(self.name[i]), int(self.at[i]), float(self.value[i]), labels)
+
+    def by_source(self) -> "dict[str, Samples]":
+        """The samples of each source, in order of time."""
+        import numpy as np
+
+        from inferometer.record.columns import Categorical
+
+        order = np.argsort(self.source.codes, kind="stable")
+        ends = np.bincount(
+            self.source.codes + 1, minlength=len(self.source.categories) + 1
+        ).cumsum()  # the missing first
+        parts = {}
+        for source, start, end in zip(self.source.categories, ends[:-1], ends[1:], strict=True):
+            rows = order[start:end]
+            own = Categorical(np.zeros(len(rows), np.int32), (source,))
+            names, labels = self.name.take(rows), self.labels.take(rows)
+            parts[source] = Samples(own, names, self.at[rows], self.value[rows], labels)
+        return parts
 
     def series(self, name: str, source: str | None = None) -> "tuple[Ints, Floats]":
         """The instants and values under a name, of one source or of all."""

@@ -21,7 +21,7 @@ from inferometer.record.summary import MeasuredSleep
 from inferometer.target.launch import Launch
 from inferometer.vocabulary import duration_text
 from inferometer.wire.api import api_of
-from inferometer.wire.origin import Origin, trusted_origin
+from inferometer.wire.origin import Origin, TooLarge, trusted_origin, within
 
 # -- ask -------------------------------------------------------------------------------------------------------------
 
@@ -363,10 +363,11 @@ def _post(target: Target, url: str, path: str, patience_s: float) -> None:
     """The answer comes when it is done, which for a large model is later than an `Asker` waits."""
     where = urlsplit(url)
     connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=patience_s)
+    within(connection, time.monotonic() + patience_s, LARGEST_ANSWER)
     try:
         connection.request("POST", where.path.rstrip("/") + path, headers=request_headers(target))
         status = connection.getresponse().status
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, TooLarge, http.client.HTTPException) as error:
         raise TargetError(f"{url} did not answer POST {path}: {error}", "look at the server's log") from None
     finally:
         connection.close()

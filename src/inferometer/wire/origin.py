@@ -3,8 +3,10 @@ that the socket itself is read by us and its stamps are kept."""
 
 import base64
 import http.client
+import io
 import socket
 import ssl
+import time
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
@@ -50,7 +52,8 @@ class Origin:
         return {} if self.tunnelled or self.proxy_key is None else {"Proxy-Authorization": self.proxy_key}
 
     def connection(self, timeout_s: float) -> http.client.HTTPConnection:
-        """A blocking connection, not open yet, for the few requests before and during the load."""
+        """A blocking connection, not open yet, for the few requests before and during the load; to be used `within`
+        bounds."""
         peer = self.proxy or self
         if self.tls is None:
             return http.client.HTTPConnection(peer.host, peer.port, timeout=timeout_s)
@@ -114,6 +117,71 @@ def tls_context(verify: bool, ca: str | None, cert: str | None, key: str | None)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+# -- bounds ----------------------------------------------------------------------------------------------------------
+
+
+PIECE = 1 << 20  # bytes
+
+
+class TooLarge(Exception):
+    """More bytes than a question before or during the load is worth."""
+
+
+def within(connection: http.client.HTTPConnection, until: float, most: int) -> None:
+    """Bound the next answer of a blocking connection: until an instant of the monotonic clock, then `TimeoutError`,
+    and so many bytes with its headers, then `TooLarge`. A socket's own time limit is one for each read, which a server
+    that is slow byte by byte, or sends interim answers without end, never meets."""
+
+    class Reply(http.client.HTTPResponse):
+        def __init__(self, sock: socket.socket, debuglevel: int = 0, method: str | None = None) -> None:
+            super().__init__(sock, debuglevel, method)
+            self.fp = io.BufferedReader(_BoundedReads(self.fp.detach(), sock, until, most))
+
+    connection.response_class = Reply  # a proxy's answer too
+    connection.timeout = time_left(until)
+    if connection.sock is not None:
+        connection.sock.settimeout(connection.timeout)
+
+
+def body_within(response: http.client.HTTPResponse) -> bytes:
+    """The body of a bounded answer. Piece by piece: what it states of its length may be more than there is memory."""
+    with response:
+        body = b"".join(iter(lambda: response.read1(PIECE), b""))
+        if response.length:  # bytes that are still to come
+            raise http.client.IncompleteRead(body, response.length)
+    return body
+
+
+def time_left(until: float) -> float:
+    """Seconds to an instant of the monotonic clock; `TimeoutError` where it is over."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+class _BoundedReads(io.RawIOBase):
+    """The reads of one answer."""
+
+    def __init__(self, reads: io.RawIOBase, source: socket.socket, until: float, left: int) -> None:
+        self._reads, self._source, self._until, self._left = reads, source, until, left
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int | None:  # type: ignore[override]
+        self._source.settimeout(time_left(self._until))
+        size = self._reads.readinto(buffer)
+        self._left -= size or 0
+        if self._left < 0:
+            raise TooLarge
+        return size
+
+    def close(self) -> None:
+        self._reads.close()
+        super().close()
 
 
 # -- tls -------------------------------------------------------------------------------------------------------------

@@ -4,9 +4,12 @@
 import base64
 import binascii
 import http.client
+import math
 import re
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +20,7 @@ from urllib.request import getproxies
 import orjson
 
 from inferometer.errors import MissingExtra, PlanError, TargetError
-from inferometer.wire.origin import trusted_origin
+from inferometer.wire.origin import TooLarge, body_within, trusted_origin, within
 from inferometer.workload.session import WorkloadContext
 
 # -- tokenizers ------------------------------------------------------------------------------------------------------
@@ -139,7 +142,7 @@ def _is_reachable(endpoint: str) -> bool:
         return False
 
 
-def _line(error: Exception) -> str:
+def _line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
@@ -166,14 +169,20 @@ class _Read:
 def _read_json(path: Path) -> Tokenizer:
     made = _package("tokenizers", f"the tokenizer {path}").Tokenizer
     try:
-        tokenizer = made.from_file(str(path))
-        size, added = tokenizer.get_vocab_size(), len(tokenizer.encode("").ids)
+        with _panics_of(path):
+            tokenizer = made.from_file(str(path))
+            size, added = tokenizer.get_vocab_size(), len(tokenizer.encode("").ids)
+    except PlanError:
+        raise
     except Exception as error:  # the package raises plain Exception
         raise ValueError(_line(error)) from None
 
     def encode(text: str) -> list[int]:
         try:
-            ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+            with _panics_of(path):
+                ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+        except PlanError:
+            raise
         except Exception as error:  # a vocabulary that lacks its token for what is unknown
             raise PlanError(f"tokenizer: {path} cannot encode: {_line(error)}", _REMEDY) from None
         return ids
@@ -213,16 +222,31 @@ def _read_tekken(path: Path) -> Tokenizer:
 
 def _merges(path: Path, pattern: str, ranks: dict[bytes, int], shift: int, added: int) -> Tokenizer:
     made = _package("tiktoken", f"the tokenizer {path}").Encoding
-    encoding = made(path.name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+    if lacking := next((byte for byte in range(256) if bytes([byte]) not in ranks), None):
+        raise ValueError(f"it has no token for the byte 0x{lacking:02x}")
+    with _panics_of(path):
+        encoding = made(path.name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
 
     def encode(text: str) -> list[int]:
-        ids: list[int] = encoding.encode_ordinary(text)
+        with _panics_of(path):
+            ids: list[int] = encoding.encode_ordinary(text)
         return [token + shift for token in ids] if shift else ids
 
     def decode(ids: list[int]) -> str:
         return str(encoding.decode([token - shift for token in ids if token >= shift]))
 
     return _Read(str(path), len(ranks) + shift, added, encode, decode)
+
+
+@contextmanager
+def _panics_of(path: Path) -> Iterator[None]:
+    """A package in Rust that meets what it did not expect raises no Exception."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__module__ != "pyo3_runtime":
+            raise
+        raise PlanError(f"tokenizer: {path} cannot be used: {_line(error)}", _REMEDY) from None
 
 
 def _read_sentencepiece(path: Path) -> Tokenizer:
@@ -238,17 +262,20 @@ def _read_sentencepiece(path: Path) -> Tokenizer:
 # -- served ----------------------------------------------------------------------------------------------------------
 
 ANSWER_S = 30.0
+LARGEST_ANSWER = 64 << 20  # bytes: the ids of a prompt of some million tokens
+MOST_COUNTED = 1 << 31  # tokens of one text
 _NO_TOKENIZE = "name the model's tokenizer (a folder or its name on the hub) in workload.tokenizer, or send token_ids"
 
 
 class ServerTokenizer:
-    """Counts tokens at the target, on one connection."""
+    """Counts tokens at the target, on one connection; all counts within so many seconds, where there is a limit."""
 
-    def __init__(self, context: WorkloadContext) -> None:
+    def __init__(self, context: WorkloadContext, all_within_s: float = math.inf) -> None:
         if context.url is None:
             raise TargetError("workload.tokenizer: server needs a running server", _NO_TOKENIZE)
         self._origin = trusted_origin(context.url, context.tls.trust, context.proxy)
         self._context = context
+        self._until = time.monotonic() + all_within_s
         self._connection: http.client.HTTPConnection | None = None
 
     def count(self, text: str) -> int:
@@ -279,29 +306,37 @@ class ServerTokenizer:
         if "prompt" in what and "count" not in reply and not reply.get("tokens"):
             reply = self._post({"content": what["prompt"], "add_special": True})  # llama.cpp
         tokens = reply.get("count", reply.get("tokens"))
-        if isinstance(tokens, list):
-            return len(tokens)
-        if isinstance(tokens, int):
-            return tokens
-        raise self._refused("its answer has no count")
+        count = len(tokens) if isinstance(tokens, list) else tokens
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise self.refused("its answer has no count")
+        if not 0 <= count <= MOST_COUNTED:
+            raise self.refused(f"it counted {count:,} tokens")
+        return count
 
     def _post(self, fields: dict[str, Any]) -> dict[str, Any]:
         try:
             connection = self._open()
+            within(connection, min(time.monotonic() + ANSWER_S, self._until), LARGEST_ANSWER)
             path = self._origin.path.removesuffix("/v1") + "/tokenize"
             headers = {"Content-Type": "application/json", **self._context.headers, **self._origin.proxy_headers}
             connection.request("POST", self._origin.request_target(path), orjson.dumps(fields), headers)
             response = connection.getresponse()
-            body = response.read()
+            body = body_within(response)
+        except TimeoutError:
+            self.close()
+            raise self.refused("it did not answer in time") from None
+        except TooLarge:
+            self.close()
+            raise self.refused(f"its answer is larger than {LARGEST_ANSWER >> 20} MiB") from None
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise self._refused(str(error) or type(error).__name__) from None
+            raise self.refused(str(error) or type(error).__name__) from None
         if response.status != 200:
-            raise self._refused(f"it answered {response.status}")
+            raise self.refused(f"it answered {response.status}")
         try:
             reply = orjson.loads(body)
         except orjson.JSONDecodeError:
-            raise self._refused("its answer is not JSON") from None
+            raise self.refused("its answer is not JSON") from None
         return reply if isinstance(reply, dict) else {}
 
     def _open(self) -> http.client.HTTPConnection:
@@ -310,5 +345,5 @@ class ServerTokenizer:
             self._connection = self._origin.connection(ANSWER_S)
         return self._connection
 
-    def _refused(self, why: str) -> TargetError:
+    def refused(self, why: str) -> TargetError:
         return TargetError(f"{self._context.url}: /tokenize cannot be used, {why}", _NO_TOKENIZE)

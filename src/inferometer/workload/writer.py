@@ -20,6 +20,7 @@ CountTokens = Callable[[str], int]
 
 FIRST_TRIED = 64  # words that are tried as the first of a text; one call each
 FEWEST = 64  # single-token words that are enough for text: six bits a token
+WORDS_S = 120.0  # for a server to count them; one that is quick takes some seconds
 PROOFS = 4  # texts that are counted before the words are trusted
 
 
@@ -181,7 +182,7 @@ def _by_file(name: str, context: WorkloadContext) -> Writer:
 def _in_chat(plain: Writer, word: str, tokens: int, context: WorkloadContext) -> Writer:
     """A message does not get the first token that a prompt gets, but the chat template: the server knows its length."""
     try:
-        with ServerTokenizer(context) as server:
+        with ServerTokenizer(context, WORDS_S) as server:
             between = _between(server)
             return Writer(plain.write, server.count(word) - tokens, between, plain.exact)
     except TargetError:
@@ -193,7 +194,7 @@ def _by_server(context: WorkloadContext) -> Writer:
     if context.url is None:
         context.note("workload.tokenizer: no server is available, so lengths are approximate")
         return Writer(text_writer(plain_lexicon()))
-    with ServerTokenizer(context) as server:
+    with ServerTokenizer(context, WORDS_S) as server:
         between = _between(server) if context.api == "chat" else 0
         made = _of_words(server.count)
         if made is not None:
@@ -201,7 +202,7 @@ def _by_server(context: WorkloadContext) -> Writer:
         context.note(
             "the server's tokenizer has few single-token words: lengths are approximate, compare with reported ones"
         )
-        return Writer(*_scaled(server.count), between)
+        return Writer(*_scaled(server), between)
 
 
 @lru_cache(8)
@@ -223,11 +224,13 @@ def _between(server: ServerTokenizer) -> int:
     return max(both - 2 * per_word, 0)
 
 
-def _scaled(count: CountTokens) -> tuple[Write, int]:
+def _scaled(server: ServerTokenizer) -> tuple[Write, int]:
     """Fewer words, by the tokens that a word has on average."""
-    write, pool = text_writer(plain_lexicon()), plain_lexicon().rest
+    write, pool, count = text_writer(plain_lexicon()), plain_lexicon().rest, server.count
     added = 2 * count(" ".join(pool[:8])) - count(" ".join((*pool[:8], *pool[:8])))
     tokens_per_word = (count(" ".join(pool)) - added) / len(pool)
+    if tokens_per_word <= 0:
+        raise server.refused(f"it counts no more tokens in {len(pool):,} words than in a few")
     return (lambda random: write(random[: max(round(len(random) / tokens_per_word), 1)])), max(added, 0)
 
 
@@ -251,7 +254,9 @@ def token_count(tokenizer: str | None, context: WorkloadContext) -> TokenCounter
     if tokenizer == "server":
         server = ServerTokenizer(context)
         around = server.count("")  # what the server puts around every prompt, such as a chat template
-        return TokenCounter(lambda text: server.count(text) - around, f"by /tokenize of {context.url}", added=around)
+        return TokenCounter(
+            lambda text: max(server.count(text) - around, 0), f"by /tokenize of {context.url}", added=around
+        )
     named = tokenizer_named(model_named(tokenizer, context))
     return TokenCounter(lambda text: len(named.encode(text)), f"by {named.name}", added=named.added)
 

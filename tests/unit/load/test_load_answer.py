@@ -1,5 +1,6 @@
 """From exchanges to records: how sure instants are, and what failures say."""
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -450,8 +451,35 @@ def test_tokens_are_counted_however_the_stream_is_cut_into_reads(size: int) -> N
     head, third = HEAD + empty + token() * 2, token()
     data = head + third + token() * 5 + LAST
     reads = [data[at : at + size] for at in range(0, len(data), size)]
-    assert reached_with(reads, 3) == (len(head + third) - 1) // size
+    assert reached_with(reads, 3) == (len(head + third.removesuffix(b"\r\n")) - 1) // size
     assert reached_with(reads, 9) is None
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("chunked", [True, False])
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+def test_tokens_are_counted_in_any_framing(size: int, chunked: bool, end: str) -> None:
+    events = (b'data: {"choices":[{"text":"x"}]}\n\n' * 5).replace(b"\n", end.encode()) + b": the end"
+    data = HEAD + b"%x;a=b\r\n%b\r\n" % (len(events), events) + LAST if chunked else UNTIL_CLOSE + events
+    reads = [data[at : at + size] for at in range(0, len(data), size)]
+    assert reached_with(reads, 5) is not None
+    assert reached_with(reads, 6) is None
+
+
+@pytest.mark.parametrize("framing", [b"100000\r\n%b\r\n", b"a\r\n{{{{{{{{{{\r\n" * (1 << 16) + b"%.0b"])
+def test_counting_keeps_nothing_of_an_event_without_end(framing: bytes) -> None:
+    """What is kept is looked at again with every read: in endless events, more and more of it."""
+    counting, exchange = StreamTokens(api_of("completions")), exchange_of(HEAD + b"7\r\ndata: {\r\n")
+    piece = framing % (b"{" * (1 << 20))
+    tracemalloc.start()
+    try:
+        for _ in range(12):
+            exchange.reads.append(piece)
+            assert not counting.reaches(exchange, 1)
+        kept, _peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 3 << 20
 
 
 def test_running_usage_counts_several_tokens_of_an_event_and_a_finished_answer_stays() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inferometer.record.columns import MISSING, READS, Categorical, Records, known
-from inferometer.record.record import Record
+from inferometer.record.columns import MISSING, READS, Categorical, Records, SampleColumns, known
+from inferometer.record.record import Record, Sample, Samples
 
 
 def reads(*values: int) -> bytes:
@@ -84,3 +84,34 @@ def test_words_of_shards_with_other_vocabularies_merge() -> None:
     merged = Categorical.concat([Categorical.of(["b", None]), Categorical.of([]), Categorical.of(["a", "b"])])
     assert merged.texts().tolist() == ["b", None, "a", "b"]
     assert sorted(merged.categories) == ["a", "b"]
+
+
+SAMPLES = [
+    Sample("gpu:1", "power_w", 30, 3.0),
+    Sample("gpu:0", "power_w", 10, 1.0, {"uuid": "x", "a": "b"}),
+    Sample("host", "cpu_share", 20, 2.0),
+    Sample("gpu:0", "power_w", 40, 4.0, {"a": "b", "uuid": "x"}),
+]
+
+
+def every(samples: Samples) -> list[Sample]:
+    return [samples.sample(number) for number in range(len(samples))]
+
+
+def test_samples_as_columns_are_in_order_of_time() -> None:
+    assert every(Samples.of(SAMPLES)) == sorted(SAMPLES, key=lambda sample: sample.at)
+    assert Samples.of(SAMPLES).labels.categories == ("{}", '{"a": "b", "uuid": "x"}')
+    moved = SampleColumns(SAMPLES)
+    moved.move(-10)
+    assert moved.in_order().at.tolist() == [0, 10, 20, 30] and len(moved) == 4
+    assert len(Samples.of([])) == 0
+
+
+def test_samples_of_each_source() -> None:
+    parts = Samples.of([*SAMPLES, Sample("gpu:1", "temperature_c", 5, 60.0)]).by_source()
+    assert {source: every(part) for source, part in parts.items()} == {
+        "gpu:0": [every(Samples.of(SAMPLES))[0], every(Samples.of(SAMPLES))[3]],
+        "gpu:1": [Sample("gpu:1", "temperature_c", 5, 60.0), SAMPLES[0]],
+        "host": [SAMPLES[2]],
+    }
+    assert Samples.of([]).by_source() == {}

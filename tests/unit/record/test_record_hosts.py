@@ -10,7 +10,7 @@ from inferometer.record import gather
 from inferometer.record.gather import logs_to_parquet, read_logs
 from inferometer.record.log import HostClock, LogWriter, Note, clock_here, read_log
 from inferometer.record.parquet import read_parquet
-from inferometer.record.record import Record, Sample
+from inferometer.record.record import Record, Sample, Samples
 from inferometer.record.streamed import HELD_READS
 
 HERE = HostClock("one", "boot-1", 1_000_000)
@@ -51,7 +51,7 @@ def test_instants_of_another_host_are_on_the_first_logs_clock(
     assert records.ended_at.tolist() == [120, 820]
     assert records.connect_ns.tolist() == [5, 5]
     assert records.read_at.tolist() == [110, 120, 810, 820]
-    assert [sample.at for sample in gathered.samples] == [107, 807]
+    assert Samples.of(gathered.samples).at.tolist() == [107, 807]
     assert [(note.what, note.at) for note in gathered.notes] == [
         *(("start", 100), ("ended", 130)),
         *(("start", 800), ("ended", 830)),

@@ -117,6 +117,18 @@ def test_a_broken_file_is_named(tmp_path: Path, file: str, content: bytes) -> No
         tokenizer_named(str(path))
 
 
+def test_ranks_that_the_package_cannot_take_are_a_mistake_of_the_file(tmp_path: Path) -> None:
+    """It panics: what it raises is no Exception."""
+    lines = written_ranks(tmp_path / "whole.tiktoken").read_bytes().splitlines(keepends=True)
+    doubled, lacking = tmp_path / "doubled.tiktoken", tmp_path / "lacking.tiktoken"
+    doubled.write_bytes(b"".join(lines[:-1]) + lines[-1].replace(b" %d\n" % (len(lines) - 1), b" 7\n"))
+    lacking.write_bytes(b"".join(lines[:32] + lines[33:]))
+    with pytest.raises(PlanError, match=r"doubled.tiktoken cannot be used: .*equal length"):
+        tokenizer_named(str(doubled))
+    with pytest.raises(PlanError, match=r"lacking.tiktoken cannot be read: it has no token for the byte 0x20"):
+        tokenizer_named(str(lacking))
+
+
 @pytest.mark.parametrize("known, said", [(False, "and there is no network"), (True, "cannot be downloaded: no route")])
 def test_without_a_network_a_name_on_the_hub_is_said_with_a_remedy(monkeypatch, known: bool, said: str):
     import huggingface_hub
