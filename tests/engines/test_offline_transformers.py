@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from inferometer.conduct.offline import offline
+from inferometer.documents.document import JsonObject
 from inferometer.errors import PlanError
 from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan
 from inferometer.target.offline.engine import EngineSettings, open_engine
@@ -61,7 +62,7 @@ def test_a_latency_run(tiny_model: Path, tmp_path: Path) -> None:
 
 
 def test_a_throughput_run_in_batches(tiny_model: Path, tmp_path: Path) -> None:
-    workload = {"type": "synthetic", "prompt_as": "token_ids", "input_tokens": "8-24", "output_tokens": 6}
+    workload: JsonObject = {"type": "synthetic", "prompt_as": "token_ids", "input_tokens": "8-24", "output_tokens": 6}
     plan = ThroughputPlan(choice(tiny_model, batch_size=4), workload, num_prompts=10, warmup=2, repeats=2)
     run = offline(plan, store=tmp_path)
     assert run.summary.requests == 20

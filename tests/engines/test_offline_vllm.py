@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from inferometer.conduct.offline import offline
+from inferometer.documents.document import JsonObject
 from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan
 from inferometer.target.offline.engine import EngineSettings
 from inferometer.target.offline.vllm import VllmEngine
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.engines
 
 pytest.importorskip("vllm")
 
-ARGS = {
+ARGS: JsonObject = {
     "dtype": "float32",  # with bfloat16 the CPU worker dies at the first request
     "max_model_len": 512,
     "max_num_seqs": 16,
@@ -38,7 +39,7 @@ def choice(tiny_model, **more):
 
 
 def test_a_throughput_run_with_a_trace(tiny_model: Path, tmp_path: Path) -> None:
-    workload = {"type": "synthetic", "prompt_as": "token_ids", "input_tokens": "8-24", "output_tokens": 6}
+    workload: JsonObject = {"type": "synthetic", "prompt_as": "token_ids", "input_tokens": "8-24", "output_tokens": 6}
     on = choice(tiny_model, n=2, profile=str(tmp_path / "traces"))
     run = offline(ThroughputPlan(on, workload, num_prompts=12, warmup=2), store=tmp_path / "store")
     assert run.status == "valid"

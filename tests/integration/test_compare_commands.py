@@ -214,7 +214,7 @@ def test_the_same_plan_run_twice_is_paired(tmp_path: Path, simulator: str) -> No
     """Over real requests: the records are there, and they are of one tape."""
     keep_curve(curve_of([]), tmp_path)  # how well we measure is another test's matter
     asked = {"load": {"concurrency": 4}, "stop": {"requests": 24}, "workload": {"output_tokens": 8}}
-    plan = plan_from({"target": {"url": simulator}} | asked)
+    plan = plan_from({"target": {"url": simulator}, **asked})
     one, other = (run(plan, store=tmp_path) for _ in range(2))
     found = compare_runs(one.id, other.id, tmp_path)
     assert (found.design, found.records) == ("one tape", True)  # the status is that of two real runs: it may be any

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from inferometer.conduct.offline import offline
-from inferometer.documents.document import Document
+from inferometer.documents.document import Document, JsonObject
 from inferometer.errors import InferometerError, MissingExtra, PlanError, TargetError
 from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan
 from inferometer.record.encoding import document_of
@@ -241,7 +241,7 @@ def test_several_answers_to_a_prompt(tmp_path: Path) -> None:
 
 # -- throughput ----------------------------------------------------------------------------------------------
 
-SYNTHETIC = {"type": "synthetic", "prompt_as": "token_ids", "input_tokens": 100, "output_tokens": 20}
+SYNTHETIC: JsonObject = {"type": "synthetic", "prompt_as": "token_ids", "input_tokens": 100, "output_tokens": 20}
 
 
 def test_the_throughput_of_made_up_prompts(tmp_path: Path) -> None:

@@ -55,4 +55,4 @@ def test_the_plans_of_a_guide_are_plans(guide: str) -> None:
         trace = (
             {"workload": {"type": "azure", "path": "trace.csv"}} if "load" in value and "workload" not in value else {}
         )
-        assert isinstance(plan_from(trace | value), Plan)
+        assert isinstance(plan_from({**trace, **value}), Plan)

@@ -17,6 +17,7 @@ from inferometer.cli.options import (
     wait_of,
     wait_option,
 )
+from inferometer.documents.document import Document
 
 if TYPE_CHECKING:
     from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan
@@ -200,7 +201,7 @@ def _workload(
     if others := sorted(set(changed) - {"workload"}):
         raise click.UsageError(f"--set {others[0]}: only workload settings can be changed here, workload.x=y")
     _check_dataset(dataset, changed["workload"])
-    return dict(changed["workload"])
+    return dict(Document(changed).section("workload"))
 
 
 def _check_dataset(dataset: str | None, workload: Any) -> None:

@@ -65,7 +65,7 @@ class Prepared:
 
 
 def prepare(
-    source: str | Path | Sequence[str] | JsonObject | Experiment,
+    source: str | Path | Sequence[str] | Mapping[str, object] | Experiment,
     overrides: Sequence[str] = (),
     most: int = MOST_CASES,
     changes: Sequence[str] = (),

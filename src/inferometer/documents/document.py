@@ -7,7 +7,7 @@ that are only passed on. A type checker asks for the look.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
 
 from inferometer.errors import DataError
 
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 else:
     JsonValue = Any  # pydantic and msgspec need not look inside of it
 JsonObject: TypeAlias = Mapping[str, JsonValue]
+
+
+def settings_of(mapping: Mapping[str, object]) -> JsonObject:
+    """What somebody wrote in Python, such as the settings of a plan; what is no plain data is named by its reader."""
+    return cast(JsonObject, mapping)
+
 
 MOST_NUMBER = 1e30  # nanoseconds since 1970 are 2e18, seeds of 64 bits 2e19; squares of more are no numbers
 MOST_COUNT = 2**53  # of requests and tokens: what every JSON reader and database holds exactly

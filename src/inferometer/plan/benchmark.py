@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.errors import PlanError
 from inferometer.plan.fields import Duration, Mistake, Section, SectionError
 from inferometer.plan.paths import written as written_path
@@ -27,7 +28,7 @@ def _text(value: Any) -> Any:
 class Benchmark(Section):
     """A command that prints or writes JSON, or a Python function that returns it: name, value, unit and direction."""
 
-    short_forms: ClassVar[list[dict[str, Any]]] = [{"type": "string", "description": "a command line for the shell"}]
+    short_forms: ClassVar[list[JsonObject]] = [{"type": "string", "description": "a command line for the shell"}]
 
     name: str | None = Field(None, min_length=1, description="name; default: name of the command or function")
     command: str | list[Annotated[str, BeforeValidator(_text)]] | None = Field(
@@ -36,7 +37,7 @@ class Benchmark(Section):
     python: str | None = Field(
         None, description="or a Python function, package.module:function, called with args by name"
     )
-    args: dict[str, Any] = Field({}, description="arguments of the function, or values of {NAME} in the command")
+    args: dict[str, JsonValue] = Field({}, description="arguments of the function, or values of {NAME} in the command")
     output: str = Field(STDOUT, min_length=1, description="where the command writes its JSON: stdout or a file")
     direction: Direction | None = Field(None, description="better direction, for measures without one")
     timeout: Duration | None = Field(3600.0, gt=0, description="stop it and all its child processes after this time")
@@ -83,7 +84,7 @@ class Benchmark(Section):
         return [_filled(arg, {name: _written(value) for name, value in self.args.items()}) for arg in command]
 
 
-def benchmark_from(mapping: Mapping[str, Any], where: str = "benchmark") -> Benchmark:
+def benchmark_from(mapping: Mapping[str, object], where: str = "benchmark") -> Benchmark:
     """The benchmark that a mapping describes, or every mistake in it at once."""
     try:
         return Benchmark.model_validate(dict(mapping))
@@ -91,7 +92,7 @@ def benchmark_from(mapping: Mapping[str, Any], where: str = "benchmark") -> Benc
         raise PlanError([f"{where}: {text}" for text in _mistakes(error)]) from None
 
 
-def written(benchmark: Benchmark) -> dict[str, Any]:
+def written(benchmark: Benchmark) -> dict[str, JsonValue]:
     """As it is kept with the run: without defaults and without secrets."""
     fields = benchmark.model_dump(mode="json", exclude_defaults=True)
     command = fields.pop("command", None)

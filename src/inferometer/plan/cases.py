@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from inferometer.documents.document import Document, JsonObject, JsonValue, text_of
 from inferometer.errors import PlanError
 from inferometer.plan import short
 from inferometer.plan.experiment import HIGH, LEVEL, LOW, Experiment, Work, number_of, work_of
@@ -38,9 +39,7 @@ SECTIONS = {  # what it is checked by
 }
 
 
-def checked(
-    work: Work, base: Mapping[str, Any], settings: Mapping[str, Any], where: str
-) -> tuple[Any, Mapping[str, Any], str]:
+def checked(work: Work, base: JsonObject, settings: JsonObject, where: str) -> tuple[Any, JsonObject, str]:
     """Its plan, the same as it may be kept, and which engine it is on; none where it needs none."""
     section = _section(work)
     for path, value in settings.items():
@@ -64,7 +63,7 @@ def _section(work: Work) -> type[Section]:
     return section
 
 
-def _with(settings: Mapping[str, Any], path: str, value: Any, section: type[Section], where: str) -> dict[str, Any]:
+def _with(settings: JsonObject, path: str, value: Any, section: type[Section], where: str) -> dict[str, JsonValue]:
     """With the value at a path, the first step of which is a setting and the others free keys."""
     first, *below = (str(step) for step in path_override(path, value, where).path)
     known = section.model_fields
@@ -78,12 +77,13 @@ def _with(settings: Mapping[str, Any], path: str, value: Any, section: type[Sect
     return {**settings, first: _deep(dict(there) if isinstance(there, Mapping) else {}, below, value)}
 
 
-def _deep(settings: dict[str, Any], steps: list[str], value: Any) -> dict[str, Any]:
+def _deep(settings: JsonObject, steps: list[str], value: Any) -> dict[str, JsonValue]:
     first, *below = steps
-    return {**settings, first: _deep(settings.get(first) or {}, below, value) if below else value}
+    there = settings.get(first)
+    return {**settings, first: _deep(there if isinstance(there, Mapping) else {}, below, value) if below else value}
 
 
-def _validated(section: type[Section], settings: Mapping[str, Any], where: str) -> Any:
+def _validated(section: type[Section], settings: JsonObject, where: str) -> Any:
     try:
         return section.model_validate(dict(settings))
     except ValidationError as error:
@@ -108,7 +108,7 @@ def _mistakes(error: ValidationError, section: type[Section]) -> Iterator[str]:
 MOST_CASES = 1000
 WITHOUT = "without"  # the parameter of a case in which a traffic class is switched off
 CASE = "case"  # the parameter that distinguishes named cases
-Step = dict[str, Any]  # parameters of one value of one factor
+Step = dict[str, JsonValue]  # parameters of one value of one factor
 _UNKNOWN = 1  # stands for a level in the plan of a case that waits, so that all else in it is checked
 
 
@@ -131,10 +131,10 @@ class Case:
     """One thing to do, and what distinguishes it from the others."""
 
     label: str  # the same for all repeats
-    parameters: Mapping[str, Any]
+    parameters: JsonObject
     work: Work
     plan: Any  # Plan, LatencyPlan, ThroughputPlan or Benchmark
-    kept: Mapping[str, Any] = field(repr=False)  # the plan as it may be kept, without secrets
+    kept: JsonObject = field(repr=False)  # the plan as it may be kept, without secrets
     stack: str = ""  # cases with the same one can share a server or an engine
     repeat: int = 1
     repeats: int = 1
@@ -213,12 +213,14 @@ def _check_count(experiment: Experiment, classes: Sequence[str], where: str, mos
 def _factors(experiment: Experiment, classes: Sequence[str]) -> list[list[Step]]:
     """What is multiplied: the named cases, each axis, each zipped group, the classes that are switched off, the levels
     of a load."""
-    factors = [[{CASE: case.name, **case.set} for case in experiment.cases]] if experiment.cases else []
+    factors: list[list[Step]] = (
+        [[{CASE: case.name, **case.set} for case in experiment.cases]] if experiment.cases else []
+    )
     factors += [[{path: value} for value in values] for path, values in experiment.axes.items()]
     for group in experiment.zip:
         factors.append([dict(zip(group, values, strict=True)) for values in zip(*group.values(), strict=True)])
     if classes:
-        factors.append([{WITHOUT: None}, *({WITHOUT: name} for name in classes)])
+        factors.append([{WITHOUT: name} for name in (None, *classes)])
     if experiment.levels:
         factors.append([{LEVEL: step} for step in experiment.levels.steps])
     return factors
@@ -232,7 +234,7 @@ def _combined(experiment: Experiment, classes: Sequence[str]) -> Iterator[Step]:
             yield whole
 
 
-def _matches(parameters: Step, excluded: Mapping[str, Any]) -> bool:
+def _matches(parameters: Step, excluded: JsonObject) -> bool:
     return all(path in parameters and parameters[path] == value for path, value in excluded.items())
 
 
@@ -245,7 +247,7 @@ class _Maker:
     def __init__(self, experiment: Experiment, where: str) -> None:
         self.experiment, self.where = experiment, where
         self._named = {case.name: case for case in experiment.cases}
-        self._opened: dict[str, dict[str, Any]] = {}
+        self._opened: dict[str, dict[str, JsonValue]] = {}
         self.short = short_names(self._varied())
         self.classes = self._classes()
 
@@ -263,12 +265,12 @@ class _Maker:
             raise PlanError(text, "list them under traffic")
         return names
 
-    def checked_plan(self, mapping: Mapping[str, Any]) -> Plan:
+    def checked_plan(self, mapping: JsonObject) -> Plan:
         return plan_from(mapping, self._overrides(self.experiment.set), self.where)
 
     def case(self, parameters: Step, value: float | None = None) -> Case:
         """With the value of its level, where it has one and that is known."""
-        named = self._named.get(parameters.get(CASE, ""))
+        named = self._named.get(str(parameters.get(CASE, "")))
         work, source = (work_of(named) if named else None) or self.experiment.work
         base = self._base(work, source)
         own = {path: setting for path, setting in parameters.items() if path not in (CASE, WITHOUT, LEVEL)}
@@ -281,7 +283,7 @@ class _Maker:
         if level is not None and self.experiment.levels is not None:
             own |= self.experiment.levels.settings(level.step, _UNKNOWN if value is None else value)
         whole = override(base, self._overrides({**self.experiment.set, **own}))
-        plan = aimed(plan_from(_without(whole, parameters.get(WITHOUT)), where=self.where))
+        plan = aimed(plan_from(_without(whole, text_of(parameters.get(WITHOUT))), where=self.where))
         shown = parameters if value is None or level is None else {**parameters, self._level_path: value}
         return Case(label, shown, work, plan, to_mapping(plan), _stack(plan), level=level)
 
@@ -293,13 +295,13 @@ class _Maker:
         if LEVEL not in parameters:
             return None
         block = digest({path: value for path, value in parameters.items() if path != LEVEL})
-        return Level(parameters[LEVEL], block, lambda value: self.case(parameters, value))
+        return Level(str(parameters[LEVEL]), block, lambda value: self.case(parameters, value))
 
-    def _other(self, work: Work, base: dict[str, Any], own: Step, parameters: Step, label: str) -> Case:
+    def _other(self, work: Work, base: dict[str, JsonValue], own: Step, parameters: Step, label: str) -> Case:
         plan, kept, on = checked(work, base, {**self.experiment.set, **own}, self.where)
         return Case(label, parameters, work, plan, kept, digest([work, on]) if on else "")
 
-    def _base(self, work: Work, source: str | dict[str, Any]) -> dict[str, Any]:
+    def _base(self, work: Work, source: str | dict[str, JsonValue]) -> dict[str, JsonValue]:
         if isinstance(source, dict):
             return source
         if work == "benchmark":
@@ -308,7 +310,7 @@ class _Maker:
             self._opened[source] = self._read(source)
         return self._opened[source]
 
-    def _read(self, name: str) -> dict[str, Any]:
+    def _read(self, name: str) -> dict[str, JsonValue]:
         """A plan by its file, next to the experiment or relative to the working folder, or by its name."""
         sibling = Path(self.where).parent / name
         try:
@@ -325,7 +327,7 @@ class _Maker:
             )
             raise PlanError(mistakes, hint) from None
 
-    def _overrides(self, settings: Mapping[str, Any]) -> list[Override]:
+    def _overrides(self, settings: JsonObject) -> list[Override]:
         return [path_override(path, value, f"{self.where}: {self._origin(path)}") for path, value in settings.items()]
 
     def located(self, text: str) -> str:
@@ -349,7 +351,7 @@ class _Maker:
         if LEVEL in parameters:
             of = "" if parameters[LEVEL] in (LOW, HIGH) else f"{self._level_path.rpartition('.')[2]} "
             shown.append(f"{of}{parameters[LEVEL]}")
-        return " ".join([*([parameters[CASE]] if CASE in parameters else []), *shown]) or "plan"
+        return " ".join([*([str(parameters[CASE])] if CASE in parameters else []), *shown]) or "plan"
 
 
 def aimed(plan: Plan) -> Plan:
@@ -366,12 +368,12 @@ def _stack(plan: Plan) -> str:
     return "" if plan.server is None else digest([plan.server.model_dump(mode="json"), plan.target.model])
 
 
-def _without(plan: dict[str, Any], name: str | None) -> dict[str, Any]:
+def _without(plan: dict[str, JsonValue], name: str | None) -> dict[str, JsonValue]:
     """The plan with a traffic class left out; what the others inherit is settled before, their names too."""
     if name is None:
         return plan
-    whole = short.inherited(short.long(plan))
-    return {**whole, "traffic": [traffic for traffic in whole["traffic"] if traffic["name"] != name]}
+    whole = Document(short.inherited(short.long(plan)))
+    return {**whole, "traffic": [dict(one) for one in whole.sections("traffic") if one.text("name") != name]}
 
 
 def _made(maker: _Maker, combinations: Iterator[Step]) -> Iterator[Case]:

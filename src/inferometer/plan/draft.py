@@ -3,15 +3,7 @@ before the model checks them. Every name of a section is here, so that a type ch
 what is not set is left out or None. A test holds them against the model."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict, cast
-
-from inferometer.documents.document import JsonObject
-
-
-def settings_of(draft: "PlanDraft") -> JsonObject:
-    """The same, from here on like settings that a person wrote."""
-    return cast(JsonObject, draft)
-
+from typing import Any, TypedDict
 
 Setting = Any  # a value as people write it: 512, "2k", "100-500", {"mean": 512, "std": 100}; `plan.fields` reads them
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BeforeValidator, Field, ValidationError
 
+from inferometer.documents.document import JsonObject, JsonValue, settings_of
 from inferometer.errors import PlanError
 from inferometer.plan.fields import HUMAN, Count, Duration, Mistake, Number, Section, SectionError, one_or_several
 from inferometer.plan.paths import written
@@ -25,7 +26,7 @@ LOW, HIGH = "low", "high"
 DRAIN = re.compile(r"drain_rate p(\d{1,2}(?:\.\d+)?)")
 Spacing = Literal["linear", "geometric", "narrowing"]
 Ends = Literal["none", "low", "high", "both"]
-End = dict[str, Any] | Number
+End = dict[str, JsonValue] | Number
 
 
 class Levels(Section):
@@ -42,7 +43,7 @@ class Levels(Section):
     measure: str = Field(
         "request_rate", description="measure of an end: request throughput of the whole run, or drain_rate p95"
     )
-    set: dict[str, Any] = Field({}, description="settings of all levels, by path")
+    set: dict[str, JsonValue] = Field({}, description="settings of all levels, by path")
 
     def disagreements(self) -> Iterator[Mistake]:
         if not isinstance(self.low, dict) and not isinstance(self.high, dict):
@@ -65,7 +66,7 @@ class Levels(Section):
         """`low and high`, or the one of them that is no number."""
         return " and ".join(name for name in (LOW, HIGH) if self.known_end(name) is None)
 
-    def settings(self, step: str, value: float) -> dict[str, Any]:
+    def settings(self, step: str, value: float) -> dict[str, JsonValue]:
         """What a case sets: an end its own, a level its value."""
         if step in (LOW, HIGH):
             return dict(getattr(self, step))
@@ -127,11 +128,11 @@ class NamedCase(Section):
     """A named case: its settings, or its own plan or benchmark instead of the experiment's."""
 
     name: str = Field(min_length=1, description="unique in the experiment")
-    set: dict[str, Any] = Field({}, description="settings, by path")
-    plan: str | dict[str, Any] | None = Field(None, description="its own plan: settings, a file or a profile")
-    latency: dict[str, Any] | None = Field(None, description="batches through an engine in this process")
-    throughput: dict[str, Any] | None = Field(None, description="a workload through an engine in this process")
-    benchmark: str | dict[str, Any] | None = Field(None, description="your own command or function")
+    set: dict[str, JsonValue] = Field({}, description="settings, by path")
+    plan: str | dict[str, JsonValue] | None = Field(None, description="its own plan: settings, a file or a profile")
+    latency: dict[str, JsonValue] | None = Field(None, description="batches through an engine in this process")
+    throughput: dict[str, JsonValue] | None = Field(None, description="a workload through an engine in this process")
+    benchmark: str | dict[str, JsonValue] | None = Field(None, description="your own command or function")
 
     def disagreements(self) -> Iterator[Mistake]:
         yield from _one_work(self)
@@ -157,11 +158,15 @@ class Experiment(Section):
 
     name: str | None = Field(None, description="name")
     about: str | None = Field(None, description="purpose")
-    plan: str | dict[str, Any] | None = Field(None, description="plan of every case: settings, a file or a profile")
-    latency: dict[str, Any] | None = Field(None, description="or: batches through an engine in this process")
-    throughput: dict[str, Any] | None = Field(None, description="or: a workload through an engine in this process")
-    benchmark: str | dict[str, Any] | None = Field(None, description="or: your own command or function")
-    set: dict[str, Any] = Field({}, description="settings of all cases, by path; they override the plan")
+    plan: str | dict[str, JsonValue] | None = Field(
+        None, description="plan of every case: settings, a file or a profile"
+    )
+    latency: dict[str, JsonValue] | None = Field(None, description="or: batches through an engine in this process")
+    throughput: dict[str, JsonValue] | None = Field(
+        None, description="or: a workload through an engine in this process"
+    )
+    benchmark: str | dict[str, JsonValue] | None = Field(None, description="or: your own command or function")
+    set: dict[str, JsonValue] = Field({}, description="settings of all cases, by path; they override the plan")
     axes: Axes = Field({}, description="values by path; every combination is a case")
     zip: Annotated[list[Axes], one_or_several(Axes)] = Field(
         [], description="groups of paths whose values are combined pairwise: first with first"
@@ -171,7 +176,7 @@ class Experiment(Section):
     classes: Literal["switch-off"] | None = Field(
         None, description="switch-off: all traffic classes together, then with each of them left out"
     )
-    exclude: Annotated[list[dict[str, Any]], one_or_several(dict[str, Any])] = Field(
+    exclude: Annotated[list[dict[str, JsonValue]], one_or_several(dict[str, JsonValue])] = Field(
         [], description="cases to leave out, by values; `case` is the case name"
     )
     repeats: Count = Field(1, ge=1, le=1_000_000, description="runs per case")
@@ -212,7 +217,7 @@ class Experiment(Section):
         return self.work[0] == work
 
     @property
-    def work(self) -> tuple[Work, str | dict[str, Any]]:
+    def work(self) -> tuple[Work, str | dict[str, JsonValue]]:
         """What each case does that has no work of its own; a plan by default."""
         return work_of(self) or ("plan", {})
 
@@ -237,7 +242,7 @@ class Experiment(Section):
                 yield Mistake(("levels",), f"and axes cannot both vary {path}")
 
 
-def work_of(part: Experiment | NamedCase) -> tuple[Work, str | dict[str, Any]] | None:
+def work_of(part: Experiment | NamedCase) -> tuple[Work, str | dict[str, JsonValue]] | None:
     return next(((name, source) for name in WORKS if (source := getattr(part, name)) is not None), None)
 
 
@@ -247,7 +252,7 @@ def _one_work(part: Experiment | NamedCase) -> Iterator[Mistake]:
         yield Mistake((name,), f"cannot be combined with {works[0]}")
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema() -> dict[str, JsonValue]:
     """Of an experiment's file, for editors."""
     return {"$schema": DIALECT, **Experiment.model_json_schema(), "title": "Inferometer experiment"}
 
@@ -279,10 +284,13 @@ def read_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experime
 
 
 def experiment_from(
-    mapping: Mapping[str, Any], overrides: Sequence[str] = (), where: str = "experiment.yaml", also: Sequence[str] = ()
+    mapping: Mapping[str, object],
+    overrides: Sequence[str] = (),
+    where: str = "experiment.yaml",
+    also: Sequence[str] = (),
 ) -> Experiment:
     """The experiment that a mapping describes, or every mistake in it at once."""
-    changed, mistakes = _changed(mapping, overrides)
+    changed, mistakes = _changed(settings_of(mapping), overrides)
     mistakes = [*also, *mistakes]
     try:
         made = Experiment.model_validate(changed)
@@ -293,7 +301,7 @@ def experiment_from(
     return made
 
 
-def _changed(mapping: Mapping[str, Any], overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+def _changed(mapping: JsonObject, overrides: Sequence[str]) -> tuple[dict[str, JsonValue], list[str]]:
     """With `repeats=3` and `budget.time=1h` as settings of its own, and all others as constants of its cases."""
     changed, mistakes = dict(mapping), []
     for text in overrides:
@@ -306,17 +314,17 @@ def _changed(mapping: Mapping[str, Any], overrides: Sequence[str]) -> tuple[dict
         first, _, below = path.strip().partition(".")
         if first in _OWN or path.strip() == "server.restart":
             changed[first] = _put(changed.get(first), below, value)
-        else:
-            changed["set"] = {**(changed.get("set") or {}), path.strip(): value}
+        elif isinstance(there := changed.get("set") or {}, Mapping):  # else the model names the mistake
+            changed["set"] = {**there, path.strip(): value}
     return changed, mistakes
 
 
-def _put(there: Any, path: str, value: Any) -> Any:
+def _put(there: JsonValue, path: str, value: JsonValue) -> JsonValue:
     """`axes.load.rate` is a key of the axes: only what is no free key goes deeper."""
     return value if not path else {**(there if isinstance(there, Mapping) else {}), path: value}
 
 
-def _mistakes(error: ValidationError, mapping: Mapping[str, Any]) -> Iterator[str]:
+def _mistakes(error: ValidationError, mapping: JsonObject) -> Iterator[str]:
     """Pydantic's errors in the words of a person."""
     for detail in error.errors(include_url=False):
         loc = tuple(step for step in detail["loc"] if step not in ("str", "dict[str,any]", "[key]"))

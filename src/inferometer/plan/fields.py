@@ -26,6 +26,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from inferometer import vocabulary
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.documents.json_text import MOST_INT
 
 _BOUNDS = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
@@ -58,7 +59,7 @@ class Section(BaseModel):
     """A part of a plan: unknown keys are mistakes, and nothing changes after it was read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
-    short_forms: ClassVar[list[dict[str, Any]]] = []  # JSON schemas of what may stand in place of the mapping
+    short_forms: ClassVar[list[JsonObject]] = []  # JSON schemas of what may stand in place of the mapping
 
     def disagreements(self) -> Iterator[Mistake]:
         """Mistakes between fields, raised by a section; each is reported, not only the first."""
@@ -92,12 +93,12 @@ class Phrase(Section):
     """A section that people write as a phrase, `ttft p99 < 500ms`, and code as a mapping of its parts."""
 
     @classmethod
-    def split(cls, text: str) -> dict[str, Any]:
+    def split(cls, text: str) -> dict[str, JsonValue]:
         """The parts of the phrase, as they were written."""
         raise NotImplementedError
 
     @classmethod
-    def checked(cls, parts: dict[str, Any]) -> dict[str, Any]:
+    def checked(cls, parts: dict[str, JsonValue]) -> dict[str, JsonValue]:
         """The parts in terms of what they are about; those of a wrong type are left for pydantic to name."""
         raise NotImplementedError
 
@@ -194,12 +195,12 @@ def _header_name(name: Any) -> Any:
     return name
 
 
-DURATION_TEXT = {
+DURATION_TEXT: dict[str, JsonValue] = {
     "type": "string",
     "pattern": r"^\s*-?([0-9._]+(e[+-]?[0-9]+)?\s*[a-zA-Zµ]*\s*)+$",
     "examples": ["500ms", "60s", "1h30m"],
 }
-COUNT_TEXT = {
+COUNT_TEXT: dict[str, JsonValue] = {
     "type": "string",
     "pattern": r"^\s*[+-]?[0-9._]+([eE][+-]?[0-9]+)?\s*([kKmMgG]i?)?[bB]?\s*$",
     "examples": ["300", "2k", "4Ki"],

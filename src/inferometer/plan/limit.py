@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, WithJsonSchema
 
 from inferometer import vocabulary
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.plan.fields import Phrase
 from inferometer.vocabulary import MEASURES, MeasureName, percent_written
 
@@ -28,7 +29,7 @@ class Limit(Phrase):
     Without a stat, a measure that each request has is limited for each request: what goodput counts.
     """
 
-    short_forms: ClassVar[list[dict[str, Any]]] = [
+    short_forms: ClassVar[list[JsonObject]] = [
         {"type": "string", "examples": ["ttft p99 < 500ms", "failure_rate < 1%", "output_rate > 2k/s"]}
     ]
 
@@ -40,7 +41,7 @@ class Limit(Phrase):
     )
 
     @classmethod
-    def split(cls, text: str) -> dict[str, Any]:
+    def split(cls, text: str) -> dict[str, JsonValue]:
         match = _LIMIT.fullmatch(text)
         if match is None:
             raise ValueError("must be a limit such as 'ttft p99 < 500ms' or 'failure_rate < 1%'")
@@ -48,13 +49,14 @@ class Limit(Phrase):
         return {"measure": measure, "stat": stat, "op": op, "value": value}
 
     @classmethod
-    def checked(cls, parts: dict[str, Any]) -> dict[str, Any]:
-        if not isinstance(parts.get("measure"), str):
+    def checked(cls, parts: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        name, stat = parts.get("measure"), parts.get("stat")
+        if not isinstance(name, str):
             return parts
-        measure = measure_named(parts["measure"])
-        checked = {**parts, "measure": measure.name}
-        if isinstance(parts.get("stat"), str):
-            checked["stat"] = stat_named(parts["stat"], measure)
+        measure = measure_named(name)
+        checked: dict[str, JsonValue] = {**parts, "measure": measure.name}
+        if isinstance(stat, str):
+            checked["stat"] = stat_named(stat, measure)
         if "value" in parts:
             checked["value"] = _value(parts["value"], measure)
         return checked
@@ -184,7 +186,7 @@ _PRECISION = re.compile(r"\s*([\w-]+)[ .]+([\w.%]+)\s+within\s+(.+?)\s*")
 class Precision(Phrase):
     """`measure stat within share`: half the width of the confidence interval, as a share of the value."""
 
-    short_forms: ClassVar[list[dict[str, Any]]] = [
+    short_forms: ClassVar[list[JsonObject]] = [
         {"type": "string", "examples": ["ttft p99 within 5%", "tpot mean within 1%"]}
     ]
 
@@ -193,25 +195,26 @@ class Precision(Phrase):
     within: float = Field(gt=0, le=1, description="required precision, as a share of the value")
 
     @classmethod
-    def split(cls, text: str) -> dict[str, Any]:
+    def split(cls, text: str) -> dict[str, JsonValue]:
         match = _PRECISION.fullmatch(text)
         if match is None:
             raise ValueError("must be a precision such as 'ttft p99 within 5%'")
         return dict(zip(("measure", "stat", "within"), match.groups(), strict=True))
 
     @classmethod
-    def checked(cls, parts: dict[str, Any]) -> dict[str, Any]:
-        checked = dict(parts)
-        if isinstance(parts.get("measure"), str):
-            measure = measure_named(parts["measure"])
+    def checked(cls, parts: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        checked, name, within = dict(parts), parts.get("measure"), parts.get("within")
+        if isinstance(name, str):
+            measure = measure_named(name)
             if measure.scalar or measure.name.startswith("session_"):
                 raise ValueError(f"must name a measure that each request has, such as ttft or tpot, got {measure.name}")
             checked["measure"] = measure.name
-            checked["stat"] = stat_named(str(parts.get("stat", "p50")), measure)
-            if checked["stat"] != "mean" and checked["stat"][0] != "p":
-                raise ValueError(f"must be of a quantile or the mean: {parts['stat']} has no interval")
-        if isinstance(parts.get("within"), str):
-            checked["within"] = _relative(parts["within"])
+            stat = stat_named(str(parts.get("stat", "p50")), measure)
+            if stat != "mean" and stat[0] != "p":
+                raise ValueError(f"must be of a quantile or the mean: {stat} has no interval")
+            checked["stat"] = stat
+        if isinstance(within, str):
+            checked["within"] = _relative(within)
         return checked
 
     def __str__(self) -> str:

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from inferometer.documents.document import JsonObject
 from inferometer.plan import short
 from inferometer.plan.fields import (
     DURATION_TEXT,
@@ -24,7 +25,7 @@ MOST_PER_S = 1_000_000  # beyond what a thousand workers send: a slip of the key
 MOST_AT_ONCE = 1_000_000
 MOST_CV = 100  # gaps that vary more are a handful of arrivals and then none
 AT_MOST_S = 600.0  # for a precision that may never be reached
-_EXTENT: list[dict[str, Any]] = [
+_EXTENT: list[JsonObject] = [
     {"type": "integer", "minimum": 0, "description": "number of requests"},
     {**DURATION_TEXT, "description": "a duration (60s), or a number of requests (2k)"},
 ]
@@ -171,7 +172,7 @@ def _way_out(kind: str, name: str) -> str:
 class Stop(Section):
     """When the run ends: whichever comes first. Default: after 400 requests, or with the last stage."""
 
-    short_forms: ClassVar[list[dict[str, Any]]] = _EXTENT
+    short_forms: ClassVar[list[JsonObject]] = _EXTENT
 
     requests: Requests | None = Field(None, ge=1, description="number of requests, without warm-up")
     minutes: Number | None = Field(
@@ -222,7 +223,7 @@ class Stop(Section):
 class Warmup(Section):
     """The first part of the load, which is recorded but not measured."""
 
-    short_forms: ClassVar[list[dict[str, Any]]] = _EXTENT
+    short_forms: ClassVar[list[JsonObject]] = _EXTENT
 
     requests: Requests = Field(0, ge=0, description="number of requests")
     duration: Duration = Field(0.0, ge=0, description="duration")

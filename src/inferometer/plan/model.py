@@ -9,6 +9,7 @@ from zlib import crc32
 
 from pydantic import Field, model_validator
 
+from inferometer.documents.document import JsonValue
 from inferometer.plan import short
 from inferometer.plan.fields import (
     Count,
@@ -83,7 +84,7 @@ class Sampling(Section):
     top_p: Number | None = Field(None, gt=0, le=1, description="nucleus sampling: cumulative probability")
     stop: Annotated[list[str], one_or_several(str)] | None = Field(None, description="stop sequences")
     structured: Structured | None = Field(None, description="structured output: the form that answers must have")
-    extra: dict[str, Any] = Field({}, description="other fields of the request body", repr=False)
+    extra: dict[str, JsonValue] = Field({}, description="other fields of the request body", repr=False)
 
     @property
     def structure(self) -> Structured | None:

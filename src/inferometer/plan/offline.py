@@ -3,12 +3,14 @@ as an experiment writes it."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from typing import Annotated, Any, NamedTuple
 
+import msgspec
 from pydantic import BeforeValidator, Field
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.errors import PlanError
 from inferometer.plan.fields import Count, Section
 from inferometer.plan.secrets import redacted_fields
@@ -40,7 +42,7 @@ class EngineChoice:
     beam_search: bool = False
     detokenize: bool = True
     profile: str | None = None
-    args: Mapping[str, Any] = field(default_factory=dict)
+    args: JsonObject = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     chat: bool = False  # prompts are messages, which the model's own template writes
     adapter: str | None = None  # a LoRA adapter, its folder or name
@@ -85,7 +87,7 @@ class ThroughputPlan:
     """Throughput of a whole workload submitted at once. `workload` is that of a plan, as it is written there."""
 
     on: EngineChoice
-    workload: Mapping[str, Any]
+    workload: JsonObject
     num_prompts: int = 1000
     warmup: int = 8
     repeats: int = 1
@@ -97,36 +99,63 @@ class ThroughputPlan:
             raise PlanError(mistakes)
 
 
-def written(plan: LatencyPlan | ThroughputPlan) -> dict[str, Any]:
+def written(plan: LatencyPlan | ThroughputPlan) -> dict[str, JsonValue]:
     """The plan as it is kept with the run: plain data, without secrets and without what changes no number."""
-    fields: dict[str, Any] = asdict(plan)
-    on = fields.pop("on")
-    usual = {"n": 1, "beam_search": False, "detokenize": True, "chat": False, "adapter": None}
-    drawn = {name: on[name] for name, value in usual.items() if on[name] != value}
-    engine = {"type": on["engine"]} | ({"args": redacted_fields(on["args"])} if on["args"] else {})
-    engine |= {"env": redacted_fields(on["env"])} if on["env"] else {}
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
-    return {"engine": engine, "model": on["model"], **drawn, **plain, "seed": on["seed"]}
+    on = plan.on
+    engine: dict[str, JsonValue] = {"type": on.engine}
+    engine |= {"args": redacted_fields(on.args)} if on.args else {}
+    engine |= {"env": redacted_fields(on.env)} if on.env else {}
+    drawn = {name: getattr(on, name) for name in _DRAWN if getattr(on, name) != getattr(_USUAL, name)}
+    own = {field.name: getattr(plan, field.name) for field in fields(plan) if field.name != "on"}
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in own.items()}
+    return {"engine": engine, "model": on.model, **drawn, **plain, "seed": on.seed}
 
 
-def reread(kept: Mapping[str, Any]) -> LatencyPlan | ThroughputPlan:
+_DRAWN = ("n", "beam_search", "detokenize", "chat", "adapter")
+_USUAL = EngineChoice("")
+
+
+class _KeptEngine(msgspec.Struct):
+    type: str
+    args: JsonObject = {}
+    env: dict[str, str] = {}
+
+
+class _KeptPlan(msgspec.Struct, kw_only=True):
+    """Either plan as `written` writes it."""
+
+    engine: _KeptEngine
+    model: str | None = None
+    seed: int = 0
+    n: int = 1
+    beam_search: bool = False
+    detokenize: bool = True
+    chat: bool = False
+    adapter: str | None = None
+    batch_sizes: tuple[int, ...] = ()
+    input_lens: tuple[int, ...] = ()
+    output_lens: tuple[int, ...] = ()
+    iters: int = 30
+    workload: JsonObject | None = None
+    num_prompts: int = 1000
+    repeats: int = 1
+    warmup: int
+    confidence: float = 0.95
+
+
+def reread(kept: JsonObject, where: str = "plan.yaml") -> LatencyPlan | ThroughputPlan:
     """The plan of a run that was kept, to do it once more."""
-    fields = dict(kept)
-    engine = fields.pop("engine")
-    kept_names = ("n", "beam_search", "detokenize", "chat", "adapter")
-    drawn = {name: fields.pop(name) for name in kept_names if name in fields}
-    on = EngineChoice(
-        engine["type"],
-        fields.pop("model"),
-        fields.pop("seed"),
-        **drawn,
-        args=engine.get("args", {}),
-        env=engine.get("env", {}),
+    try:
+        plan = msgspec.convert(dict(kept), _KeptPlan)
+    except msgspec.ValidationError as error:
+        raise PlanError(f"{where}: is not the plan of batches through an engine: {error}") from None
+    drawn = {name: getattr(plan, name) for name in _DRAWN}
+    on = EngineChoice(plan.engine.type, plan.model, plan.seed, **drawn, args=plan.engine.args, env=plan.engine.env)
+    if plan.workload is not None:
+        return ThroughputPlan(on, plan.workload, plan.num_prompts, plan.warmup, plan.repeats, plan.confidence)
+    return LatencyPlan(
+        on, plan.batch_sizes, plan.input_lens, plan.output_lens, plan.iters, plan.warmup, plan.confidence
     )
-    if "workload" in fields:
-        return ThroughputPlan(on, **fields)
-    plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-    return LatencyPlan(on, **plain)
 
 
 def sizes(text: str, flag: str) -> tuple[int, ...]:
@@ -172,10 +201,10 @@ def bs_range(start: int | None, end: int | None, step: int | None) -> tuple[int,
     return sizes(f"{start}-{end}:{step}", "--bs-step")
 
 
-def settings(pairs: tuple[str, ...], flag: str = "--args") -> dict[str, Any]:
+def settings(pairs: tuple[str, ...], flag: str = "--args") -> dict[str, JsonValue]:
     """`key=value` as YAML reads the value, `outer.inner=value` for what is inside another; dashes in a key are
     underscores, as on an engine's own command line."""
-    nested: dict[str, Any] = {}
+    nested: dict[str, JsonValue] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         *outer, last = name.strip().lstrip("-").replace("-", "_").split(".")
@@ -183,9 +212,10 @@ def settings(pairs: tuple[str, ...], flag: str = "--args") -> dict[str, Any]:
             raise PlanError(f"{flag}: must be key=value, such as max_model_len=4096, got {pair}")
         at = nested
         for step in outer:
-            at = at.setdefault(step, {})
-            if not isinstance(at, dict):
+            inner = at.setdefault(step, {})
+            if not isinstance(inner, dict):
                 raise PlanError(f"{flag} {name}: {step} has nothing inside it")
+            at = inner
         at[last] = parse_yaml(value, f"{flag} {name}")[0]
     return nested
 
@@ -248,7 +278,7 @@ class EngineCase(Section):
 
     engine: str = Field("simulator", description="vllm, transformers or simulator")
     model: str | None = Field(None, description="model name or folder; not needed for the simulator")
-    args: dict[str, Any] = Field({}, description="settings of the engine")
+    args: dict[str, JsonValue] = Field({}, description="settings of the engine")
     env: dict[str, str] = Field({}, description="environment variables of the engine")
     seed: Count = Field(0, ge=0, description="random seed; the same seed gives the same prompts")
     n: Count = Field(1, ge=1, description="sequences per prompt")
@@ -274,7 +304,7 @@ class Latency(EngineCase):
 class Throughput(EngineCase):
     """Throughput of a whole workload submitted at once."""
 
-    workload: dict[str, Any] = Field(
+    workload: dict[str, JsonValue] = Field(
         {"type": "synthetic", "prompt_as": "token_ids", "input_tokens": 512, "output_tokens": 128},
         description="as in a plan",
     )

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
+from inferometer.documents.document import JsonObject, JsonValue, settings_of
 from inferometer.errors import PlanError
-from inferometer.plan.draft import settings_of
 from inferometer.plan.foreign.common import AccountEntry, Foreign, IsExperiment
 from inferometer.plan.model import Plan
 from inferometer.plan.overrides import Flags
@@ -104,7 +103,7 @@ _OF_PLANS = {"workload", "load", "traffic", "target", "stop", "sampling", "limit
 class PlanSource:
     """A plan before it is checked, where it is, and which tool's it was; notes are for the user."""
 
-    mapping: dict[str, Any]
+    mapping: dict[str, JsonValue]
     where: str
     tool: str | None = None  # another tool's name, `None` for a plan of ours
     notes: list[str] = field(default_factory=list)
@@ -119,7 +118,7 @@ class Opened:
     plan: Plan
     tool: str | None
     notes: list[str]
-    mapping: dict[str, Any] = field(default_factory=dict)  # before our own flags changed it
+    mapping: dict[str, JsonValue] = field(default_factory=dict)  # before our own flags changed it
 
 
 def open_plan(
@@ -137,12 +136,12 @@ def open_plan(
     return Opened(plan, source.tool, source.notes, source.mapping)
 
 
-def is_experiment(mapping: Mapping[str, Any]) -> bool:
+def is_experiment(mapping: JsonObject) -> bool:
     """Whether it is one of ours, by what only these have."""
     return bool(_OF_EXPERIMENTS & set(mapping)) and not _OF_PLANS & set(mapping)
 
 
-def is_plan(mapping: Mapping[str, Any]) -> bool:
+def is_plan(mapping: JsonObject) -> bool:
     """Whether it is one of ours, by what only these have."""
     return bool(_OF_PLANS & set(mapping)) and not _OF_EXPERIMENTS & set(mapping)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, get_args
 
+from inferometer.documents.document import Document, JsonObject, JsonValue
 from inferometer.errors import PlanError
 from inferometer.plan import paths, short
 from inferometer.plan.limit import measure_and_stat
@@ -67,7 +68,7 @@ def _parse_path(text: str) -> tuple[paths.PlanPath, int]:
     return tuple(steps), at
 
 
-def override(plan: Mapping[str, Any], overrides: Iterable[str | Override]) -> dict[str, Any]:
+def override(plan: JsonObject, overrides: Iterable[str | Override]) -> dict[str, JsonValue]:
     """The plan with each override made, the last one winning; every one that cannot be made is named."""
     changed, mistakes = short.long(plan), []
     for change in overrides:
@@ -183,10 +184,10 @@ class Flags:
     defaults: Defaults = Defaults()
 
 
-def with_flags(plan: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
+def with_flags(plan: JsonObject, flags: Flags) -> dict[str, JsonValue]:
     """The plan as the flags change it. A flag wins over the file; a new load drops what belonged to the old one."""
     folded = _with_defaults(_aimed(short.long(plan), flags), flags.defaults)
-    sections: dict[str, Any] = {
+    sections: dict[str, JsonValue] = {
         "load": _load(folded, flags),
         "stop": _stop(folded, flags),
         "limits": _limits(folded, flags),
@@ -199,27 +200,27 @@ def with_flags(plan: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
     return {**folded, **changed, **outputs, **place, **_given(flags, "name", "warmup", "workers", "seed")}
 
 
-def _place(folded: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
+def _place(folded: JsonObject, flags: Flags) -> dict[str, JsonValue]:
     """`--on`, and `--ray-address`, which means `--on ray`; the settings of another place go."""
     on = flags.on or ("ray" if flags.ray_address else None)
     if on is None:
         return {}
-    others: dict[str, Any] = {name: {} for name in ("ray", "kubernetes") if name != on and name in folded}
+    others: dict[str, JsonValue] = {name: {} for name in ("ray", "kubernetes") if name != on and name in folded}
     if flags.ray_address is not None:
         others["ray"] = {**_mapping(folded, "ray"), "address": flags.ray_address}
     return {"place": on, **others}
 
 
-def _given(flags: Flags, *names: str) -> dict[str, Any]:
+def _given(flags: Flags, *names: str) -> dict[str, JsonValue]:
     return {name: value for name in names if (value := getattr(flags, name)) is not None}
 
 
-def _mapping(plan: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _mapping(plan: JsonObject, name: str) -> dict[str, JsonValue]:
     section = plan.get(name)
     return dict(section) if isinstance(section, Mapping) else {}
 
 
-def _aimed(plan: dict[str, Any], flags: Flags) -> dict[str, Any]:
+def _aimed(plan: dict[str, JsonValue], flags: Flags) -> dict[str, JsonValue]:
     """A URL and a server to start exclude each other: the one that was typed takes the other's place."""
     if flags.url and flags.server:
         raise PlanError("--url and --server exclude each other: a server that is started has a URL of its own")
@@ -237,10 +238,10 @@ def _aimed(plan: dict[str, Any], flags: Flags) -> dict[str, Any]:
     return {**plan, "target": target} if target or "target" in plan else plan
 
 
-def _with_defaults(plan: dict[str, Any], usual: Defaults) -> dict[str, Any]:
+def _with_defaults(plan: dict[str, JsonValue], usual: Defaults) -> dict[str, JsonValue]:
     """The URL where neither URL nor server is known; the model for whatever is measured, but for the simulator."""
     target, server = _mapping(plan, "target"), _mapping(plan, "server")
-    added: dict[str, Any] = {}
+    added: dict[str, JsonValue] = {}
     if usual.url and not target.get("url") and not server:
         added = dict(short.target({**target, "url": list(usual.url)}))
     is_ours = server.get("type") == "simulator" if server else not (added or target).get("url")
@@ -251,9 +252,9 @@ def _with_defaults(plan: dict[str, Any], usual: Defaults) -> dict[str, Any]:
     return {**plan, "target": {**target, **added}} if added else plan
 
 
-def _headers(filed: Any, typed: Sequence[str]) -> dict[str, Any]:
+def _headers(filed: Any, typed: Sequence[str]) -> dict[str, JsonValue]:
     """`Name: value` as curl takes it, or `Name=value`; it replaces the file's of that name, in whatever case."""
-    new: dict[str, Any] = {}
+    new: dict[str, JsonValue] = {}
     for text in typed:
         match = re.match(r"\s*([^\s:=]+)\s*[:=]\s*(.*)", text, re.DOTALL)
         if match is None:  # the text may be a secret: it is not repeated
@@ -264,7 +265,7 @@ def _headers(filed: Any, typed: Sequence[str]) -> dict[str, Any]:
     return {**{name: value for name, value in kept.items() if str(name).lower() not in names}, **new}
 
 
-def _workload(plan: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
+def _workload(plan: JsonObject, flags: Flags) -> dict[str, JsonValue]:
     """Another dataset keeps nothing of the old workload but what counts its tokens."""
     typed = _given(flags, "input_tokens", "output_tokens", "tokenizer")
     filed = _mapping(plan, "workload")
@@ -294,7 +295,7 @@ def _dataset(text: str) -> dict[str, str]:
 _FORMATS = {".json": "json", ".csv": "csv", ".parquet": "parquet"}
 
 
-def _outputs(plan: Mapping[str, Any], flags: Flags) -> list[Any]:
+def _outputs(plan: JsonObject, flags: Flags) -> list[Any]:
     """More files to write; one at a path of the plan's takes that one's place."""
     new = [_output(text) for text in flags.output]
     paths_ = {output["path"] for output in new}
@@ -318,7 +319,7 @@ def _typed_place(text: str, types: Sequence[str]) -> tuple[str | None, str]:
     return (kind, place) if equals and kind in types and place else (None, text)
 
 
-def _load(plan: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
+def _load(plan: JsonObject, flags: Flags) -> dict[str, JsonValue]:
     cancel = {name: value for name, value in _mapping(plan, "load").items() if name == "cancel"}
     if flags.rate is None:
         return {} if flags.concurrency is None else {"type": "concurrency", "concurrency": flags.concurrency, **cancel}
@@ -327,7 +328,7 @@ def _load(plan: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
         raise PlanError(f"--rate must be finite, got {flags.rate}", hint)
     old = _mapping(plan, "load")
     kind = short.load_type(old)
-    new: dict[str, Any] = {"type": "poisson", "rate": flags.rate, **cancel}
+    new: dict[str, JsonValue] = {"type": "poisson", "rate": flags.rate, **cancel}
     if kind in short.RATE_TYPES:
         new = {"type": kind, "rate": flags.rate, **cancel}
         new |= {name: value for name, value in old.items() if name in ("cv", "max_concurrency")}
@@ -340,14 +341,14 @@ def _is_endless(rate: str | float) -> bool:
     return math.isinf(rate)
 
 
-def _stop(plan: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
+def _stop(plan: JsonObject, flags: Flags) -> dict[str, JsonValue]:
     """`--requests` or `--duration` is how the run ends, in place of how the file ends it."""
     ends = _given(flags, "requests", "duration")
     kept = {name: value for name, value in _mapping(plan, "stop").items() if name in ("errors", "drain")}
     return {**kept, **ends} if ends else {}
 
 
-def _limits(plan: Mapping[str, Any], flags: Flags) -> list[Any]:
+def _limits(plan: JsonObject, flags: Flags) -> list[Any]:
     """A typed limit replaces the file's on the same measure and statistic; the others stay."""
     if not flags.limit:
         return []
@@ -358,9 +359,9 @@ def _limits(plan: Mapping[str, Any], flags: Flags) -> list[Any]:
     return [*(limit for limit in kept if measure_and_stat(limit) not in replaced), *typed]
 
 
-def _reach_a_class(plan: Mapping[str, Any], changed: set[str]) -> None:
+def _reach_a_class(plan: JsonObject, changed: set[str]) -> None:
     """With traffic classes, a flag must change something: a section that no class inherits is out of its reach."""
-    classes = [traffic for traffic in plan.get("traffic") or [] if isinstance(traffic, Mapping)]
+    classes = Document(plan).sections("traffic")
     mistakes = [
         f"every traffic class has its own {name}, so flags do not apply; use --set traffic[0].{name}=..."
         for name in sorted(changed)

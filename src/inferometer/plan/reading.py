@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from inferometer.documents.document import JsonObject, JsonValue, settings_of
 from inferometer.documents.files import file_bytes, stdin_bytes, text_in, unpacked
 from inferometer.documents.json_text import RefusedError
 from inferometer.errors import PlanError
@@ -48,9 +49,9 @@ _STARTS = {
 class _Written:
     """A plan as it was written, and made long once for all its mistakes: there may be as many as traffic classes."""
 
-    plan: Mapping[str, Any]
-    _long: dict[str, Any] | None = None
-    _whole: dict[str, Any] | None = None
+    plan: JsonObject
+    _long: dict[str, JsonValue] | None = None
+    _whole: dict[str, JsonValue] | None = None
     _guessed: int = 0
 
     def meant(self, path: PlanPath) -> list[str]:
@@ -58,20 +59,20 @@ class _Written:
         return paths.meant(path, self.whole) if self._guessed <= _GUESSED else []
 
     @property
-    def long(self) -> dict[str, Any]:
+    def long(self) -> dict[str, JsonValue]:
         if self._long is None:
             self._long = short.long(self.plan)
         return self._long
 
     @property
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> dict[str, JsonValue]:
         """With what its traffic classes inherit."""
         if self._whole is None:
             self._whole = short.inherited(self.long)
         return self._whole
 
 
-def mistakes_in(plan: Mapping[str, Any]) -> tuple[Plan | None, list[Mistake]]:
+def mistakes_in(plan: JsonObject) -> tuple[Plan | None, list[Mistake]]:
     """The plan, or everything that is wrong with it.
 
     Checks between sections run only on sections that are right, so what is wrong is left out and the rest is
@@ -98,7 +99,7 @@ def _section(path: PlanPath) -> PlanPath:
     return path[: 3 if path[:1] == ("traffic",) else 1]
 
 
-def _without(plan: Mapping[str, Any], wrong: set[PlanPath]) -> dict[str, Any]:
+def _without(plan: JsonObject, wrong: set[PlanPath]) -> dict[str, JsonValue]:
     rest = {name: value for name, value in plan.items() if (name,) not in wrong}
     classes = short.several(rest.get("traffic"))
     if not isinstance(classes, list) or any(path[:1] == ("traffic",) and len(path) < 3 for path in wrong):
@@ -196,7 +197,7 @@ def _text(error: Any, path: PlanPath, plan: _Written) -> str:
     return f"{template.format(**_readable(context)) if template else error['msg']}{got}{quoting}"
 
 
-def _readable(context: Mapping[str, Any]) -> dict[str, Any]:
+def _readable(context: JsonObject) -> dict[str, JsonValue]:
     """Bounds as people write them: 1,000,000 and not 1e+06."""
     return {name: f"{value:,.15g}" if isinstance(value, int | float) else value for name, value in context.items()}
 
@@ -251,13 +252,13 @@ def read_plan(path: str | Path, overrides: Iterable[str] = (), flags: Flags | No
     return plan_from(mapping, overrides, where, flags, also=twice)
 
 
-def read_mapping(path: str | Path) -> tuple[dict[str, Any], list[str]]:
+def read_mapping(path: str | Path) -> tuple[dict[str, JsonValue], list[str]]:
     """The content of a plan's file, not yet checked, and the keys that it gives twice."""
     where = "stdin" if str(path) == "-" else str(path)
     return mapping_in(stdin_text() if where == "stdin" else file_text(Path(path)), where)
 
 
-def mapping_in(text: str, where: str) -> tuple[dict[str, Any], list[str]]:
+def mapping_in(text: str, where: str) -> tuple[dict[str, JsonValue], list[str]]:
     """The same of a text that was read already."""
     is_json = where.endswith(".json") or (where == "stdin" and text.lstrip().startswith("{"))
     value, twice = (parse_json if is_json else parse_yaml)(text, where)
@@ -304,7 +305,7 @@ def nearby(path: Path) -> str | None:
 
 
 def plan_from(
-    mapping: Mapping[str, Any],
+    mapping: Mapping[str, object],
     overrides: Iterable[str | Override] = (),
     where: str = "plan.yaml",
     flags: Flags | None = None,
@@ -312,7 +313,7 @@ def plan_from(
 ) -> Plan:
     """The plan of a mapping, changed by flags, then by overrides; `also` are mistakes found before."""
     mistakes, hints, typed = list(also), [], list(overrides)
-    changed: Mapping[str, Any] = mapping
+    changed = settings_of(mapping)
     try:
         changed = with_flags(changed, flags) if flags is not None else changed
     except PlanError as error:

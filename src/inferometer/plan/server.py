@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.plan import short
 from inferometer.plan.fields import (
     DURATION_TEXT,
@@ -55,7 +56,7 @@ else:
 class Router(Section):
     """The router of a fleet: its policy, by name, and the policy's settings."""
 
-    short_forms: ClassVar[list[dict[str, Any]]] = [{"type": "string", "description": "its policy"}]
+    short_forms: ClassVar[list[JsonObject]] = [{"type": "string", "description": "its policy"}]
 
     type: RouterType = Field(OWN, description="which router; all but ours must be installed")
     policy: Line | None = Field(
@@ -63,12 +64,12 @@ class Router(Section):
         min_length=1,
         description="routing policy; default: prefix_aware, of ray-serve power_of_two, of another router its own",
     )
-    settings: dict[str, Any] = Field({}, description="settings of the policy, by name")
+    settings: dict[str, JsonValue] = Field({}, description="settings of the policy, by name")
     seed: Count = Field(0, ge=0, description="seed of the policy's random choices")
     max_in_flight: Count | None = Field(
         None, ge=1, description="requests that a replica gets at once; more wait in the router; default: no limit"
     )
-    args: dict[str, Any] = Field({}, description="settings of the router by name; of another router: its flags")
+    args: dict[str, JsonValue] = Field({}, description="settings of the router by name; of another router: its flags")
     flags: Argv = Field([], description="extra command line arguments of another router, passed unchanged")
     command: Argv = Field([], description="program of another router; default: found on PATH")
 
@@ -168,7 +169,7 @@ Variables = Annotated[
 class Prepare(Section):
     """A command that runs to its end before the server starts, with the server's environment and folder."""
 
-    short_forms: ClassVar[list[dict[str, Any]]] = [{"type": "string", "description": "command to run"}]
+    short_forms: ClassVar[list[JsonObject]] = [{"type": "string", "description": "command to run"}]
 
     run: str | list[str] = Field(description="a shell command, or a list of words")
     name: str | None = Field(None, description="name")
@@ -187,7 +188,10 @@ class Prepare(Section):
 class Ready(Section):
     """When a server counts as ready: its health and its list of models answer, and the model is the requested one."""
 
-    short_forms: ClassVar[list[dict[str, Any]]] = [DURATION_TEXT | {"description": "its timeout"}, {"type": "number"}]
+    short_forms: ClassVar[list[JsonObject]] = [
+        DURATION_TEXT | {"description": "its timeout"},
+        {"type": "number"},
+    ]
 
     path: Annotated[list[RequestPath], one_or_several(RequestPath)] = Field(
         [], description="paths that must answer with 2xx, instead of the engine's default"
@@ -208,11 +212,11 @@ class Ready(Section):
 class Server(Section):
     """A server that is started before the run and stopped after it, or an external server to wait for."""
 
-    short_forms: ClassVar[list[dict[str, Any]]] = [{"enum": [*SERVERS, "fleet"], "description": "its type"}]
+    short_forms: ClassVar[list[JsonObject]] = [{"enum": [*SERVERS, "fleet"], "description": "its type"}]
 
     type: ServerType = Field("simulator", description="type of server to start")
     model: Line | None = Field(None, description="model to serve; default: target.model")
-    args: dict[str, Any] = Field(
+    args: dict[str, JsonValue] = Field(
         {},
         description="settings by name, passed as flags of the engine; for the simulator and ray-serve: its settings",
         repr=False,

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from inferometer import vocabulary
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.wire.api import endpoints
 
 INHERITED = ("workload", "load", "sampling", "stop", "limits")
@@ -35,7 +36,7 @@ def target(value: Any) -> Any:
     return _without_endpoint(opened) if isinstance(opened, Mapping) else opened
 
 
-def _without_endpoint(target: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_endpoint(target: JsonObject) -> JsonObject:
     """URLs that disagree with one another, or with an `api` that is set, stay: the model names the mistake."""
     written = target.get("url")
     urls = [written] if isinstance(written, str) else written
@@ -91,7 +92,7 @@ def load(value: Any) -> Any:
     return {"type": kind, **value, **slots}
 
 
-def load_type(value: Mapping[str, Any]) -> str:
+def load_type(value: JsonObject) -> str:
     """The type of a load: as written, or the one that its fields belong to."""
     given = {name for name, setting in value.items() if setting is not None}
     if "type" in given:
@@ -138,20 +139,20 @@ _LONG = {
 }
 
 
-def long(plan: Mapping[str, Any]) -> dict[str, Any]:
+def long(plan: JsonObject) -> dict[str, JsonValue]:
     """The plan (or one traffic class) with its short forms made long, so that a path reaches into them."""
     opened = {name: _LONG[name](value) if name in _LONG else value for name, value in plan.items()}
-    for section, field in (("target", "url"), ("sampling", "stop")):
-        if isinstance(opened.get(section), Mapping) and field in opened[section]:
-            opened[section] = {**opened[section], field: several(opened[section][field])}
-    if isinstance(opened.get("traffic"), list):
-        opened["traffic"] = [
-            long(traffic) if isinstance(traffic, Mapping) else traffic for traffic in opened["traffic"]
-        ]
+    for name, field in (("target", "url"), ("sampling", "stop")):
+        section = opened.get(name)
+        if isinstance(section, Mapping) and field in section:
+            opened[name] = {**section, field: several(section[field])}
+    classes = opened.get("traffic")
+    if isinstance(classes, list):
+        opened["traffic"] = [long(traffic) if isinstance(traffic, Mapping) else traffic for traffic in classes]
     return opened
 
 
-def inherited(plan: Mapping[str, Any]) -> dict[str, Any]:
+def inherited(plan: JsonObject) -> dict[str, JsonValue]:
     """The plan with every traffic class complete: what it does not set is taken from the top of the plan."""
     classes = plan.get("traffic")
     if not isinstance(classes, list | tuple) or not all(
@@ -162,7 +163,7 @@ def inherited(plan: Mapping[str, Any]) -> dict[str, Any]:
     return {**plan, "traffic": complete}
 
 
-def _class(plan: Mapping[str, Any], own: Mapping[str, Any], at: int, classes: int) -> dict[str, Any]:
+def _class(plan: JsonObject, own: JsonObject, at: int, classes: int) -> dict[str, JsonValue]:
     above = {name: plan[name] for name in INHERITED if name in plan}
     whole = {**above, **own}
     for name in ("workload", "sampling", "stop"):  # field by field; a load's fields belong to its type
@@ -172,14 +173,14 @@ def _class(plan: Mapping[str, Any], own: Mapping[str, Any], at: int, classes: in
     return {"name": "default" if classes == 1 else f"class-{at + 1}", **whole}
 
 
-def _is_another_kind(name: str, top: Mapping[str, Any], mine: Mapping[str, Any]) -> bool:
+def _is_another_kind(name: str, top: JsonObject, mine: JsonObject) -> bool:
     """Whether a class has a workload of another type than the plan: it inherits nothing of that."""
     if name != "workload" or not {"type", "path", "url", "repo"} & set(mine):
         return False
     return workload_type(mine) != workload_type(top)
 
 
-def replayed(plan: Mapping[str, Any]) -> dict[str, Any]:
+def replayed(plan: JsonObject) -> dict[str, JsonValue]:
     """The plan (or one class) with `load: replay` where a trace is sent and no load is given."""
     if workload_type(given_fields(plan.get("workload"))) in TRACES and plan.get("load") is None:
         return {**plan, "load": {"type": "replay"}}

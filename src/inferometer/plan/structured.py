@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.plan.fields import Mistake, Section, one_or_several
 
 Syntax = Literal["response_format", "structured_outputs", "guided", "sglang"]
@@ -34,7 +35,7 @@ _NAMES: dict[Syntax, dict[str, str]] = {
 class Structured(Section):
     """Structured output: the form that answers must have. Each answer is checked, see the measure `structure_valid`."""
 
-    json_schema: dict[str, Any] | None = Field(None, description="a JSON schema", repr=False)
+    json_schema: dict[str, JsonValue] | None = Field(None, description="a JSON schema", repr=False)
     json_object: Literal[True] | None = Field(None, description="any JSON object")
     regex: str | None = Field(None, min_length=1, description="a regular expression for the whole answer")
     choice: Annotated[list[str], one_or_several(str)] | None = Field(
@@ -72,7 +73,7 @@ class Structured(Section):
         elif self.written_as != "response_format" and self.form not in _NAMES[self.written_as]:
             yield Mistake(("syntax",), f"{self.written_as} has no {self.form}: leave it out, or use structured_outputs")
 
-    def fields(self, api: str) -> dict[str, Any]:
+    def fields(self, api: str) -> dict[str, JsonValue]:
         """As the request body of an OpenAI-compatible API has it."""
         syntax, value = self.written_as, getattr(self, self.form)
         if syntax == "response_format":
@@ -82,9 +83,9 @@ class Structured(Section):
             return {name: json.dumps(value) if self.json_schema is not None else value}
         return {"structured_outputs": {name: value}} if syntax == "structured_outputs" else {name: value}
 
-    def _response_format(self, api: str) -> dict[str, Any]:
+    def _response_format(self, api: str) -> dict[str, JsonValue]:
         if self.json_schema is None:
-            wanted: dict[str, Any] = {"type": "json_object"}
+            wanted: dict[str, JsonValue] = {"type": "json_object"}
         elif api == "responses":
             wanted = {"type": "json_schema", "name": "answer", "schema": self.json_schema}
         else:
@@ -92,7 +93,7 @@ class Structured(Section):
         return {"text": {"format": wanted}} if api == "responses" else {"response_format": wanted}
 
     @classmethod
-    def among(cls, fields: Mapping[str, Any]) -> Self | None:
+    def among(cls, fields: JsonObject) -> Self | None:
         """What the fields of a request body ask for, in whichever syntax; None where it is nothing that we know."""
         text = fields.get("text")
         wanted = fields.get("response_format") or (text.get("format") if isinstance(text, dict) else None)
@@ -119,7 +120,7 @@ class Structured(Section):
             return None
 
 
-def _schema_problem(schema: dict[str, Any]) -> str | None:
+def _schema_problem(schema: dict[str, JsonValue]) -> str | None:
     """What is wrong with it, where the extra that checks answers is installed."""
     try:
         from jsonschema.exceptions import SchemaError

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from inferometer.documents.document import JsonObject
 from inferometer.plan import short
 from inferometer.plan.fields import Count, Duration, Headers, Line, Mistake, RequestPath, Section, one_or_several
 from inferometer.vocabulary import http_url
@@ -81,7 +82,7 @@ class Bounds(Section):
 class Target(Section):
     """The endpoint to measure and its API."""
 
-    short_forms: ClassVar[list[dict[str, Any]]] = [
+    short_forms: ClassVar[list[JsonObject]] = [
         {"type": "string", "examples": ["http://localhost:8000"], "description": "its url"},
         {"type": "array", "items": {"type": "string"}, "description": "its urls"},
     ]
@@ -168,7 +169,7 @@ Switch = Annotated[
 class Observe(Section):
     """Telemetry that is sampled during the load, in a separate process; it never makes a run fail."""
 
-    short_forms: ClassVar[list[dict[str, Any]]] = [
+    short_forms: ClassVar[list[JsonObject]] = [
         {"enum": ["off", False], "description": "nothing is sampled"},
     ]
 

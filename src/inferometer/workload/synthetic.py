@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from inferometer.documents.document import Document
 from inferometer.errors import PlanError
 from inferometer.plan.workloads.synthetic import FixedText, Media, Prefix, Synthetic, Tools
 from inferometer.workload.draws import (
@@ -274,7 +275,7 @@ class SyntheticTape:
 
     def _tool_answer(self, index: int, turn: int, tools: Tools) -> list[Message]:
         """A call as the history has it, and the tool's output: made up to fit each other."""
-        name = (tools.definitions or [_QUERY])[0].get("function", {}).get("name", "get_data")
+        name = Document((tools.definitions or [_QUERY])[0]).section("function").text("name") or "get_data"
         function = {"name": name, "arguments": '{"query": "data"}'}
         call = {"id": f"call_{index}_{turn}", "type": "function", "function": function}
         (u,) = self._draws.uniforms(Purpose.ANSWER, index, turn, 1)

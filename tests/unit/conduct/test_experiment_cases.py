@@ -175,3 +175,14 @@ def test_what_tokens_cost() -> None:
     two = {name: each.value for name, each in shared_among(summary, 2, None).items()}
     assert two == {"throughput_per_gpu": 2500, "tokens_per_s_user": 50}
     assert shared_among(Summary(), 1, 2.0) == {}
+
+
+def test_a_setting_below_a_number_takes_its_place() -> None:
+    """`args.x` is 5 in the benchmark and a mapping in the axes: what is below a number replaces it."""
+    own = {"benchmark": {"command": "echo", "args": {"x": 5}}, "axes": {"args.x.y": [1, 2]}}
+    assert [case.plan.args for case in cases(own)] == [{"x": {"y": 1}}, {"x": {"y": 2}}]
+
+
+def test_settings_of_a_wrong_type_are_a_mistake_with_set_too() -> None:
+    (mistake,) = mistakes({"plan": {}, "set": 5}, "seed=3")
+    assert "set must be settings by name" in mistake

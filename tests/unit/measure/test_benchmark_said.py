@@ -6,6 +6,7 @@ from inferometer.errors import DataError, PlanError
 from inferometer.measure.custom import documents_in, measures_in, summary_of
 from inferometer.measure.values import quantities
 from inferometer.plan.benchmark import Benchmark, benchmark_from, written
+from inferometer.plan.stored import StoredPlan
 from inferometer.vocabulary import value_text
 
 DECODE = '{"name": "decode", "value": 8.0, "unit": "ms", "direction": "lower"}'
@@ -111,9 +112,9 @@ def test_what_is_kept_holds_no_secret_and_no_default() -> None:
     made = benchmark_from(
         {"command": ["b", "--api-key", "s3cret"], "env": {"HF_TOKEN": "t0ken", "N": 1}, "json": "r.json"}
     )
-    kept = written(made)
+    kept = StoredPlan(written(made))
     assert "s3cret" not in str(kept) and "t0ken" not in str(kept)
-    assert kept["name"] == "b" and kept["benchmark"]["output"] == "r.json" and "timeout" not in kept["benchmark"]
+    assert kept.name == "b" and kept.benchmark["output"] == "r.json" and "timeout" not in kept.benchmark
 
 
 @pytest.mark.parametrize(

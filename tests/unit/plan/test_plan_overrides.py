@@ -198,3 +198,8 @@ def test_text_may_be_quoted_missing_or_a_number() -> None:
     assert plan_from({}, ["name='5'"]).name == "5"
     assert plan_from({}, ["name=5"]).name == "5"
     assert plan_from({"name": "x"}, ["name=null"]).name is None
+
+
+def test_flags_on_a_section_of_a_wrong_type_leave_the_mistake_to_the_model() -> None:
+    for odd in (5, True, "x", [5]):
+        assert any("traffic" in mistake for mistake in mistakes({"traffic": odd}, flags=Flags(rate=5)))

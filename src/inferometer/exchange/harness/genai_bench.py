@@ -2,8 +2,8 @@
 
 import json
 import math
-from typing import Any
 
+from inferometer.documents.document import JsonValue
 from inferometer.errors import PlanError
 from inferometer.exchange.harness.harness import (
     Harness,
@@ -38,9 +38,9 @@ def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
         )
     if plan.warmup.requests or plan.warmup.duration:
         notes["warmup"] = "there is none: all requests are measured"
-    extra = {"ignore_eos": sampling.ignore_eos, "temperature": sampling.temperature, "top_p": sampling.top_p}
-    extra = {name: value for name, value in (extra | sampling.extra).items() if value is not None}
-    values: dict[str, Any] = {
+    own = {"ignore_eos": sampling.ignore_eos, "temperature": sampling.temperature, "top_p": sampling.top_p}
+    extra = {name: value for name, value in {**own, **sampling.extra}.items() if value is not None}
+    values: dict[str, JsonValue] = {
         "api-backend": "openai",
         "api-base": endpoint.url,
         "api-model-name": endpoint.model,

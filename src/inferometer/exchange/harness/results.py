@@ -7,12 +7,12 @@ from pathlib import Path
 
 from msgspec import structs
 
+from inferometer.documents.document import settings_of
 from inferometer.errors import DataError
 from inferometer.exchange.harness.harness import Harness
 from inferometer.exchange.importing.importer import checksum, read_result, summary_of, verdict_of
 from inferometer.exchange.importing.recognise import format_named
 from inferometer.exchange.importing.source import ImportedRun
-from inferometer.plan.draft import settings_of
 from inferometer.plan.model import Plan
 from inferometer.plan.text import to_mapping
 from inferometer.record.environment import HarnessRun, ImportOrigin

@@ -19,6 +19,7 @@ import orjson
 from msgspec.structs import replace
 from pydantic import ValidationError
 
+from inferometer.documents.document import settings_of
 from inferometer.documents.files import GZIP
 from inferometer.errors import DataError, StoreError
 from inferometer.exchange.importing.recognise import check_format, format_named, read_source, recognise, released
@@ -35,7 +36,6 @@ from inferometer.measure.doubts.rule import TOLERATED
 from inferometer.measure.doubts.target import FAILED_DOUBTFUL, FAILED_INVALID
 from inferometer.measure.inputs import Facts
 from inferometer.measure.summary import HEADLINE, HEADLINE_OPEN, summarize
-from inferometer.plan.draft import settings_of
 from inferometer.plan.model import Plan
 from inferometer.record.environment import ImportOrigin
 from inferometer.record.files import translated_errors

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+from inferometer.documents.document import Document
 from inferometer.documents.json_text import json_value
 from inferometer.errors import PlanError
 from inferometer.plan.draft import (
@@ -570,4 +571,4 @@ def _config(given: Given) -> dict[str, Any]:
     mapping, twice = read_mapping(name)
     if twice:
         raise PlanError(twice)
-    return dict(mapping.get("config", mapping))
+    return dict(Document(mapping).section("config") or mapping)

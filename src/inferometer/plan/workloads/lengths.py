@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_serializer, model_validator
 
 from inferometer import vocabulary
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.plan.fields import (
     COUNT_TEXT,
     DURATION_TEXT,
@@ -148,7 +149,7 @@ class Part(Section):
                     return list(self.values)
         return self._mapping()
 
-    def _mapping(self) -> dict[str, Any]:
+    def _mapping(self) -> dict[str, JsonValue]:
         fields = {name: _plain(getattr(self, name)) for name in type(self).model_fields if _given(self, name)}
         fields.pop("type", None)
         if self.weight == 1:
@@ -178,7 +179,7 @@ class Part(Section):
 class Lengths(Part):
     """A length: a number, a range `100-500`, a list, or a distribution."""
 
-    short_forms: ClassVar[list[dict[str, Any]]] = [
+    short_forms: ClassVar[list[JsonObject]] = [
         {"type": "integer", "minimum": 1, "description": "fixed length"},
         {**COUNT_TEXT, "description": "fixed length"},
         {"type": "string", "pattern": r"^\s*[0-9][^-]*-\s*[0-9][^-]*$", "description": "uniform: least-most"},
@@ -241,7 +242,7 @@ def _whole(value: str | float) -> int:
     return number
 
 
-def shape_of(fields: Mapping[str, Any]) -> str:
+def shape_of(fields: JsonObject) -> str:
     """The type that the fields of a distribution imply."""
     given = {name for name, value in fields.items() if value is not None}
     shape = next((shape for name, shape in _SHAPE_FIELDS if name in given), None)
@@ -294,7 +295,7 @@ _PAUSE_NEEDS: dict[str, tuple[str, ...]] = {
 class Pause(Section):
     """A pause: fixed, or drawn from a distribution."""
 
-    short_forms: ClassVar[list[dict[str, Any]]] = [
+    short_forms: ClassVar[list[JsonObject]] = [
         {"type": "number", "minimum": 0, "description": "fixed number of seconds"},
         {**DURATION_TEXT, "description": "fixed length"},
         {"type": "string", "pattern": r"^\s*[0-9.][^-]*-\s*[0-9.][^-]*$", "description": "uniform: least-most"},
@@ -369,7 +370,7 @@ def pause_long(value: Any) -> Any:
     return {"type": "fixed", "value": seconds}
 
 
-def _type_of(fields: Mapping[str, Any]) -> str:
+def _type_of(fields: JsonObject) -> str:
     given = {name for name, value in fields.items() if value is not None}
     if given & {"mean", "std"}:
         return "normal" if "std" in given else "exponential"

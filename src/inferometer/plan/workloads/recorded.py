@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from inferometer.documents.document import JsonObject
 from inferometer.plan.fields import Count, Duration, Mistake, Number, Section, Tokens, is_header_name
 from inferometer.plan.workloads.common import FileSection, WorkloadSection
 from inferometer.plan.workloads.lengths import Lengths, Pause
@@ -204,7 +205,7 @@ class HuggingFace(Conversations):
 class RecordedWindow(Section):
     """A time range of the recording; its start becomes time 0."""
 
-    short_forms: ClassVar[list[dict[str, Any]]] = [
+    short_forms: ClassVar[list[JsonObject]] = [
         {"type": "string", "pattern": r"^[^-]*-[^-]*$", "examples": ["10min-20min"], "description": "start-end"}
     ]
 

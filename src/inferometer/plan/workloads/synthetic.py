@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_serializer, model_validator
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.plan.fields import Count, Duration, Mistake, Number, Requests, Section, Tokens, is_header_name
 from inferometer.plan.workloads.common import WorkloadSection
 from inferometer.plan.workloads.lengths import MOST_ALPHA, Lengths, Pause
@@ -136,7 +137,7 @@ MOST_GROUPS = 1_000_000
 class Pair(Section):
     """A pair of input and output lengths."""
 
-    short_forms: ClassVar[list[dict[str, Any]]] = [
+    short_forms: ClassVar[list[JsonObject]] = [
         {"type": "string", "pattern": r"^\s*[0-9][^:]*:\s*[0-9][^:]*$", "examples": ["300:100"]},
         {"type": "array", "minItems": 2, "maxItems": 3, "items": {"type": ["number", "string"]}},
     ]
@@ -217,7 +218,9 @@ class Tools(Section):
     sent_with: Literal["all", "calls"] = Field(
         "all", description="requests that list the tools: all of a session, or those that ask for a call"
     )
-    definitions: list[dict[str, Any]] = Field([], description="tools in OpenAI's form; default: one that queries data")
+    definitions: list[dict[str, JsonValue]] = Field(
+        [], description="tools in OpenAI's form; default: one that queries data"
+    )
     response_tokens: Lengths = Field(Lengths.of(8), description="length of a tool's answer")
     choice: str = Field("required", description="tool_choice of these turns; other turns have none")
 
