@@ -86,7 +86,7 @@ def _simulate_nights(home: Path) -> None:
             target = {"server": "inferometer", "model": run.environment.model, "urls": []}
             about = {"model": run.environment.model, "time": "virtual", "hardware": "simulated GPU", "target": target}
             environment = environment_from(about | {"git": {"commit": f"{commit}{night:02}".ljust(40, "0")}})
-            plan = run.plan | {"server": {"type": "simulator"}}
+            plan = {**run.plan, "server": {"type": "simulator"}}
             keep(
                 store,
                 kind="serving",
