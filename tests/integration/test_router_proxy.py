@@ -316,11 +316,32 @@ def raw(port: int, data: bytes) -> bytes:
         return b"".join(iter(lambda: client.recv(65536), b""))
 
 
+CHUNKED = b"POST /v1/completions HTTP/1.1\r\ntransfer-encoding: chunked\r\ntrailer: x\r\n\r\n"
+
+
+def test_a_body_in_chunks_reaches_the_replica_with_its_length(plain: tuple[RunningRouter, ScriptedReplica]) -> None:
+    router, replica = plain
+    client = router.connection()
+    for _ in range(2):  # on one connection
+        client.request("POST", "/v1/completions", iter([b'{"prompt": ', b'"tell me"}']), {"X-Inferometer-Explain": "1"})
+        response = client.getresponse()
+        assert (response.status, response.read()) == (200, b"ok")
+    client.request("POST", "/v1/completions", iter([]))
+    assert client.getresponse().status == 200, "an empty one"
+    client.close()
+    visit = replica.visits.get()
+    assert visit.body == b'{"prompt": "tell me"}'
+    assert b"content-length: 21" in visit.head.lower() and b"transfer-encoding" not in visit.head.lower()
+
+
 def test_bad_requests_are_refused_and_leave_nothing(plain: tuple[RunningRouter, ScriptedReplica]) -> None:
     router, replica = plain
     assert raw(router.port, b"nonsense\r\n\r\n").startswith(b"HTTP/1.1 400")
     assert raw(router.port, b"POST / HTTP/1.1\r\ncontent-length: 1001\r\n\r\n").startswith(b"HTTP/1.1 413")
-    assert raw(router.port, b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n").startswith(b"HTTP/1.1 411")
+    assert raw(router.port, CHUNKED + b"x" * 2000).startswith(b"HTTP/1.1 400")
+    assert raw(router.port, CHUNKED + b"800\r\n" + b"x" * 2000).startswith(b"HTTP/1.1 413")
+    both = CHUNKED.replace(b"\r\n\r\n", b"\r\ncontent-length: 3\r\n\r\n")
+    assert raw(router.port, both + b"0\r\n\r\n").startswith(b"HTTP/1.1 400")
     for hidden in (b"x: a\ntransfer-encoding: chunked", b"x: a\rcontent-length: 3", b"x: a\r\n y: b"):
         assert raw(router.port, b"GET / HTTP/1.1\r\n" + hidden + b"\r\n\r\n").startswith(b"HTTP/1.1 400")
     assert router.call("/v1/completions", {"prompt": ["a", {"b": 1}], "messages": 3})[0] == 200  # its own to refuse

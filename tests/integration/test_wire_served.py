@@ -7,20 +7,47 @@ import pytest
 from loops import GET, Loop
 from talkers import hello
 
+from inferometer.wire.server import HttpRequest, Reply
+
 
 @pytest.mark.parametrize(
     ("request_bytes", "status"),
     [
         (b"nonsense\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
-        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 411),
-        (b"POST / HTTP/1.1\r\nContent-Length: many\r\n\r\n", 411),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n", 400),
+        (b"POST / HTTP/1.1\r\nContent-Length: many\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nA: " + b"x" * 70_000, 431),
     ],
 )
 def test_what_the_server_refuses(loop: Loop, request_bytes: bytes, status: int) -> None:
     exchange = loop.fetch(loop.client(loop.serve(hello)), request_bytes)
     assert (exchange.outcome, exchange.head.status) == ("status", status)
+
+
+CHUNKED = b"POST /v1 HTTP/1.1\r\nTransfer-Encoding: Chunked\r\nTrailer: x\r\n\r\n"
+
+
+@pytest.mark.parametrize("size", [1, 7, 4096])
+def test_a_body_in_chunks_is_one_body_and_the_next_request_begins_behind_it(loop: Loop, size: int) -> None:
+    bodies: list[tuple[str, bytes]] = []
+
+    def note(request: HttpRequest, reply: Reply) -> None:
+        bodies.append((request.path, request.body))
+        reply.respond(200, b"")
+
+    sent = CHUNKED + b"5;a=b\r\nhello\r\nC\r\n 0\r\n\r\nworld!\r\n0\r\nx: y\r\n\r\n" + GET.replace(b"/ ", b"/next ")
+    server = loop.serve(note)
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        for at in range(0, len(sent), size):
+            client.sendall(sent[at : at + size])
+            polls = iter(range(3))
+            loop.until(lambda polls=polls: next(polls) == 2)
+        loop.until(lambda: len(bodies) == 2)
+    assert bodies == [("/v1", b"hello 0\r\n\r\nworld!"), ("/next", b"")]
 
 
 def test_requests_in_one_packet_are_answered_in_order(loop: Loop) -> None:

@@ -17,7 +17,8 @@ EXPLAIN = "x-inferometer-explain"
 DECISION = "x-inferometer-decision"
 MOST_EXPLAINED = 2048  # characters of the matched text in a header; /router/decisions has more of it
 HOP_BY_HOP = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade", b"proxy-authenticate"})
-NOT_SENT = HOP_BY_HOP | {b"host", b"expect", b"proxy-authorization", b"x-forwarded-for", b"content-length"}
+NOT_SENT = HOP_BY_HOP | {b"host", b"expect", b"proxy-authorization", b"x-forwarded-for"}
+NOT_SENT |= {b"content-length", b"transfer-encoding", b"trailer"}  # a body in chunks goes on with its length
 
 
 class PassageRouter(Protocol):
@@ -193,7 +194,7 @@ def request_bytes(request: HttpRequest, upstream: Upstream, peer: str) -> bytes:
     through = request.headers.get("x-forwarded-for")
     forwarded = f"{through}, {peer}" if through else peer
     own = f"host: {origin.authority}\r\nx-forwarded-for: {forwarded}\r\n"
-    if request.body or "content-length" in request.headers:
+    if request.body or not request.headers.keys().isdisjoint(("content-length", "transfer-encoding")):
         own += f"content-length: {len(request.body)}\r\n"
     start = b"%b %b%b HTTP/1.1" % (method, origin.path.encode("latin-1"), target)
     return (

@@ -201,10 +201,15 @@ def reading_body(raw: bytes, head: Head) -> Piecewise[Body]:
     if not head.chunked:
         stop = len(raw) if head.length is None else head.end + head.length
         return raw[head.end : stop], [0], [head.end]
+    return (yield from dechunked(raw, head.end))
+
+
+def dechunked(raw: bytes, at: int) -> Piecewise[Body]:
+    """The same of a body in chunks that begins at `at`."""
     pieces: list[bytes] = []
     starts: list[int] = []
     ahead: list[int] = []
-    at, length = head.end, 0
+    length = 0
     while (line := raw.find(b"\r\n", at)) >= 0:
         if len(pieces) >= MOST_CHUNKS:
             raise Excessive(f"the answer has more than {MOST_CHUNKS:,} chunks")

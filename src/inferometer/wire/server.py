@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from inferometer.wire.http1 import Chunks, Excessive, dechunked, whole
 from inferometer.wire.reactor import BROKEN, READ, WRITE, Reactor, now
 from inferometer.wire.sockets import ANCILLARY_SIZE, ClockPair, ask_for_stamps, kernel_stamps, send_at_once, stamp_ns
 
@@ -174,13 +175,26 @@ class HttpServer:
 class _Connection:
     """One client: reads requests one after the other, buffers what the socket does not take."""
 
-    __slots__ = ("_closing", "_fd", "_inbox", "_outbox", "_reply", "_server", "_socket", "_stamped")
+    __slots__ = (
+        "_chunks",
+        "_closing",
+        "_fd",
+        "_followed",
+        "_inbox",
+        "_outbox",
+        "_reply",
+        "_server",
+        "_socket",
+        "_stamped",
+    )
 
     def __init__(self, server: HttpServer, client: socket.socket) -> None:
         self._server = server
         self._socket = client
         self._fd = client.fileno()
         self._inbox = b""
+        self._chunks: Chunks | None = None  # of the request that is coming in, where its body has any
+        self._followed = 0  # bytes of the inbox that they were followed through
         self._outbox = bytearray()
         self._reply: Reply | None = None
         self._closing = False
@@ -316,26 +330,63 @@ class _Connection:
             self._refuse(400)
             return
         method, target, version, headers = parsed
-        length = headers.get("content-length", "0")
-        if "transfer-encoding" in headers or not length.isdigit():
-            self._refuse(411)
-            return
-        if self._server.most_body is not None and int(length) > self._server.most_body:
-            self._refuse(413)
-            return
-        if headers.get("expect", "").lower() == "100-continue" and len(self._inbox) == end + 4:
+        framed = "transfer-encoding" in headers
+        stop = self._chunks_end(headers, end + 4) if framed else self._stated_end(headers, end + 4)
+        if headers.get("expect", "").lower() == "100-continue" and len(self._inbox) == end + 4 and not self._closing:
             self.send(b"HTTP/1.1 100 Continue\r\n\r\n")
-        stop = end + 4 + int(length)
-        if len(self._inbox) < stop:
+        if stop is None or len(self._inbox) < stop:
             return
+        body = self._inbox[end + 4 : stop]
+        if framed:
+            try:
+                body = whole(dechunked(body, 0))[0]
+            except Excessive:
+                self._refuse(413)
+                return
         path, _, query = target.partition("?")
-        head_bytes, body = self._inbox[:end], self._inbox[end + 4 : stop]
-        request = HttpRequest(method, path, query, headers, body, received_at, head_bytes)
+        request = HttpRequest(method, path, query, headers, body, received_at, self._inbox[:end])
         self._inbox = self._inbox[stop:]
         wish = headers.get("connection", "").lower()
         keep_alive = wish != "close" and (version != "HTTP/1.0" or wish == "keep-alive")
         self._reply = Reply(self, keep_alive)
         self._server.handler(request, self._reply)
+
+    def _stated_end(self, headers: dict[str, str], start: int) -> int | None:
+        """Where the request ends that begins its body at `start`, by its content-length; None where it was refused."""
+        length, most = headers.get("content-length", "0"), self._server.most_body
+        if not (length.isascii() and length.isdigit()):
+            self._refuse(400)
+        elif most is not None and int(length) > most:
+            self._refuse(413)
+        else:
+            return start + int(length)
+        return None
+
+    def _chunks_end(self, headers: dict[str, str], start: int) -> int | None:
+        """Where it ends by its chunks; None where they are not complete, or it was refused. Both a length and chunks
+        are how a request is hidden in another one."""
+        if headers["transfer-encoding"].lower() != "chunked":
+            self._refuse(501)
+            return None
+        if "content-length" in headers:
+            self._refuse(400)
+            return None
+        if self._chunks is None:
+            self._chunks, self._followed = Chunks(), start
+        try:
+            behind = self._chunks.feed(self._inbox[self._followed :])
+        except ValueError:
+            self._refuse(400)
+            return None
+        self._followed = len(self._inbox)
+        most, stop = self._server.most_body, len(self._inbox) - max(behind, 0)
+        if most is not None and stop - start > most:
+            self._refuse(413)
+            return None
+        if behind < 0:
+            return None
+        self._chunks = None
+        return stop
 
     def _refuse(self, status: int) -> None:
         self.send(head(status, {"content-length": "0"}, keep_alive=False))
