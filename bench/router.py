@@ -1,12 +1,16 @@
 """What the router costs beside those of others, in one run: CPU time per streamed event, and what it adds to the TTFT.
 
 python bench/router.py [--rate 200] [--duration 15] [--turns 9] [--program vllm-router=PATH ...] [--json]
-python bench/router.py --only inferometer nginx --turns 40 --duration 3   # many short pairs: how much later at p99
+python bench/router.py --at-once --turns 8 --duration 40   # ours and nginx in the same run: how much later at p99
 python bench/router.py --tree   # only the prefix tree: matches per second
 
 Routers that are not installed are left out. Two metronomes answer; every router gets the same load, with the same seed,
 in turns whose order rotates. Against nginx, each turn is a pair; the intervals hold the median of the pairs with 95%
 confidence, whatever their law (order statistics; at least six turns).
+
+What a busy machine does to the p99 of one run is several times what a router adds. With --at-once both routers work at
+the same time, every other request goes to the other one, and each has the whole rate: what the machine does hits both.
+The intervals are a bootstrap over seconds, both routers' requests of a second together.
 """
 
 import json
@@ -25,8 +29,15 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import numpy as np
+
 from _common import counted, inferometer, parser, print_rows
 from inferometer.conduct.instrument import curve_of, keep_curve
+from inferometer.conduct.run import run
+from inferometer.measure.inputs import Answers
+from inferometer.measure.registry import request_values
+from inferometer.plan.model import Plan
+from inferometer.plan.reading import plan_from
 from inferometer.plan.server import ROUTERS, Router
 from inferometer.router.prefix_tree import PrefixTree
 from inferometer.simulator.metronome_process import running_metronome
@@ -51,6 +62,7 @@ def main() -> None:
     options.add_argument("--turns", type=int, default=9, help="runs of every router")
     options.add_argument("--only", nargs="+", metavar="ROUTER", help="these routers, and no run without one")
     options.add_argument("--program", action="append", default=[], metavar="ROUTER=PATH")
+    options.add_argument("--at-once", action="store_true", help="ours and nginx in the same run")
     options.add_argument("--tree", action="store_true", help="only the prefix tree")
     chosen = options.parse_args()
     if chosen.tree:
@@ -61,9 +73,13 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         keep_curve(curve_of([]), folder / "store")  # or the first run might calibrate
         urls = [stack.enter_context(running_metronome(FIRST_S, INTERVAL_S, processes=1)).url for _ in range(2)]
-        wanted = [(name, program) for name, program in here(programs) if name in (chosen.only or ROUTERS)]
+        only = ["inferometer", "nginx"] if chosen.at_once else chosen.only or ROUTERS
+        wanted = [(name, program) for name, program in here(programs) if name in only]
         routers = {name: stack.enter_context(started(name, program, urls, folder)) for name, program in wanted}
         time.sleep(SETTLE_S if {"smg", "sglang-router"} & routers.keys() else 0)
+        if chosen.at_once:
+            print_rows(rows_at_once(routers, folder, chosen.rate, chosen.duration, chosen.turns), chosen.json)
+            return
         targets: dict[str, tuple[str, int | None]] = {} if chosen.only else {"direct": (urls[0], None)}
         print_rows(rows({**targets, **routers}, folder, chosen.rate, chosen.duration, chosen.turns), chosen.json)
 
@@ -180,6 +196,94 @@ def measure(url: str, pid: int | None, folder: Path, rate: float, duration: floa
         "failed": summary["failures"]["failed"],
     }
     return found | ({"cpu": 1e6 * used / events, "rss": rss_mb(pid)} if pid else {})
+
+
+# -- both at once ----------------------------------------------------------------------------------------------------
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
+RESAMPLES = 4000
+
+
+def rows_at_once(
+    routers: dict[str, tuple[str, int]], folder: Path, rate: float, duration: float, turns: int
+) -> list[dict[str, Any]]:
+    """TTFT of both, and how much later ours is; CPU time per million events, and the ratio."""
+    values: dict[str, list[np.ndarray]] = {name: [] for name in routers}  # by second, in ms
+    ratios, failed = [], 0
+    urls = [url for url, _pid in routers.values()]
+    run(both_plan(urls, rate, 3.0, turns), store=folder / "store")  # connections, caches and code are warm
+    for seed in range(turns):
+        before = {name: cpu_s(pid) for name, (_url, pid) in routers.items()}
+        made = run(both_plan(urls, rate, duration, seed), store=folder / "store")
+        records = made.records
+        assert records is not None
+        failed += made.summary.failures.failed
+        ttft = request_values("ttft", Answers.of(records)) * 1e3
+        seconds = ((records.sent_at - records.sent_at.min()) // 1_000_000_000).astype(int)
+        of_nginx = records.replica.mask(urls[1])
+        used = {}
+        for name, mine in zip(routers, (~of_nginx, of_nginx), strict=True):
+            known = mine & np.isfinite(ttft)
+            values[name] += [ttft[known & (seconds == second)] for second in range(int(duration))]
+            events = int(records.output_tokens[mine].sum())
+            used[name] = 1e6 * (cpu_s(routers[name][1]) - before[name]) / events
+        ratios.append((used["inferometer"], used["nginx"]))
+    found = [difference_row(name, share, values["inferometer"], values["nginx"]) for name, share in QUANTILES.items()]
+    ours, others = (statistics.median(pair[at] for pair in ratios) for at in (0, 1))
+    cpu = {"ours": round(ours, 2), "nginx": round(others, 2), "ours - nginx": round(ours - others, 2)}
+    requests = sum(map(len, values["inferometer"]))
+    return [
+        *(row | {"requests": requests, "failed": failed} for row in found),
+        {
+            "": "cpu s/M",
+            **cpu,
+            "95%": "x " + str(span([one / other for one, other in ratios])),
+            "requests": 0,
+            "failed": 0,
+        },
+    ]
+
+
+def both_plan(urls: list[str], rate: float, duration: float, seed: int) -> Plan:
+    """Every other session goes to the other URL."""
+    return plan_from(
+        {
+            "target": {"url": urls},
+            "workload": {"input_tokens": TOKENS_IN, "output_tokens": TOKENS_OUT},
+            "load": {"rate": len(urls) * rate},
+            "stop": {"duration": f"{duration:g}s"},
+            "observe": "off",
+            "seed": seed,
+        }
+    )
+
+
+def difference_row(name: str, share: float, ours: list[np.ndarray], nginx: list[np.ndarray]) -> dict[str, Any]:
+    """A quantile of both, and the 95% interval of the difference where seconds are drawn again."""
+    sides = [Weighted(ours), Weighted(nginx)]
+    counts = np.random.default_rng(1).multinomial(len(ours), [1 / len(ours)] * len(ours), RESAMPLES)
+    drawn = [sides[0].quantile(share, weights) - sides[1].quantile(share, weights) for weights in counts]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    one, other = (side.quantile(share, np.ones(len(ours), int)) for side in sides)
+    cells = {"ours": round(one, 2), "nginx": round(other, 2), "ours - nginx": round(one - other, 2)}
+    return {"": f"ttft {name}, ms", **cells, "95%": f"{low:.2f} to {high:.2f}"}
+
+
+class Weighted:
+    """Values in order, with the second that each belongs to, so that a resample is a matter of weights."""
+
+    def __init__(self, seconds: list[np.ndarray]) -> None:
+        values = np.concatenate(seconds)
+        order = np.argsort(values)
+        self._values = values[order]
+        self._second = np.repeat(np.arange(len(seconds)), [len(second) for second in seconds])[order]
+
+    def quantile(self, share: float, weights: np.ndarray) -> float:
+        reached = np.cumsum(weights[self._second])
+        return float(self._values[np.searchsorted(reached, share * reached[-1])])
+
+
+# -- processes -------------------------------------------------------------------------------------------------------
 
 
 def family(pid: int) -> list[int]:
