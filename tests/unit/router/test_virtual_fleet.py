@@ -99,7 +99,8 @@ def test_the_chart_of_the_tree_has_lines_where_it_is_evicted(
     policy: str, settings: dict[str, Any], levels: list[float]
 ) -> None:
     drawn = tree_against_cache(ChartedRun(simulate(plan_of(policy, settings=settings))))
-    upper = drawn["vconcat"][0]
+    upper, middle, lower = drawn["vconcat"]
+    assert "Prompt tokens since the start" in str(middle["title"]) and "KV cache filled" in str(lower["title"])
     drawn_at = [
         [row["value"] for row in layer["data"]["values"]]
         for layer in upper["layer"]

@@ -45,7 +45,9 @@ POINTS = 1500  # of all series of a chart together
 WINDOW_S = 5.0  # over which times of the servers are averaged
 CHARS_PER_TOKEN = 4  # by which the benchmark of Ray turns characters of the tree into tokens
 FAR = 3  # times the largest tree: a line there would leave the trees at the bottom
-MEAN = "all replicas"
+MEAN = "mean of all"
+BUSY = 5  # requests at a replica: the benchmark of Ray averages over the time above it
+MOVING = "moving mean"
 TIME = "time since the start (s)"
 
 
@@ -54,9 +56,11 @@ def replica_load(subject: ChartedRun) -> Spec:
     series = load_by_replica(subject.samples)
     if len(series) < 2:
         raise Cannot("it needs the load of at least two replicas")
-    averaged = {**series, MEAN: _mean(series)}
-    title = titled("Requests at every replica over time", "as the router counts them, sent and not over")
-    return _lines(subject, title, averaged, "requests")
+    at, mean = _mean(series)
+    busy = mean[mean > BUSY]
+    average = f"; {busy.mean():.1f} on average while the mean is above {BUSY}" if len(busy) else ""
+    title = titled("Requests at every replica over time", f"as the router counts them, sent and not over{average}")
+    return _lines(subject, title, {**series, MEAN: (at, mean)}, "requests")
 
 
 def _mean(series: ByReplica) -> tuple[Ints, Floats]:
@@ -81,7 +85,8 @@ def prefix_match_rate(subject: ChartedRun) -> Spec:
     width = max(len(decisions) // 40, 5)
     moving = np.convolve(decisions.match_rate, np.ones(width) / width, mode="valid")
     places = np.linspace(0, len(moving) - 1, min(len(moving), 200)).astype(int)
-    line = [{"at": float(at[i + width // 2]), "rate": 100 * float(moving[i])} for i in places]
+    line = [{"at": float(at[i + width // 2]), "rate": 100 * float(moving[i]), "series": MOVING} for i in places]
+    coloured = colours("series", [*sorted(set(decisions.replica)), MOVING])
     encoding = {"x": x("at", TIME), "y": y("rate", "prefix match rate (%)", scale={"domain": [0, 100]})}
     params, opacity = toggled("series")
     tips = tooltip(tip("at", "time (s)"), tip("series", "replica", "nominal"), tip("rate", "match rate (%)"))
@@ -89,13 +94,16 @@ def prefix_match_rate(subject: ChartedRun) -> Spec:
         {
             "params": params,
             "mark": {"type": "point", "size": 12},
-            "encoding": encoding
-            | {"color": colours("series", sorted(set(decisions.replica))), "opacity": opacity, "tooltip": tips},
+            "encoding": encoding | {"color": coloured, "opacity": opacity, "tooltip": tips},
         },
-        {"data": {"values": line}, "mark": {"type": "line", "strokeDash": [5, 3]}, "encoding": encoding},
+        {
+            "data": {"values": line},
+            "mark": {"type": "line", "strokeDash": [5, 3]},
+            "encoding": encoding | {"color": coloured},
+        },
     ]
     mean = 100 * float(decisions.match_rate.mean())
-    title = titled("Prefix match rate over time", f"mean {mean:.1f}%; dashed: moving mean over {width} requests")
+    title = titled("Prefix match rate over time", f"mean {mean:.1f}%; moving mean over {width} requests")
     return view(title, rows, [*layers, *window_marks(subject)])
 
 
@@ -117,8 +125,8 @@ def regret_over_time(subject: ChartedRun) -> Spec:
 
 
 def tree_against_cache(subject: ChartedRun) -> Spec:
-    """The router's memory in tokens and the caches that it models, and how full these are; with lines where the
-    router begins to evict and where it stops."""
+    """The router's memory in tokens, the prompts that were computed or found, and how full the caches are that it
+    models; with lines where the router begins to evict and where it stops."""
     tree = router_series(subject.samples, "tree_chars")
     filled = server_series(subject.samples, "kv_filled") or server_series(subject.samples, "kv_usage")
     if not tree or not filled:
@@ -138,10 +146,12 @@ def tree_against_cache(subject: ChartedRun) -> Spec:
         f"tokens ({CHARS_PER_TOKEN} characters each)",
         levels,
     )
+    processed = {f"prompts, {name}": pair for name, pair in server_series(subject.samples, "prompt_tokens").items()}
+    middle = [_lines(subject, titled("Prompt tokens since the start"), processed, "tokens")] if processed else []
     lower = _lines(subject, titled("KV cache filled"), shares, "share (%)")
     return {
         "title": titled("Tree of the router against the caches", "what the router remembers, and what the caches hold"),
-        "vconcat": [{**part, "height": 150} for part in (upper, lower)],
+        "vconcat": [{**part, "height": 150} for part in (upper, *middle, lower)],
         "resolve": {"scale": {"color": "independent"}},
     }
 
@@ -246,7 +256,7 @@ def search_overhead(subject: ChartedRun) -> Spec:
         },
     }
     beyond = int((took > edges[-1]).sum())
-    subtitle = f"mean {took.mean():.1f} µs, longest {took.max():.0f} µs; {beyond} beyond the axis"
+    subtitle = f"mean {took.mean():.1f} µs, longest {took.max():,.0f} µs; {beyond} beyond the axis"
     return view(titled("Time to choose a replica", subtitle), rows, [bars])
 
 
