@@ -4,6 +4,7 @@ import http.client
 import json
 import queue
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -40,12 +41,12 @@ class Visit:
 class ScriptedReplica:
     """Answers health checks itself and hands every other request to the script, each connection in a thread."""
 
-    def __init__(self, script: Script) -> None:
-        self.script = script
+    def __init__(self, script: Script, tls: ssl.SSLContext | None = None) -> None:
+        self.script, self._tls = script, tls
         self.visits: queue.Queue[Visit] = queue.Queue()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
         self.healthy = True
         self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
@@ -55,7 +56,11 @@ class ScriptedReplica:
             while True:
                 connection, _ = self._listener.accept()
                 self._open.append(connection)
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+                threading.Thread(target=self._meet, args=(connection,), daemon=True).start()
+
+    def _meet(self, connection: socket.socket) -> None:
+        with suppress(OSError):
+            self._serve(self._tls.wrap_socket(connection, server_side=True) if self._tls else connection)
 
     def _serve(self, connection: socket.socket) -> None:
         with suppress(OSError), connection:
@@ -142,10 +147,10 @@ def until(is_so: Callable[[], bool]) -> None:
 
 @contextmanager
 def routing(
-    allow_compiled: bool, scripts: list[Script], **settings: Any
+    allow_compiled: bool, scripts: list[Script], tls: ssl.SSLContext | None = None, **settings: Any
 ) -> Iterator[tuple[RunningRouter, list[ScriptedReplica]]]:
     """A router over one replica for every script, r0, r1, ...; ready when all are healthy."""
-    replicas = [ScriptedReplica(script) for script in scripts]
+    replicas = [ScriptedReplica(script, tls) for script in scripts]
     upstreams = [{"name": f"r{at}", "url": replica.url} for at, replica in enumerate(replicas)]
     fields = {"policy": "round_robin", "health_interval_s": 0.05} | settings | {"upstreams": upstreams}
     router = RunningRouter(allow_compiled, fields)

@@ -149,7 +149,8 @@ def test_errors_say_what_to_do() -> None:
     code, text = failing("--policy", "prefix", "http://localhost:1")
     assert (code, "policy must be one of random, round_robin" in text) == (2, True)
     assert failing()[0] == 2
-    assert failing("https://localhost:1")[0] == 2
+    code, text = failing("--ca", __file__, "https://localhost:1")
+    assert (code, f"error: tls_ca {__file__}: not a file with certificates" in text) == (2, True)
     assert failing("--policy", "prefix_aware", "--set", "defaults=oldest", "http://localhost:1")[0] == 2
     code, text = failing("--host", "no-such-host.invalid", "http://localhost:1")
     assert (code, text.startswith("error: --host no-such-host.invalid: ")) == (3, True)

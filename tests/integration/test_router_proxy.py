@@ -3,13 +3,15 @@
 import http.client
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import msgspec
 import pytest
-from routers_at_work import RunningRouter, ScriptedReplica, Visit, routing, until
+from routers_at_work import RunningRouter, Script, ScriptedReplica, Visit, routing, until
 
 from inferometer.router.feed import FeedPage
 from inferometer.router.relay import compiled
@@ -356,3 +358,52 @@ def test_what_a_replica_sends_that_is_no_http_is_a_bad_gateway(in_c: bool) -> No
         status, body, _ = router.call("/v1/completions", PROMPT)
         assert status == 502
         assert "r0: not an HTTP answer" in json.loads(body)["error"]["message"]
+
+
+@pytest.fixture
+def secured(certificates: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(f"{certificates}/server.pem", f"{certificates}/server.key")
+    return context
+
+
+def test_replicas_behind_tls(in_c: bool, secured: ssl.SSLContext, certificates: Path) -> None:
+    """A stream, a body of many records, a request of many records, and the next one on the same connection."""
+
+    def large(visit: Visit) -> None:
+        visit.respond(visit.body * 2)
+
+    scripts: list[Script] = [stream, large]
+    with routing(in_c, scripts, tls=secured, tls_ca=f"{certificates}/server.pem", health_interval_s=60) as (router, _):
+        client, prompt = router.connection(), json.dumps({"prompt": "x" * 300_000})
+        for _ in range(2):
+            client.request("POST", "/v1/completions", prompt)
+            assert client.getresponse().read() == EVENTS
+            client.request("POST", "/v1/completions", prompt)
+            assert client.getresponse().read() == 2 * prompt.encode()
+        client.close()
+        assert router.metric("inferometer_router_retries_total") == 0
+
+
+def test_a_replica_behind_tls_that_dies_in_the_stream_cuts_it(secured: ssl.SSLContext) -> None:
+    def die(visit: Visit) -> None:
+        visit.send(STREAM + chunk(b"data: 1\n\n"))
+        visit.connection.close()
+
+    with routing(True, [die], tls=secured, tls_verify=False) as (router, _):
+        with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+            router.call("/v1/completions", PROMPT)
+        until(lambda: router.metric("inferometer_router_requests_total") == 1)
+
+
+def test_a_certificate_that_nobody_trusts_is_why_a_replica_is_down(secured: ssl.SSLContext) -> None:
+    replica = ScriptedReplica(respond, secured)
+    upstreams = [{"name": "r0", "url": replica.url}]
+    router = RunningRouter(True, {"upstreams": upstreams, "health_interval_s": 0.05})
+    try:
+        until(lambda: "TLS" in router.state()["replicas"][0]["reason"])
+        status, body, _ = router.call("/v1/completions", PROMPT)
+        assert status == 503 and "certificate verify failed" in json.loads(body)["error"]["message"]
+    finally:
+        router.close()
+        replica.close()

@@ -54,6 +54,15 @@ Examples:
 @click.option("--health-path", metavar="PATH", help="Path that a healthy replica answers. [default: /health]")
 @click.option("--health-interval", metavar="TIME", help="Time between health checks. [default: 1s]")
 @click.option("--ready", metavar="TIME", default="0s", help="Wait this long for the first replica.")
+@click.option("--ca", "tls_ca", metavar="FILE", help="Certificate authorities of replicas behind https://.")
+@click.option(
+    "--insecure",
+    "tls_verify",
+    is_flag=True,
+    flag_value=False,
+    default=True,
+    help="Do not verify the certificates of replicas behind https://.",
+)
 @click.option("--drain", metavar="TIME", help="Time for requests in flight after Ctrl-C or SIGTERM. [default: 30s]")
 @json_option
 @quiet_option
@@ -127,7 +136,7 @@ def _upstream(text: str) -> dict[str, str]:
     if not equals or "/" in name or ":" in name:
         name, url = "", text
     url = url if "://" in url else f"http://{url}"
-    return {"name": name or url.removeprefix("http://").rstrip("/"), "url": url}
+    return {"name": name or url.partition("://")[2].rstrip("/"), "url": url}
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -45,7 +45,7 @@ class HealthExchange:
     def _ready(self, _events: int) -> None:
         assert self._connection is not None
         try:
-            data = self._connection.socket.recv(READ_SIZE)
+            data = self._connection.source.recv(READ_SIZE)
         except BlockingIOError:
             return
         except OSError as error:

@@ -125,7 +125,7 @@ class Passage:
             self.reply.raw(sent)
             ended(DONE, Relayed(0, 0, 0, 0))
         else:
-            self._router.relay.start(connection.socket, self.reply, head, sent + raw[head.end :], len(sent), ended)
+            self._router.relay.start(connection.source, self.reply, head, sent + raw[head.end :], len(sent), ended)
 
     def _own_headers(self) -> bytes:
         assert self.decision is not None

@@ -39,8 +39,9 @@ class RouterProxy:
         self.reactor, self.relay, self.settings = reactor, relay, settings
         self.policy = policy_named(settings.policy, settings.settings, settings.seed)
         self._by_load = LeastLoaded(LeastLoadedSettings(), settings.seed)
+        tls = settings.tls_context()
         self.upstreams = [
-            Upstream(reactor, each.name, each.url, settings.connect_timeout_s, settings.max_in_flight)
+            Upstream(reactor, each.name, each.url, settings.connect_timeout_s, settings.max_in_flight, tls)
             for each in settings.upstreams
         ]
         self._named = {upstream.name: upstream for upstream in self.upstreams}

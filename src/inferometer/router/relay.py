@@ -36,8 +36,15 @@ class Relayed(NamedTuple):
 OnEnd = Callable[[int, Relayed], None]
 
 
+class Source(Protocol):
+    """What a replica sends: a socket, or what opens the records of TLS."""
+
+    def fileno(self) -> int: ...
+    def recv(self, size: int, /) -> bytes: ...
+
+
 class Relay(Protocol):
-    def start(self, source: socket.socket, reply: Reply, head: Head, data: bytes, body_at: int, on_end: OnEnd) -> None:
+    def start(self, source: Source, reply: Reply, head: Head, data: bytes, body_at: int, on_end: OnEnd) -> None:
         """Send `data`, whose body begins at `body_at`, and then all that comes from the source until the body ends.
         Nothing else may watch the source meanwhile; to stop early, unwatch it."""
 
@@ -82,9 +89,9 @@ class CompiledRelay:
         self._poller = poller
         self._plain = PlainRelay(reactor)
 
-    def start(self, source: socket.socket, reply: Reply, head: Head, data: bytes, body_at: int, on_end: OnEnd) -> None:
+    def start(self, source: Source, reply: Reply, head: Head, data: bytes, body_at: int, on_end: OnEnd) -> None:
         sink = reply.fileno()
-        if sink < 0:  # something of an earlier answer still waits there
+        if sink < 0 or not isinstance(source, socket.socket):  # an earlier answer still waits there; or TLS
             self._plain.start(source, reply, head, data, body_at, on_end)
             return
         fd = source.fileno()
@@ -106,12 +113,12 @@ class PlainRelay:
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
 
-    def start(self, source: socket.socket, reply: Reply, head: Head, data: bytes, body_at: int, on_end: OnEnd) -> None:
+    def start(self, source: Source, reply: Reply, head: Head, data: bytes, body_at: int, on_end: OnEnd) -> None:
         _PlainPair(self._reactor, source, reply, head, on_end).begin(data, body_at)
 
 
 class _PlainPair:
-    def __init__(self, reactor: Reactor, source: socket.socket, reply: Reply, head: Head, on_end: OnEnd) -> None:
+    def __init__(self, reactor: Reactor, source: Source, reply: Reply, head: Head, on_end: OnEnd) -> None:
         self._reactor = reactor
         self._source = source
         self._fd = source.fileno()

@@ -1,5 +1,6 @@
 """What a router is set to, as plain values."""
 
+import ssl
 from collections.abc import Mapping
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -40,6 +41,20 @@ class RouterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     drain_s: _Positive = 30.0  # for requests in flight after the first signal
     session_headers: tuple[str, ...] = SESSION_HEADERS
     most_body: _Count = 64 << 20  # bytes of a request
+    tls_verify: bool = True  # certificates of replicas behind https://
+    tls_ca: str | None = None  # a file with the authorities to trust, in place of the system's
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """For replicas behind https://, where there are any."""
+        if not any(upstream.url.startswith("https:") for upstream in self.upstreams):
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.tls_ca)
+        except OSError as error:
+            raise PlanError(f"tls_ca {self.tls_ca}: not a file with certificates ({error.strerror or error})") from None
+        if not self.tls_verify:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return context
 
 
 def router_settings(fields: Mapping[str, Any]) -> RouterSettings:
@@ -57,18 +72,17 @@ def router_settings(fields: Mapping[str, Any]) -> RouterSettings:
     for upstream in settings.upstreams:
         _check_url(upstream.url)
     checked_settings(settings.policy, settings.settings)
+    settings.tls_context()
     return settings
 
 
 def _check_url(url: str) -> None:
-    """http://host:port, and a path if the replica has one; what else a URL can have would not reach the replica."""
+    """http(s)://host:port, and a path if the replica has one; what else a URL can have would not reach the replica."""
     if "@" in url:
         raise PlanError(
             "upstream: a user and a password in a URL are not sent to the replica",
             "requests are passed on with their headers, Authorization too",
         )
-    if url.startswith("https:"):
-        raise PlanError(f"upstream {url}: the router speaks http:// to its replicas, not https://")
     try:
         parts = urlsplit(http_url(url))
     except ValueError as error:

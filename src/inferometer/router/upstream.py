@@ -5,12 +5,13 @@ import errno
 import os
 import re
 import socket
+import ssl
 from contextlib import suppress
 from typing import Protocol
 
 from inferometer.router.policy import Replica
 from inferometer.wire.http1 import Head, parse_head
-from inferometer.wire.origin import Origin, origin_of
+from inferometer.wire.origin import Origin, TlsSession, origin_of
 from inferometer.wire.reactor import BROKEN, READ, WRITE, Reactor, ReactorTimer, now
 from inferometer.wire.sockets import send_at_once
 
@@ -27,10 +28,18 @@ KV_USAGE = re.compile(
 class Upstream:
     """One replica, as the router knows it."""
 
-    def __init__(self, reactor: Reactor, name: str, url: str, connect_timeout_s: float, capacity: int | None) -> None:
+    def __init__(
+        self,
+        reactor: Reactor,
+        name: str,
+        url: str,
+        connect_timeout_s: float,
+        capacity: int | None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.reactor = reactor
         self.name = name
-        self.origin: Origin = origin_of(url)
+        self.origin: Origin = origin_of(url, tls)
         self.addresses = self.origin.addresses()
         self.connect_timeout_s = connect_timeout_s
         self.capacity = capacity
@@ -98,8 +107,26 @@ class Caller(Protocol):
         """No byte of a response came. `stale`: the connection had rested and was closed meanwhile, as servers may."""
 
 
+class SecureSource:
+    """What comes over TLS, read as from a socket."""
+
+    def __init__(self, sealed: socket.socket, session: TlsSession) -> None:
+        self._sealed, self._session = sealed, session
+
+    def fileno(self) -> int:
+        return self._sealed.fileno()
+
+    def recv(self, size: int) -> bytes:
+        """All that can be opened by now; BlockingIOError where that is nothing, empty at the end."""
+        sealed = self._sealed.recv(size)
+        data = self._session.open(sealed)
+        if sealed and not data and not self._session.ended:
+            raise BlockingIOError
+        return data
+
+
 class UpstreamConnection:
-    """A socket to a replica: one request at a time, up to the headers of the response."""
+    """A socket to a replica: one request at a time, up to the headers of the response. `source` is what is read."""
 
     __slots__ = (
         "_caller",
@@ -108,11 +135,15 @@ class UpstreamConnection:
         "_outbox",
         "_reactor",
         "_reused",
+        "_socket",
+        "_tls",
         "_tried",
         "fd",
-        "socket",
+        "source",
         "upstream",
     )
+
+    source: socket.socket | SecureSource
 
     def __init__(self, upstream: Upstream, request: bytes, caller: Caller) -> None:
         self.upstream = upstream
@@ -122,6 +153,7 @@ class UpstreamConnection:
         self._inbox = b""
         self._reused = False
         self._tried = 0
+        self._tls: TlsSession | None = None
         self.fd = -1
         upstream.open.add(self)
         deadline = now() + int(upstream.connect_timeout_s * 1e9)
@@ -134,28 +166,55 @@ class UpstreamConnection:
         family, address = self.upstream.addresses[self._tried]
         self._tried += 1
         try:
-            self.socket = socket.socket(family, socket.SOCK_STREAM)
+            self._socket = socket.socket(family, socket.SOCK_STREAM)
         except OSError as error:  # no more descriptors
             reason = _why(error)
             self._reactor.call_at(now(), lambda: self._fail(reason))
             return
-        self.fd = self.socket.fileno()
-        self.socket.setblocking(False)
-        send_at_once(self.socket)
-        _keep_alive(self.socket)
-        refused = self.socket.connect_ex(address)
+        self.fd = self._socket.fileno()
+        self._socket.setblocking(False)
+        send_at_once(self._socket)
+        _keep_alive(self._socket)
+        refused = self._socket.connect_ex(address)
         if refused in {0, errno.EINPROGRESS}:
             self._reactor.watch(self.fd, self._connected, WRITE)
         else:  # from the loop: the sender must not be called before it has the connection
             self._reactor.call_at(now(), lambda: self._next_address(refused))
 
     def _connected(self, _events: int) -> None:
-        refused = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        refused = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if refused:
             self._next_address(refused)
             return
-        self._opened()
-        self._push()
+        if self.upstream.origin.tls is None:
+            self.source = self._socket
+            self._opened()
+            self._push()
+        else:
+            self._tls = session = TlsSession(self.upstream.origin)
+            self._reactor.watch(self.fd, lambda _events: self._shake_hands(session))
+            self._shake_hands(session)
+
+    def _shake_hands(self, session: TlsSession) -> None:
+        try:
+            if session.started:
+                sealed = self._socket.recv(READ_SIZE)
+                if not sealed:
+                    self._fail("TLS: it closed the connection during the handshake")
+                    return
+                session.feed(sealed)
+            finished = session.handshake()
+            self._socket.sendall(session.outgoing.read())  # a few KB into an empty buffer
+        except BlockingIOError:
+            return
+        except OSError as error:  # those of ssl, too
+            self._fail(f"TLS: {_why(error)}")
+            return
+        if finished:
+            self.source = SecureSource(self._socket, session)
+            self._opened()
+            self._outbox = memoryview(session.seal(bytes(self._outbox)))
+            self._push()
 
     def _next_address(self, refused: int) -> None:
         if self._caller is None:
@@ -181,13 +240,13 @@ class UpstreamConnection:
         self._caller = caller
         self._reused = reused
         self._inbox = b""
-        self._outbox = memoryview(request)
+        self._outbox = memoryview(request if self._tls is None else self._tls.seal(request))
         self._reactor.watch(self.fd, self._ready)
         self._push()
 
     def _push(self) -> None:
         try:
-            sent = self.socket.send(self._outbox)
+            sent = self._socket.send(self._outbox)
         except BlockingIOError:
             sent = 0
         except OSError:  # the reader finds the answer that made the server stop listening, or the reason
@@ -203,7 +262,7 @@ class UpstreamConnection:
 
     def _read(self) -> None:
         try:
-            data = self.socket.recv(READ_SIZE)
+            data = self.source.recv(READ_SIZE)
         except BlockingIOError:
             return
         except OSError as error:
@@ -240,7 +299,7 @@ class UpstreamConnection:
 
     def is_quiet(self) -> bool:
         try:
-            self.socket.recv(1, socket.MSG_PEEK)
+            self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return True
         except OSError:
@@ -256,7 +315,7 @@ class UpstreamConnection:
     def _drop_socket(self) -> None:
         if self.fd >= 0:
             self._reactor.unwatch(self.fd)
-            self.socket.close()
+            self._socket.close()
             self.fd = -1
 
 

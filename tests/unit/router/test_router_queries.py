@@ -82,7 +82,10 @@ def test_headers_that_another_server_may_read_otherwise(head: bytes) -> None:
     ("fields", "message"),
     [
         ({"upstreams": []}, "no upstream is given"),
-        ({"upstreams": [{"name": "a", "url": "https://x"}]}, "speaks http:// to its replicas, not https://"),
+        (
+            {"upstreams": [{"name": "a", "url": "https://x"}], "tls_ca": "/no/such/file"},
+            "tls_ca /no/such/file: not a file",
+        ),
         ({"upstreams": [{"name": "a", "url": "http://x"}] * 2}, "upstream a is given twice"),
         (
             {"upstreams": [{"name": "a", "url": "http://x:99999"}]},
