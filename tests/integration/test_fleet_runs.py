@@ -125,8 +125,16 @@ def test_a_replica_that_never_gets_ready_is_named(store: Path, tmp_path: Path) -
         running(plan.server, tmp_path),
     ):
         pass
-    slow = {**SIMULATOR, "ready": {"path": "/nowhere", "timeout": "300ms"}}
-    plan = plan_from({"server": fleet(2, slow)})
+    second = {"type": "command", "command": ["sh", "-c", "test {replica} = 1 && exit 3; exec sleep 600 # {port}"]}
+    plan = plan_from({"server": fleet(3, second)})
+    assert plan.server is not None
+    with (  # the others would wait for five minutes
+        pytest.raises(TargetError, match=r"replica 2 of 3 \(sh\) ended with exit status 3 before it was ready"),
+        running(plan.server, tmp_path),
+    ):
+        pass
+    slow = {**SIMULATOR, "ready": {"path": "/nowhere"}}
+    plan = plan_from({"server": {**fleet(2, slow), "ready": {"timeout": "300ms"}}})
     assert plan.server is not None
     with (
         pytest.raises(TargetError, match=r"replica [12] of 2 .* was not ready within 300 ms"),

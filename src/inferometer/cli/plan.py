@@ -1,7 +1,7 @@
 """`inferometer plan`, `profiles` and `init`: check plans, show them complete, print their schema; the built-in plans;
 and a commented plan to start from."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from inferometer.cli.options import all_flags, change_option, changed_plan, json
 if TYPE_CHECKING:
     from inferometer.plan.foreign.common import AccountEntry
     from inferometer.plan.foreign.experiments import OpenedExperiment
+    from inferometer.plan.model import Plan
     from inferometer.plan.opening import Opened
 
 
@@ -52,14 +53,32 @@ def check(files: tuple[str, ...]) -> None:
             opened = _opened((file,))
             of = f"of {opened.tool}" if opened.tool else ""
             if isinstance(opened, OpenedExperiment):
-                cases_of(opened.experiment, file)
+                plans = [case.plan for case in cases_of(opened.experiment, file)]
                 of = f"an experiment {of}".strip()
+            else:
+                plans = [opened.plan]
+            _check_routers(plans, file)
             echo(f"{file}: ok" + (f" ({of})" if of else ""))
         except PlanError as error:
             mistakes += error.mistakes
             hint = hint or error.hint
     if mistakes:
         raise PlanError(mistakes, hint)
+
+
+def _check_routers(plans: "Iterable[Plan]", file: str) -> None:
+    """Policies are known to the router alone, and not to plans."""
+    from inferometer.errors import PlanError
+    from inferometer.plan.server import Router
+    from inferometer.router.settings import check_policy
+
+    routers = [plan.server.router or Router() for plan in plans if plan.server and plan.server.has_own_router]
+    try:
+        for router in routers:
+            check_policy(router)
+    except PlanError as error:
+        error.name(file)
+        raise
 
 
 @plan.command("show", epilog=SHOW_EXAMPLES)

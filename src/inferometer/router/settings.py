@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from inferometer.errors import PlanError
+from inferometer.plan.server import Router
 from inferometer.router.policy import checked_settings, wrong_setting
 from inferometer.router.query import SESSION_HEADERS
 from inferometer.vocabulary import http_url
@@ -74,6 +75,15 @@ def router_settings(fields: Mapping[str, Any]) -> RouterSettings:
     checked_settings(settings.policy, settings.settings)
     settings.tls_context()
     return settings
+
+
+def check_policy(router: Router) -> None:
+    """Whether our router takes the policy of a plan, with its settings; a `PlanError` says where the mistake is."""
+    try:
+        checked_settings(router.fleet_policy, router.settings)
+    except PlanError as error:
+        error.name("server.router")
+        raise
 
 
 def _check_url(url: str) -> None:

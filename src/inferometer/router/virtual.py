@@ -23,6 +23,7 @@ from inferometer.record.summary import Value
 from inferometer.router.feed import Choice
 from inferometer.router.journal import Journal, ReplicaCounts
 from inferometer.router.policy import NoReplicaError, Policy, Query, Replica, policy_named
+from inferometer.router.settings import check_policy
 from inferometer.simulator.engine import Sequence as TokenSequence
 from inferometer.simulator.engine import SimulatorEngine
 from inferometer.simulator.settings import Instants, SimulatorSettings, settings_from
@@ -298,6 +299,7 @@ def fleet_settings(plan: Plan) -> FleetSettings:
         )
     engine = settings_from(of.args if of else {}, "server.of.args")
     more = {"settings": router.settings, "seed": router.seed, "capacity": router.max_in_flight}
+    check_policy(router)
     return FleetSettings.alike(engine, server.replicas, router.fleet_policy, **more)
 
 

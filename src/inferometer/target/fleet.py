@@ -3,7 +3,7 @@ replicas are measured each for itself."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -127,8 +127,13 @@ def fleet_claims(server: Server, environ: Mapping[str, str]) -> list[Claim]:
 
 
 def _replica_server(server: Server) -> Server:
+    """What the fleet sets for its replicas: how they are kept, and how long each may take to be ready."""
     of = server.of or Server()
-    shared = {"keep": server.keep, "reset_cache": server.reset_cache} if server.keep == "shared" else {}
+    shared: dict[str, Any] = {}
+    if server.keep == "shared":
+        shared = {"keep": server.keep, "reset_cache": server.reset_cache}
+    if server.ready.timeout is not None and of.ready.timeout is None:
+        shared["ready"] = of.ready.model_copy(update={"timeout": server.ready.timeout})
     return of.model_copy(update=shared) if shared else of
 
 
@@ -161,8 +166,8 @@ def _await_all(replicas: Sequence[StartedServer]) -> None:
     with ThreadPoolExecutor(len(replicas)) as pool:
         waits = [pool.submit(replica.await_ready) for replica in replicas]
         try:
-            for wait in waits:
-                wait.result()
+            for ended in as_completed(waits):
+                ended.result()
         except BaseException:
             for replica in replicas:
                 replica.end()

@@ -6,7 +6,7 @@ from pathlib import Path
 import orjson
 
 from inferometer.plan.server import Router
-from inferometer.router.settings import router_settings
+from inferometer.router.settings import check_policy, router_settings
 from inferometer.target.launch import Launch, LaunchPlace
 from inferometer.target.routers import READY_S, RouterEngine
 from inferometer.wire.child import python_command
@@ -23,6 +23,7 @@ def launch(router: Router, place: LaunchPlace, urls: Sequence[str], folder: Path
     }
     if router.max_in_flight is not None:
         fields["max_in_flight"] = router.max_in_flight
+    check_policy(router)
     router_settings(fields)
     where = ["--host", place.host, "--port", str(place.port), "--ready", f"{READY_S:g}", "--until-stdin-closes"]
     return Launch(
