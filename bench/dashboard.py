@@ -26,8 +26,7 @@ from inferometer.documents.document import JsonObject
 from inferometer.record.encoding import environment_from
 from inferometer.record.run import Run
 from inferometer.record.summary import MeasureSummary, Rate, Summary
-from inferometer.store.experiments import new_experiment
-from inferometer.store.results import SweepDefinition, SweepResult
+from inferometer.store.experiments import SweepDefinition, SweepResult, new_experiment
 from inferometer.store.save import keep
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Store, open_store

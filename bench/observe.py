@@ -24,8 +24,7 @@ from inferometer.conduct.run import run
 from inferometer.measure.inputs import Answers
 from inferometer.measure.registry import request_values
 from inferometer.plan.reading import plan_from
-from inferometer.simulator.metronome_events import MODEL
-from inferometer.simulator.metronome_process import compare, quantile_s, running_metronome
+from inferometer.simulator.metronome_process import MODEL, compare, quantile_s, running_metronome
 
 TITLES = {"send_p50": "send p50", "send_p99": "send p99", "read_p50": "read err p50", "read_p99": "read err p99"}
 TOKENS, INTERVAL_S, FIRST_S = 50, 0.01, 0.02

@@ -14,8 +14,7 @@ from typing import Any
 
 from _common import counted, inferometer, parser, print_rows
 from inferometer.conduct.instrument import curve_of, keep_curve
-from inferometer.simulator.metronome_events import MODEL
-from inferometer.simulator.metronome_process import RunningMetronome, running_metronome
+from inferometer.simulator.metronome_process import MODEL, RunningMetronome, running_metronome
 
 INTERVAL_S = 0.0054
 FIRST_S = 0.05

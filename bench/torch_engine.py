@@ -435,7 +435,7 @@ class Frontend:
             reply.respond(404, b'{"detail": "Not Found"}')
 
     def _generate(self, request: Any, reply: Any) -> None:
-        from inferometer.simulator.bodies import Answering
+        from inferometer.simulator.dialects import Answering
         from inferometer.simulator.requests import bad, read_question
 
         question = read_question(request.body, "chat" in request.path, self.settings)

@@ -32,9 +32,8 @@ from inferometer.record.log import LogWriter
 from inferometer.record.record import Record
 from inferometer.record.summary import Pass, Startup, Summary, Value
 from inferometer.record.verdict import Verdict
-from inferometer.store.experiments import new_experiment
+from inferometer.store.experiments import SweepDefinition, SweepResult, new_experiment
 from inferometer.store.folder import new_run
-from inferometer.store.results import SweepDefinition, SweepResult
 from inferometer.store.save import keep
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Store, open_store

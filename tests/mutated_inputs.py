@@ -274,7 +274,7 @@ TOKENIZER = {
 def _own() -> Iterator[Seed]:
     """Files of other kinds that a command reads."""
     from inferometer.conduct.fit import preset
-    from inferometer.simulator.fitting.physics import accelerator_named, shape_named
+    from inferometer.simulator.fitting.aiconfigurator import accelerator_named, shape_named
     from inferometer.simulator.fitting.server_model import model_document
 
     model = preset(accelerator_named("h100"), shape_named("llama-3.1-8b"), 1)

@@ -16,14 +16,14 @@ from inferometer.record.encoding import environment_from
 from inferometer.record.environment import Environment
 from inferometer.record.summary import LimitResult, MeasureSummary, Rate, Summary, Value
 from inferometer.record.verdict import Reason, Status, Verdict
-from inferometer.store.experiments import new_experiment
-from inferometer.store.results import (
+from inferometer.store.experiments import (
     AbDefinition,
     AbResult,
     SearchDefinition,
     SearchOutcome,
     SweepDefinition,
     SweepResult,
+    new_experiment,
 )
 from inferometer.store.save import keep
 from inferometer.store.shapes import ExperimentCase

@@ -17,8 +17,7 @@ from dashboards import dashboard
 from inferometer.conduct.compare import compare_runs
 from inferometer.show.comparison import comparison_view
 from inferometer.show.experiment_answer import ab_sentence, search_sentence
-from inferometer.store.experiments import KeptExperiment, experiments_of
-from inferometer.store.results import AbResult, SearchOutcome
+from inferometer.store.experiments import AbResult, KeptExperiment, SearchOutcome, experiments_of
 from inferometer.store.store import Store, open_store
 from inferometer.vocabulary import change_text, value_text
 from shown_stores import NASTY

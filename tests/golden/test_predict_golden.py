@@ -10,8 +10,8 @@ from inferometer.conduct.fit import errors_of, left_out, preset, usable
 from inferometer.conduct.predict import validate
 from inferometer.errors import PlanError
 from inferometer.exchange.importing.importer import import_file
+from inferometer.simulator.fitting.aiconfigurator import ERRORS, accelerator_named, shape_named
 from inferometer.simulator.fitting.calibration import Observed
-from inferometer.simulator.fitting.physics import ERRORS, accelerator_named, shape_named
 from inferometer.simulator.fitting.regression import decode_terms_of
 from inferometer.simulator.fitting.server_model import limited_settings, limits_in_log
 from inferometer.store.folder import load_run

@@ -9,8 +9,7 @@ from inferometer.cli import execute
 from inferometer.conduct.ab import Design, ab
 from inferometer.errors import TargetError
 from inferometer.plan.reading import plan_from
-from inferometer.store.experiments import experiments_of
-from inferometer.store.results import AbResult
+from inferometer.store.experiments import AbResult, experiments_of
 from inferometer.store.store import open_store
 from measured import assert_ran
 

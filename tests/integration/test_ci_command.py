@@ -14,8 +14,7 @@ from inferometer.errors import StoreError
 from inferometer.record.environment import Machine
 from inferometer.record.verdict import Verdict
 from inferometer.show.notify.news import Alert, notebook
-from inferometer.store.experiments import new_experiment
-from inferometer.store.results import SweepDefinition, SweepResult
+from inferometer.store.experiments import SweepDefinition, SweepResult, new_experiment
 from inferometer.store.save import keep
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import open_store

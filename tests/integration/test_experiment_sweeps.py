@@ -24,8 +24,15 @@ from inferometer.documents.document import JsonObject
 from inferometer.errors import StoreError
 from inferometer.plan.ordering import server_starts
 from inferometer.show.experiment import csv_text
-from inferometer.store.experiments import ExperimentFolder, experiments_of, find_experiment, new_experiment, rows_of
-from inferometer.store.results import SweepDefinition, SweepResult
+from inferometer.store.experiments import (
+    ExperimentFolder,
+    SweepDefinition,
+    SweepResult,
+    experiments_of,
+    find_experiment,
+    new_experiment,
+    rows_of,
+)
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import open_store
 from inferometer.target.offline.engine import open_engine

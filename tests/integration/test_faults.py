@@ -11,7 +11,7 @@ from inferometer.load.shard import ShardJob, ShardReport, run_shard
 from inferometer.plan.model import Plan
 from inferometer.record.log import read_log
 from inferometer.record.record import Record
-from inferometer.simulator.faults import HEADER, NAMES, ON_THE_WIRE
+from inferometer.simulator.settings import HEADER, NAMES, ON_THE_WIRE
 from inferometer.simulator.virtual import rehearse, simulated_run
 
 TOKENS = 8

@@ -18,7 +18,7 @@ MEASURE = RegistryLine(
 CHART = '''"""A toy: the number of answered requests as one bar."""
 
 from inferometer.show.charts.chart import Cannot, Spec, titled, view
-from inferometer.show.charts.subject import ChartedRun
+from inferometer.show.charts.chart import ChartedRun
 
 
 def answered(subject: ChartedRun) -> Spec:

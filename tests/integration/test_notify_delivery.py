@@ -17,11 +17,10 @@ from aiosmtpd.smtp import AuthResult
 from inferometer.cli import main
 from inferometer.cli.notify import notify_findings
 from inferometer.conduct.instrument import curve_of, keep_curve
-from inferometer.show.notify import delivery
+from inferometer.show.notify import posting
 from inferometer.show.notify.channels import Event, channels
-from inferometer.show.notify.delivery import Patience, deliver
-from inferometer.show.notify.findings import of_job
-from inferometer.show.notify.news import deliver_finding, notebook
+from inferometer.show.notify.news import deliver_finding, notebook, of_job
+from inferometer.show.notify.posting import Patience, deliver
 from inferometer.store.store import open_store
 from receivers import receiving
 
@@ -91,7 +90,7 @@ def test_a_date_to_come_again_is_understood() -> None:
 
 
 def test_however_much_there_is_to_tell_a_hanging_receiver_is_waited_for_once(tmp_path: Path, monkeypatch, capsys):
-    monkeypatch.setattr(delivery, "PATIENCE", QUICK)
+    monkeypatch.setattr(posting, "PATIENCE", QUICK)
     started = time.monotonic()
     with receiving(None) as hanging:
         to = channels(["slack"], {"SLACK_WEBHOOK_URL": hanging.url})

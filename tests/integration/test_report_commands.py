@@ -10,8 +10,7 @@ import command_line
 from inferometer.cli.group import group
 from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.errors import InferometerError
-from inferometer.store.experiments import new_experiment
-from inferometer.store.results import SweepDefinition
+from inferometer.store.experiments import SweepDefinition, new_experiment
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import open_store
 from measured import assert_ran

@@ -7,7 +7,7 @@ from hypothesis.extra.numpy import arrays
 
 from inferometer.show.charts.distributions import quantile_grid, sampled, thinned
 from inferometer.show.charts.trade_offs import front
-from inferometer.show.report.page import json_script
+from inferometer.show.report.document import json_script
 from inferometer.show.report.writing import plain
 
 VALUES = arrays(np.float64, st.integers(1, 400), elements=st.floats(-1e6, 1e6))

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferometer.load.clock import VirtualClock
-from inferometer.simulator.blocks import BlockPool, BlockRun
-from inferometer.simulator.engine import Sequence, SimulatorEngine
+from inferometer.simulator.engine import BlockPool, BlockRun, Sequence, SimulatorEngine
 from inferometer.simulator.loop import EngineLoop
 from inferometer.simulator.settings import StepTime
 from inferometer.simulator.tokens import Tokens

@@ -39,7 +39,7 @@ from inferometer.record.record import Record
 from inferometer.record.run import Run
 from inferometer.record.summary import Summary
 from inferometer.record.verdict import Verdict
-from inferometer.show.charts.subject import ChartedRun
+from inferometer.show.charts.chart import ChartedRun
 
 ROUNDING = 1e-11
 

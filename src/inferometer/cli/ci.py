@@ -140,8 +140,8 @@ def _write(
     report: "CiReport", summary: Path | None, outputs: Path | None, junit: Path | None, metrics: Path | None
 ) -> None:
     from inferometer.record.files import write_text
-    from inferometer.show.ci import formats, github
-    from inferometer.show.ci.formats import junit as as_junit
+    from inferometer.show.ci import github, outcome
+    from inferometer.show.ci.outcome import junit as as_junit
 
     if summary is not None:
         github.write_summary(report, summary)
@@ -150,7 +150,7 @@ def _write(
     if junit is not None:
         write_text(junit, as_junit(report))
     if metrics is not None:
-        write_text(metrics, formats.metrics(report))
+        write_text(metrics, outcome.metrics(report))
 
 
 def _print(report: "CiReport", as_json: bool) -> None:
@@ -159,7 +159,7 @@ def _print(report: "CiReport", as_json: bool) -> None:
 
     from inferometer.cli.printing import print_json
     from inferometer.show.ci import github
-    from inferometer.show.ci.formats import print_report
+    from inferometer.show.ci.outcome import print_report
     from inferometer.show.console import console
 
     if as_json:

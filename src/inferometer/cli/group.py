@@ -47,7 +47,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "doctor": ("inferometer.cli.instrument:doctor", "Check this machine and the target for problems before a run."),
     "serve": ("inferometer.cli.serve:serve", "Start a server as a plan would and run it in the foreground."),
-    "route": ("inferometer.cli.route:route", "Route requests over replicas: a streaming proxy with routing policies."),
+    "route": ("inferometer.cli.serve:route", "Route requests over replicas: a streaming proxy with routing policies."),
     "simulate": (
         "inferometer.cli.predict:simulate",
         "Run a plan against the simulator in virtual time, or serve the simulator.",

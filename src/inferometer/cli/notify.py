@@ -49,7 +49,7 @@ def notify(
     store: Any,
 ) -> int:
     """Send a notification. CHANNEL is slack, teams, webhook or email; without one, list the channels."""
-    from inferometer.show.notify.findings import of_job
+    from inferometer.show.notify.news import of_job
 
     if not names and not test and job is None:
         _print_channels()
@@ -69,8 +69,8 @@ def notify(
 def _test(channels: Any) -> int:
     """Here it is the result: a channel that cannot be reached is an error."""
     from inferometer.cli.errors import UNREACHABLE, print_message
-    from inferometer.show.notify.delivery import deliver
-    from inferometer.show.notify.findings import test_event
+    from inferometer.show.notify.news import test_event
+    from inferometer.show.notify.posting import deliver
 
     sent = deliver(test_event(), channels)
     for delivery in sent:
@@ -143,7 +143,7 @@ def notify_run(run: "Run", store: "Place", channels: "Sequence[Channel]", *, qui
 def _of_run(run: "Run") -> "Iterator[SubjectState]":
     """An interrupted run shows nothing about the server; a case without a run is reported with its experiment."""
     from inferometer.show.ci.outcome import problems_of
-    from inferometer.show.notify.findings import of_run
+    from inferometer.show.notify.news import of_run
 
     if run.id and run.state != "interrupted":
         yield of_run(run, [(problem.what, problem.text) for problem in problems_of(run) if problem.level == "error"])
@@ -152,7 +152,7 @@ def _of_run(run: "Run") -> "Iterator[SubjectState]":
 def notify_error(
     plan: "JsonObject", error: str, store: "Place", channels: "Sequence[Channel]", *, quiet: bool = False
 ) -> None:
-    from inferometer.show.notify.findings import of_error
+    from inferometer.show.notify.news import of_error
 
     notify_findings([of_error(plan, error)], store, channels, quiet=quiet)
 
@@ -164,7 +164,7 @@ def notify_check(
 
 
 def _of_check(run: "Run", check: "CheckResult") -> "Iterator[SubjectState]":
-    from inferometer.show.notify.findings import of_check
+    from inferometer.show.notify.news import of_check
 
     if finding := of_check(run, check):
         yield finding
@@ -186,7 +186,7 @@ def notify_outcomes(
 def _of_outcomes(
     outcomes: "Iterable[Outcome]", experiments: "Iterable[KeptExperiment]", store: "Store"
 ) -> "Iterator[SubjectState]":
-    from inferometer.show.notify.findings import of_experiment
+    from inferometer.show.notify.news import of_experiment
     from inferometer.store.experiments import rows_of
 
     for outcome in outcomes:
@@ -214,7 +214,7 @@ def notify_experiment(
     quiet: bool = False,
 ) -> None:
     """Of cases that failed or missed a limit, and when none does any more."""
-    from inferometer.show.notify.findings import of_experiment
+    from inferometer.show.notify.news import of_experiment
     from inferometer.store.store import open_store
 
     finding = of_experiment(name, rows, id_, _first_and_last(rows, open_store(store)))
@@ -233,8 +233,8 @@ def notify_findings(
     """What could not be delivered is a warning; the exit code stays that of the command. However many findings there
     are, a receiver that hangs is waited for once."""
     from inferometer.cli.errors import print_message
-    from inferometer.show.notify.delivery import PATIENCE
     from inferometer.show.notify.news import deliver_finding
+    from inferometer.show.notify.posting import PATIENCE
     from inferometer.store.store import open_store
 
     until = time.monotonic() + PATIENCE.deadline_s

@@ -226,7 +226,7 @@ def _limits(
 
 
 def _physics(gpu: str | None, shape: str | None) -> "tuple[Accelerator, ModelShape] | None":
-    from inferometer.simulator.fitting.physics import accelerator_named, shape_named
+    from inferometer.simulator.fitting.aiconfigurator import accelerator_named, shape_named
 
     if (gpu is None) != (shape is None):
         raise click.UsageError("--gpu and --shape go together")

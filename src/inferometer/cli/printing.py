@@ -38,7 +38,7 @@ def print_run(
         print_json({**document(run), **_slowest(run, slowest)})
         return
     from inferometer.show.console import console
-    from inferometer.show.view import print_view
+    from inferometer.show.summary import print_view
 
     print_view(run, console(), more=more, measures=measures, slices=slices, slow=slowest)
 

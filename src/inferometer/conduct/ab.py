@@ -21,8 +21,15 @@ from inferometer.plan.load import Stop
 from inferometer.plan.model import Plan
 from inferometer.plan.text import to_mapping
 from inferometer.record.run import Run
-from inferometer.store.experiments import ExperimentFolder, new_experiment
-from inferometer.store.results import AbDefinition, AbResult, DoneBlock, LeftOutPair, Pairs
+from inferometer.store.experiments import (
+    AbDefinition,
+    AbResult,
+    DoneBlock,
+    ExperimentFolder,
+    LeftOutPair,
+    Pairs,
+    new_experiment,
+)
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Place, open_store
 from inferometer.target.server import StartedServer, running

@@ -8,6 +8,7 @@ from inferometer.errors import PlanError
 from inferometer.plan.reading import plan_from
 from inferometer.record.columns import Records
 from inferometer.record.run import Run
+from inferometer.simulator.fitting.aiconfigurator import ERRORS, attention_tokens, physical_limits, physical_terms
 from inferometer.simulator.fitting.calibration import (
     DEFAULT_JITTER,
     TYPICAL,
@@ -18,7 +19,6 @@ from inferometer.simulator.fitting.calibration import (
     simulated_numbers,
     with_terms,
 )
-from inferometer.simulator.fitting.physics import ERRORS, attention_tokens, physical_limits, physical_terms
 from inferometer.simulator.fitting.server_model import (
     LoadRange,
     ServerModel,

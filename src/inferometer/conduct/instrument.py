@@ -27,8 +27,14 @@ from inferometer.record.columns import Records
 from inferometer.record.environment import CalibrationPoint, Curve
 from inferometer.record.files import schema_of
 from inferometer.record.gather import read_logs
-from inferometer.simulator.metronome_events import MODEL
-from inferometer.simulator.metronome_process import RunningMetronome, Truth, compare, quantile_s, running_metronome
+from inferometer.simulator.metronome_process import (
+    MODEL,
+    RunningMetronome,
+    Truth,
+    compare,
+    quantile_s,
+    running_metronome,
+)
 from inferometer.store.folder import check_writable
 from inferometer.store.store import Place, open_store
 from inferometer.target.launch import engines, port_is_free

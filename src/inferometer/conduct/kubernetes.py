@@ -35,10 +35,19 @@ from inferometer.scale.kubernetes.launcher import Launcher, is_over
 from inferometer.scale.kubernetes.manifests import RUN, label_value, launch_of, uses_claim
 from inferometer.scale.kubernetes.settings import NOP, RunSettings
 from inferometer.scale.kubernetes.stack_watch import StackWatch, observability, processed
-from inferometer.store.experiments import CaseRow, ExperimentFolder, KeptExperiment, case_row, new_experiment, rows_of
+from inferometer.store.experiments import (
+    CaseRow,
+    ExperimentFolder,
+    KeptExperiment,
+    PlannedCase,
+    SweepDefinition,
+    SweepResult,
+    case_row,
+    new_experiment,
+    rows_of,
+)
 from inferometer.store.folder import load_run
 from inferometer.store.objects import Objects, is_object_store, upload_files
-from inferometer.store.results import PlannedCase, SweepDefinition, SweepResult
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Place as StorePlace
 from inferometer.store.store import Store, open_store

@@ -22,11 +22,12 @@ from inferometer.store.entry import flat
 from inferometer.store.experiments import (
     ExperimentFolder,
     KeptExperiment,
+    PlannedCase,
+    SweepDefinition,
     experiments_of,
     find_experiment,
     new_experiment,
 )
-from inferometer.store.results import PlannedCase, SweepDefinition
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Place, open_store
 

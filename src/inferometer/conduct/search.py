@@ -25,8 +25,7 @@ from inferometer.plan.model import Plan
 from inferometer.plan.short import RATE_TYPES
 from inferometer.plan.text import to_mapping
 from inferometer.record.run import Run
-from inferometer.store.experiments import ExperimentFolder, new_experiment
-from inferometer.store.results import SearchDefinition, SearchOutcome
+from inferometer.store.experiments import ExperimentFolder, SearchDefinition, SearchOutcome, new_experiment
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Place, Store, open_store
 from inferometer.target.server import StartedServer, running

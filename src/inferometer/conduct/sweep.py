@@ -23,8 +23,16 @@ from inferometer.plan.ordering import expected_s
 from inferometer.plan.server import ROUTED
 from inferometer.plan.text import as_written
 from inferometer.record.run import Run
-from inferometer.store.experiments import CaseRow, ExperimentFolder, KeptExperiment, case_row, rows_of
-from inferometer.store.results import ClassEffect, StrategyChange, SweepResult
+from inferometer.store.experiments import (
+    CaseRow,
+    ClassEffect,
+    ExperimentFolder,
+    KeptExperiment,
+    StrategyChange,
+    SweepResult,
+    case_row,
+    rows_of,
+)
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Place, Store, open_store
 from inferometer.vocabulary import attribute_at, duration_text, number_text

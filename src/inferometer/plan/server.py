@@ -42,10 +42,10 @@ ROUTERS: dict[str, RouterName] = {  # a router is added here and as a file of ta
     OWN: RouterName(f"{_ROUTERS_AT}.own:ROUTER", "prefix_aware"),
     "nginx": RouterName(f"{_ROUTERS_AT}.proxies:NGINX", "least_loaded"),
     "haproxy": RouterName(f"{_ROUTERS_AT}.proxies:HAPROXY", "least_loaded"),
-    "vllm-router": RouterName(f"{_ROUTERS_AT}.gateways:VLLM_ROUTER", "cache_aware"),
-    "sglang-router": RouterName(f"{_ROUTERS_AT}.gateways:SGLANG_ROUTER", "cache_aware"),
-    "smg": RouterName(f"{_ROUTERS_AT}.gateways:SMG", "cache_aware"),
-    "litellm": RouterName(f"{_ROUTERS_AT}.gateways:LITELLM", "least_loaded"),
+    "vllm-router": RouterName(f"{_ROUTERS_AT}.proxies:VLLM_ROUTER", "cache_aware"),
+    "sglang-router": RouterName(f"{_ROUTERS_AT}.proxies:SGLANG_ROUTER", "cache_aware"),
+    "smg": RouterName(f"{_ROUTERS_AT}.proxies:SMG", "cache_aware"),
+    "litellm": RouterName(f"{_ROUTERS_AT}.proxies:LITELLM", "least_loaded"),
 }
 if TYPE_CHECKING:
     RouterType = str

@@ -13,9 +13,8 @@ import numpy as np
 
 from inferometer.record.columns import BATCH_READS, Records, SampleColumns
 from inferometer.record.log import UNREADABLE, Entry, Header, HostClock, LogReader, Note
-from inferometer.record.parquet import write_batches
+from inferometer.record.parquet import HELD_READS, ReadsPiece, StreamedRecords, write_batches
 from inferometer.record.record import Record, Sample
-from inferometer.record.streamed import HELD_READS, ReadsPiece, StreamedRecords
 from inferometer.record.summary import Clocks, HostClockSummary
 
 CLOCKS_LOG = "log-clocks.bin"

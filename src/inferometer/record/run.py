@@ -116,7 +116,7 @@ def subject_of(plan: JsonObject, environment: Environment, started_at: str = "",
 
 
 _DRAW = "inferometer.show.charts.registry:draw"  # above this room: imported by name, when used
-_TEXT = "inferometer.show.view:run_text"
+_TEXT = "inferometer.show.summary:run_text"
 
 State = Literal["complete", "partial", "interrupted", "failed"]
 Kind = Literal["serving", "latency", "throughput", "startup", "benchmark"]

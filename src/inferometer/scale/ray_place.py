@@ -24,7 +24,7 @@ from inferometer.scale.frames import ShardFunction, Start, Watch
 from inferometer.scale.place import Job, Report, ShardsEnd
 from inferometer.scale.remote import PAUSE_S, RemoteCrew, RemoteWorker, needed_variables, shard_jobs
 from inferometer.scale.remote_shard import Parcel, RemoteShard
-from inferometer.target.ray_serve.address import check_address
+from inferometer.target.ray_serve.settings import check_address
 from inferometer.vocabulary import duration_text
 
 _connected: tuple[str, str | None] | None = None  # address and wheel: kept for all runs of this process

@@ -23,8 +23,7 @@ from inferometer.record.encoding import document_of
 from inferometer.record.files import schema_of
 from inferometer.record.sanitize import cell
 from inferometer.show.console import VERDICT_STYLES, emit, first_that_fits, plain_table
-from inferometer.store.experiments import CaseRow, KeptExperiment
-from inferometer.store.results import StrategyChange
+from inferometer.store.experiments import CaseRow, KeptExperiment, StrategyChange
 from inferometer.vocabulary import (
     WEAK_MARK,
     duration_text,

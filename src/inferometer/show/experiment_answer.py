@@ -19,8 +19,7 @@ from inferometer.show.charts.trade_offs import front, speed_rows
 from inferometer.show.comparison import comparison_rows
 from inferometer.show.experiment import UNITS, attained_text
 from inferometer.store.entry import flat
-from inferometer.store.experiments import KeptExperiment
-from inferometer.store.results import AbDefinition, AbResult, SearchDefinition, SearchOutcome
+from inferometer.store.experiments import AbDefinition, AbResult, KeptExperiment, SearchDefinition, SearchOutcome
 from inferometer.vocabulary import change_interval_text, change_text, number_text, value_text
 
 Tone = Literal["", "good", "doubt", "bad"]

@@ -3,6 +3,7 @@ failures, delivery, and the instrument's own error."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -14,6 +15,7 @@ from inferometer.plan.model import Plan
 from inferometer.plan.wording import stage_text
 from inferometer.record.record import CENSORED, OUTCOMES, outcome_text
 from inferometer.record.run import STATES, Run
+from inferometer.record.sanitize import harmless
 from inferometer.record.summary import (
     CachedTokens,
     Concurrency,
@@ -42,7 +44,15 @@ from inferometer.show.tables import (
     slices_table,
     slowest_table,
 )
-from inferometer.vocabulary import MEASURES, WEAK_MARK, duration_text, number_text, percent_text, value_text
+from inferometer.vocabulary import (
+    MEASURES,
+    WEAK_MARK,
+    attribute_at,
+    duration_text,
+    number_text,
+    percent_text,
+    value_text,
+)
 
 # -- results ---------------------------------------------------------------------------------------------------------
 
@@ -476,3 +486,46 @@ def kept_lines(run: Run, more: bool = False) -> Iterator[Text]:
     if run.by_older_rules and run.read_records is not None and run.source is None:
         again = f"inferometer show {run.id} --again"
         yield Text.assemble(("outdated  ", "dim"), again, ("  (judged by older rules)", "dim"))
+
+
+# -- the view of any run -----------------------------------------------------------------------------------------------
+
+# A run as a person reads it, by its kind: measured by us, imported, offline, a start, or a user's own benchmark.
+
+VIEWS = {  # imported on use: most runs are of another kind
+    "latency": "inferometer.show.offline:print_offline",
+    "throughput": "inferometer.show.offline:print_offline",
+    "startup": "inferometer.show.startup:print_startup",
+    "benchmark": "inferometer.show.offline:print_benchmark",
+}
+WIDTH = 100  # of a text that goes to no terminal
+
+
+def print_view(
+    run: Run, to: Console, *, more: bool = False, measures: bool = False, slices: bool = False, slow: int = 0
+) -> None:
+    if run.source is not None:
+        from inferometer.show.imported import print_imported
+
+        print_imported(run, to, measures=measures, slices=slices, slow=slow)
+    elif run.kind in VIEWS:
+        attribute_at(VIEWS[run.kind])(run, to)
+    else:
+        print_summary(run, to, more=more, measures=measures, slices=slices, slow=slow)
+
+
+def run_text(run: Run) -> str:
+    """What the terminal shows, without colours: what `print(run)` prints."""
+    out = StringIO()
+    to = Console(
+        file=out,
+        width=WIDTH,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        color_system=None,
+        force_terminal=False,
+        force_jupyter=False,  # it would draw in the notebook, and give no text
+    )
+    print_view(run, to)
+    return harmless(out.getvalue()).rstrip()

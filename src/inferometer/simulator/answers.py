@@ -5,10 +5,10 @@ from array import array
 from collections.abc import Callable
 from typing import NamedTuple
 
-from inferometer.simulator.bodies import Answering, EventFrames, Frames, TokenFrames, chunk, chunks
+from inferometer.simulator.dialects import Answering, EventFrames, Frames, TokenFrames, chunk, chunks
 from inferometer.simulator.engine import Batch, Sequence
-from inferometer.simulator.faults import Faults
 from inferometer.simulator.requests import Question
+from inferometer.simulator.settings import Faults
 from inferometer.simulator.tokens import answer_text
 from inferometer.simulator.truth import TruthOfRequest
 from inferometer.wire.compiled import compiled

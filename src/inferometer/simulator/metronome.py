@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from inferometer.simulator.metronome_events import MODEL, StreamRequest, score
+from inferometer.simulator.metronome_process import MODEL, StreamRequest, score
 from inferometer.vocabulary import NANOSECONDS, seconds
 from inferometer.wire.compiled import compiled
 from inferometer.wire.reactor import BATCH, Reactor, now

@@ -12,17 +12,15 @@ from functools import partial
 from pathlib import Path
 
 from inferometer.errors import InferometerError, PlanError
-from inferometer.simulator import bodies, dialects
+from inferometer.simulator import dialects
 from inferometer.simulator import requests as asks
 from inferometer.simulator.answers import AnswerChoice, FaultyAnswer, FaultyPart, SimulatedAnswer, StepWriter
-from inferometer.simulator.bodies import Answering
-from inferometer.simulator.dialects import Dialect
+from inferometer.simulator.dialects import Answering, Dialect
 from inferometer.simulator.engine import Batch, Sequence
-from inferometer.simulator.faults import HEADER, Faults, parse_faults
 from inferometer.simulator.loop import EngineLoop
 from inferometer.simulator.metrics import CONTENT_TYPE, Metrics
 from inferometer.simulator.requests import Question, RefusalError, bad, read_json, read_question, sequence_for
-from inferometer.simulator.settings import SimulatorSettings
+from inferometer.simulator.settings import HEADER, Faults, SimulatorSettings, parse_faults
 from inferometer.simulator.tokens import tape, tokens_of
 from inferometer.simulator.truth import TruthLog, TruthOfRequest
 from inferometer.wire.reactor import Reactor, now
@@ -44,6 +42,7 @@ _DIALECTS: dict[str, tuple[Read, type[Answering]]] = {
     "/rerank": (asks.read_rerank, dialects.RerankAnswering),
 }
 _JSON = {"content-type": "application/json"}
+_VERSION = dialects.dumps({"version": dialects.VERSION})
 LINGER_NS = 2_000_000_000  # load processes that lost their parent too need half a second to cancel what they sent
 LOOK_AGAIN_NS = 20_000_000
 
@@ -92,7 +91,7 @@ class SimulatorServer:
             ("GET", "/v1/models"): self._models,
             ("GET", "/health"): lambda _request, reply: reply.respond(200, b""),
             ("GET", "/ping"): lambda _request, reply: reply.respond(200, b""),
-            ("GET", "/version"): lambda _request, reply: reply.respond(200, bodies.dumps({"version": bodies.VERSION})),
+            ("GET", "/version"): lambda _request, reply: reply.respond(200, _VERSION),
             ("GET", "/metrics"): self._metrics,
             ("GET", "/truth"): self._truth,
             ("POST", "/start_profile"): lambda _request, reply: reply.respond(200, b""),
@@ -115,19 +114,19 @@ class SimulatorServer:
                 status = route(request, reply) or 200
                 self.metrics.answered(request.method, request.path, status)
         except RefusalError as refusal:
-            body = bodies.error(refusal.status, refusal.message, refusal.kind, refusal.param)
+            body = dialects.error(refusal.status, refusal.message, refusal.kind, refusal.param)
             reply.respond(refusal.status, body)
             self.metrics.answered(request.method, request.path, refusal.status)
 
     def _not_found(self, request: HttpRequest, reply: Reply) -> None:
         known = any(path == request.path for _, path in self._routes)
         status, text = (405, "Method Not Allowed") if known else (404, "Not Found")
-        reply.respond(status, bodies.dumps({"detail": text}))
+        reply.respond(status, dialects.dumps({"detail": text}))
         self.metrics.answered(request.method, request.path if known else "none", status)
 
     def _models(self, _request: HttpRequest, reply: Reply) -> None:
         served = self.settings
-        reply.respond(200, bodies.models(served.model, served.max_model_len, self._started, served.adapters))
+        reply.respond(200, dialects.models(served.model, served.max_model_len, self._started, served.adapters))
 
     def _metrics(self, _request: HttpRequest, reply: Reply) -> None:
         reply.respond(200, self.metrics.exposition(), {"content-type": CONTENT_TYPE})
@@ -145,7 +144,7 @@ class SimulatorServer:
             raise bad("a prompt or messages are needed", "prompt")
         tokens = [zlib.crc32(str(token).encode()) % 128_000 for token in tokens_of(prompt)]
         count = {"count": len(tokens), "max_model_len": self.settings.max_model_len}
-        reply.respond(200, bodies.dumps(count | {"tokens": tokens, "token_strs": None}))
+        reply.respond(200, dialects.dumps(count | {"tokens": tokens, "token_strs": None}))
 
     def _reset_prefix_cache(self, _request: HttpRequest, reply: Reply) -> None:
         self.loop.engine.pool.forget_idle()
@@ -184,7 +183,7 @@ class SimulatorServer:
         status = faults.status or 500
         headers = {} if faults.retry_after_s is None else {"retry-after": f"{faults.retry_after_s:g}"}
         kind = {429: "RateLimitError", 503: "ServiceUnavailableError"}.get(status, "InternalServerError")
-        reply.respond(status, bodies.error(status, "simulated fault", kind), _JSON | headers)
+        reply.respond(status, dialects.error(status, "simulated fault", kind), _JSON | headers)
         return status
 
     def _answer(

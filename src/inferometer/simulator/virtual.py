@@ -32,10 +32,18 @@ from inferometer.record.log import Note
 from inferometer.record.record import Outcome, Record, Samples
 from inferometer.record.run import Run
 from inferometer.simulator.engine import Sequence
-from inferometer.simulator.faults import HEADER, NONE, Faults, not_virtual, parse_faults
 from inferometer.simulator.pipeline import loop_of
 from inferometer.simulator.requests import Generation, sequence_for, too_long
-from inferometer.simulator.settings import Instants, SimulatorSettings, settings_from
+from inferometer.simulator.settings import (
+    HEADER,
+    NONE,
+    Faults,
+    Instants,
+    SimulatorSettings,
+    not_virtual,
+    parse_faults,
+    settings_from,
+)
 from inferometer.simulator.tokens import answer_text, tokens_of
 from inferometer.vocabulary import NANOSECONDS
 from inferometer.workload.registry import new_nonce, workload_of

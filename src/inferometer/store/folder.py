@@ -27,11 +27,10 @@ from inferometer.record.environment import Environment
 from inferometer.record.files import check_schema, replacing, schema_of, translated_errors
 from inferometer.record.gather import Gathered, logs_to_parquet, read_logs
 from inferometer.record.log import LogReader
-from inferometer.record.parquet import read_parquet, read_samples, write_parquet, write_samples
+from inferometer.record.parquet import HELD_READS, read_parquet, read_samples, write_parquet, write_samples
 from inferometer.record.record import Samples
 from inferometer.record.run import Kind, Run, State
 from inferometer.record.sanitize import is_harmless, json_text
-from inferometer.record.streamed import HELD_READS
 from inferometer.record.summary import Summary
 from inferometer.record.verdict import Verdict
 from inferometer.store.manifest import MANIFEST, check_whole, manifest_bytes, manifest_of

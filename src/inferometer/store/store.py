@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from inferometer.store import databases, index, query, tables
-    from inferometer.store import find as finding
+    from inferometer.store import index as finding
 else:
 
     class _OnUse:

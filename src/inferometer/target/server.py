@@ -41,8 +41,7 @@ from inferometer.record.environment import ServerStart
 from inferometer.target.ask import Asker, Reset, reset_prefix_cache
 from inferometer.target.container import Container, with_variables
 from inferometer.target.launch import Launch, LaunchPlace, launch_of, model_of, variables_of
-from inferometer.target.lock import Claim, gpu_claims, held, reserved_port
-from inferometer.target.orphans import Registration, end_orphans, registered
+from inferometer.target.lock import Claim, Registration, end_orphans, gpu_claims, held, registered, reserved_port
 from inferometer.target.probe import NotReadyError, await_ready, matching, meaning
 from inferometer.target.process import StartedProcess, not_started, tail
 from inferometer.vocabulary import duration_text

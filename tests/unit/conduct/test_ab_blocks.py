@@ -16,7 +16,7 @@ from inferometer.record.run import Run
 from inferometer.record.summary import MeasureSummary, Summary
 from inferometer.record.verdict import Reason, Verdict
 from inferometer.simulator.virtual import simulated_run
-from inferometer.store.results import Pairs
+from inferometer.store.experiments import Pairs
 
 PAIRS = 5
 

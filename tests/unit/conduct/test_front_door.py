@@ -17,7 +17,7 @@ from inferometer.record.columns import Records
 from inferometer.record.record import Record
 from inferometer.record.run import Run
 from inferometer.show.console import console
-from inferometer.show.view import WIDTH, print_view
+from inferometer.show.summary import WIDTH, print_view
 
 SHORT: dict[str, Any] = {"rate": 20, "duration": "20s", "input_tokens": 64, "output_tokens": 16}
 

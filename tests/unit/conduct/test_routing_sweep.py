@@ -19,13 +19,12 @@ from inferometer.conduct.sweep import Swept, changes_of, doubt_of_tape, sweep
 from inferometer.documents.document import JsonObject
 from inferometer.errors import PlanError
 from inferometer.record.run import Run
-from inferometer.show.charts.chart import Cannot, Chart
+from inferometer.show.charts.chart import Cannot, Chart, ChartedRun
 from inferometer.show.charts.experiments import Varied, cases_of
 from inferometer.show.charts.registry import CHARTS, FLEET, SCHEMA, draw, gallery
-from inferometer.show.charts.subject import ChartedRun
 from inferometer.show.experiment import print_strategy_changes
 from inferometer.show.report.content import experiment_report
-from inferometer.store.results import SweepResult
+from inferometer.store.experiments import SweepResult
 from inferometer.store.store import Store, open_store
 
 SMALL = ("repeats=3", "stop.requests=60", "workload.groups=20")

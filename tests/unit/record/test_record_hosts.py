@@ -9,9 +9,8 @@ import pytest
 from inferometer.record import gather
 from inferometer.record.gather import logs_to_parquet, read_logs
 from inferometer.record.log import HostClock, LogWriter, Note, clock_here, read_log
-from inferometer.record.parquet import read_parquet
+from inferometer.record.parquet import HELD_READS, read_parquet
 from inferometer.record.record import Record, Sample, Samples
-from inferometer.record.streamed import HELD_READS
 
 HERE = HostClock("one", "boot-1", 1_000_000)
 THERE = HostClock("two", "boot-2", 1_000_700)  # where its clock shows the same number it is 700 ns later

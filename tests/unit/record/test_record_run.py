@@ -17,10 +17,16 @@ from inferometer.record.environment import Environment
 from inferometer.record.files import check_schema, replacing
 from inferometer.record.gather import logs_to_parquet
 from inferometer.record.log import LogWriter, Note
-from inferometer.record.parquet import read_batches, read_parquet, read_samples, write_parquet, write_samples
+from inferometer.record.parquet import (
+    HELD_READS,
+    read_batches,
+    read_parquet,
+    read_samples,
+    write_parquet,
+    write_samples,
+)
 from inferometer.record.record import Record, Sample, Samples
 from inferometer.record.run import Run, document
-from inferometer.record.streamed import HELD_READS
 from inferometer.record.summary import Summary
 from inferometer.record.verdict import Verdict
 

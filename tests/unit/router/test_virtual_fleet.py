@@ -14,8 +14,8 @@ from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.record.record import Samples
 from inferometer.router.virtual import FleetRehearsal, rehearse_fleet
+from inferometer.show.charts.chart import ChartedRun
 from inferometer.show.charts.routing import cache_hits, tree_against_cache
-from inferometer.show.charts.subject import ChartedRun
 from inferometer.show.tables import server_table
 
 ENGINE = {"blocks": 2000, "max_model_len": 2000, "max_sequences": 16, "max_batched_tokens": 512}

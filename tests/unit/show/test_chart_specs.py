@@ -15,13 +15,11 @@ from inferometer.measure.values import quantities
 from inferometer.record.run import Run
 from inferometer.record.summary import BatchCase, MeasureSummary, Phase, Startup, Summary, Value
 from inferometer.show.charts import CHARTS, Cannot, Chart, charts_of, charts_of_runs, draw, gallery
-from inferometer.show.charts.chart import MOST, SERIES, legend_columns
+from inferometer.show.charts.chart import MOST, SERIES, ChartedRun, legend_columns
 from inferometer.show.charts.experiments import Varied, cases_of, keys_of
 from inferometer.show.charts.history import MOST_SERIES, History, HistoryPoint, history_of
 from inferometer.show.charts.registry import FLEET, SCHEMA
-from inferometer.show.charts.subject import ChartedRun
-from inferometer.store.experiments import KeptExperiment
-from inferometer.store.results import SweepDefinition
+from inferometer.store.experiments import KeptExperiment, SweepDefinition
 from inferometer.store.shapes import ExperimentCase
 from lined_runs import line_of
 

@@ -20,12 +20,11 @@ from inferometer.record.environment import Environment
 from inferometer.record.run import Run
 from inferometer.record.sanitize import harmless
 from inferometer.record.summary import LimitResult, Summary, Value
-from inferometer.show.ci import formats, github
-from inferometer.show.ci.formats import junit
+from inferometer.show.ci import github
 from inferometer.show.ci.github import fitting, plain, summary
-from inferometer.show.ci.outcome import CiReport, Problem, outcome
+from inferometer.show.ci.outcome import CiReport, Problem, junit, metrics, outcome
 from inferometer.show.notify import posting
-from inferometer.show.notify.findings import of_check, of_run
+from inferometer.show.notify.news import of_check, of_run
 from inferometer.show.report.content import run_report
 from lined_runs import environment_of, line_of, lined_run
 from plain_data import at
@@ -114,7 +113,7 @@ def test_names_of_parameters_and_of_measures_are_names_too() -> None:
     assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines[at : at + 4]}) == 1
 
 
-@pytest.mark.parametrize("write", [summary, junit, formats.metrics, lambda report: "".join(github.annotations(report))])
+@pytest.mark.parametrize("write", [summary, junit, metrics, lambda report: "".join(github.annotations(report))])
 def test_everything_can_be_written(write):
     assert write(CiReport((hostile(),), HOSTILE)).encode()
 
@@ -223,12 +222,12 @@ def test_junit_fails_where_the_command_does() -> None:
 
 def test_gitlab_metrics_have_no_comment_in_them() -> None:
     """Its parser cuts a line at the first #, also inside quotes."""
-    lines = formats.metrics(CiReport((hostile(),))).splitlines()
+    lines = metrics(CiReport((hostile(),))).splitlines()
     assert all("#" not in line for line in lines if not line.startswith("# "))
 
 
 def test_gitlab_metrics_are_openmetrics_that_stay_the_same() -> None:
-    text = formats.metrics(CiReport((hostile(),)))
+    text = metrics(CiReport((hostile(),)))
     families = {family.name: family for family in text_string_to_metric_families(text)}
     ttft = {sample.labels["statistic"]: sample for sample in families["inferometer_ttft_seconds"].samples}
     assert ttft["p50"].labels["plan"] == harmless(HOSTILE).replace("#", "＃") and 0 < ttft["p50"].value < 1

@@ -14,9 +14,17 @@ from inferometer.judge.check import check
 from inferometer.plan.stored import StoredPlan
 from inferometer.show.notify import mail, posting
 from inferometer.show.notify.channels import Channel, Event, channels
-from inferometer.show.notify.delivery import Delivered, hidden
-from inferometer.show.notify.findings import job_link, of_check, of_error, of_job, of_run
-from inferometer.show.notify.news import NOTEBOOK, deliver_finding, notebook
+from inferometer.show.notify.news import (
+    NOTEBOOK,
+    deliver_finding,
+    job_link,
+    notebook,
+    of_check,
+    of_error,
+    of_job,
+    of_run,
+)
+from inferometer.show.notify.posting import Delivered, hidden
 from inferometer.store.store import Store, open_store
 from lined_runs import PLAN, line_of, lined_run
 

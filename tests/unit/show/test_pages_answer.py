@@ -23,8 +23,7 @@ from inferometer.show.charts.trade_offs import PlottedRun, PointRow, throughput_
 from inferometer.show.dashboard.answers import StoreAnswers
 from inferometer.show.dashboard.overview import history_lines
 from inferometer.show.experiment_answer import answer_of, search_sentence
-from inferometer.store.experiments import experiments_of
-from inferometer.store.results import AbResult, SearchOutcome
+from inferometer.store.experiments import AbResult, SearchOutcome, experiments_of
 from inferometer.store.store import Store, open_store
 from plain_data import at
 from shown_stores import START, ab_test, keep_one, load_search, nightly, sweep, unsynced

@@ -35,8 +35,7 @@ from inferometer.show.report.document import (
     runs_as_rows,
 )
 from inferometer.show.report.writing import ReportWithRuns, as_html, as_markdown, write_report
-from inferometer.store.experiments import KeptExperiment
-from inferometer.store.results import SweepDefinition, SweepResult
+from inferometer.store.experiments import KeptExperiment, SweepDefinition, SweepResult
 from inferometer.store.shapes import ExperimentCase
 from lined_runs import line_of
 

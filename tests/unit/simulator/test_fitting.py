@@ -12,9 +12,14 @@ from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.record.run import Run
 from inferometer.simulator.fitting import aiconfigurator
-from inferometer.simulator.fitting.aiconfigurator import Deployment, NoEstimate
+from inferometer.simulator.fitting.aiconfigurator import (
+    Deployment,
+    NoEstimate,
+    accelerator_named,
+    physical_terms,
+    shape_named,
+)
 from inferometer.simulator.fitting.calibration import Observed, amplification, calibrate, replayed
-from inferometer.simulator.fitting.physics import accelerator_named, physical_terms, shape_named
 from inferometer.simulator.fitting.regression import read_steps
 from inferometer.simulator.fitting.server_model import ServerModel, limits_in_log, model_document, read_model
 from inferometer.simulator.settings import SimulatorSettings, settings_from

@@ -13,8 +13,7 @@ from inferometer.record.columns import Records
 from inferometer.record.record import Record
 from inferometer.simulator import metronome as module
 from inferometer.simulator.metronome import Beat, Metronome
-from inferometer.simulator.metronome_events import StreamRequest, chunk, score
-from inferometer.simulator.metronome_process import Truth, compare, quantile_s
+from inferometer.simulator.metronome_process import StreamRequest, Truth, chunk, compare, quantile_s, score
 from inferometer.wire.server import HttpRequest
 
 

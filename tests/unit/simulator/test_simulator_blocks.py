@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferometer.simulator.blocks import BlockPool, BlockRun
+from inferometer.simulator.engine import BlockPool, BlockRun
 from inferometer.simulator.tokens import Tokens
 
 

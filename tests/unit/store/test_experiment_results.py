@@ -7,8 +7,7 @@ from inferometer.judge.compare import Comparison
 from inferometer.judge.effect import Change
 from inferometer.judge.pacing import Probe, ProbeLevel
 from inferometer.judge.search import Attained, SearchStep
-from inferometer.store.experiments import load_experiment, new_experiment
-from inferometer.store.results import (
+from inferometer.store.experiments import (
     AbDefinition,
     AbResult,
     ClassEffect,
@@ -24,6 +23,8 @@ from inferometer.store.results import (
     StrategyChange,
     SweepDefinition,
     SweepResult,
+    load_experiment,
+    new_experiment,
 )
 from inferometer.store.shapes import DamagedError
 

@@ -15,8 +15,7 @@ from inferometer.plan.reading import plan_from
 from inferometer.plan.text import to_yaml
 from inferometer.target.launch import LaunchPlace, launch_of
 from inferometer.target.ray_serve.__main__ import check_version
-from inferometer.target.ray_serve.address import check_address
-from inferometer.target.ray_serve.settings import RayServeSettings, settings_of, vllm_config
+from inferometer.target.ray_serve.settings import RayServeSettings, check_address, settings_of, vllm_config
 
 PLACE = LaunchPlace("127.0.0.1", 8123)
 

@@ -15,8 +15,7 @@ from inferometer.record.summary import Sleep
 from inferometer.record.verdict import Verdict
 from inferometer.target.startup import log as physical
 from inferometer.target.startup import read_startup, startup_of
-from inferometer.target.startup.log import LogClock, messages
-from inferometer.target.startup.wordings import WORDINGS, reading
+from inferometer.target.startup.log import WORDINGS, LogClock, messages, reading
 
 GIB = 2**30
 SERVER = Path(__file__).parents[2] / "data/vllm-0.24-h200/startup/server.log"

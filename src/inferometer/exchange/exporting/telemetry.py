@@ -129,7 +129,7 @@ def export_opentelemetry(request: ExportRequest) -> list[DocumentPiece]:
 
 
 def resource(run: Run) -> dict[str, Any]:
-    about: Attributes = {"service.name": "inferometer", "inferometer.conduct.run.id": run.id}
+    about: Attributes = {"service.name": "inferometer", "inferometer.run.id": run.id}
     if run.status:
         about["inferometer.verdict"] = run.status
     scope = {"name": "inferometer", "version": run.environment.inferometer or ""}

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from inferometer.errors import DataError
 from inferometer.record.columns import Records, offsets_of, read_cuts
-from inferometer.record.parquet import set_aside
+from inferometer.record.parquet import HELD_READS, set_aside
 from inferometer.record.record import Outcome, Record
-from inferometer.record.streamed import HELD_READS
 from inferometer.vocabulary import NANOSECONDS
 
 # Other tools do not keep when a request was due, and do not separate their own delays from the server's.

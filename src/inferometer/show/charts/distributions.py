@@ -13,9 +13,12 @@ from inferometer.record.columns import Floats, Ints
 from inferometer.record.run import Run
 from inferometer.show.charts.chart import (
     Cannot,
+    ChartedRun,
     Scale,
     Spec,
     colours,
+    headlined,
+    labels_of,
     legend_columns,
     rules,
     scale_of,
@@ -28,7 +31,6 @@ from inferometer.show.charts.chart import (
     x,
     y,
 )
-from inferometer.show.charts.subject import ChartedRun, headlined, labels_of
 from inferometer.vocabulary import MEASURES, duration_text, number_text
 
 # -- thinning --------------------------------------------------------------------------------------------------------

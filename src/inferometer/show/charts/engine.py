@@ -13,8 +13,10 @@ from inferometer.show.charts.chart import (
     WIDTH,
     Cannot,
     Chart,
+    ChartedRun,
     Spec,
     colours,
+    labels_of,
     scale_of,
     tip,
     titled,
@@ -26,7 +28,6 @@ from inferometer.show.charts.chart import (
     y,
 )
 from inferometer.show.charts.distributions import quantile_grid
-from inferometer.show.charts.subject import ChartedRun, labels_of
 from inferometer.simulator.fitting.server_model import RunSteps
 from inferometer.vocabulary import duration_text
 from inferometer.vocabulary.formats import percent_text

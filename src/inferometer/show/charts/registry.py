@@ -10,8 +10,7 @@ from typing import Any, Literal, NamedTuple
 from inferometer.errors import MissingExtra, PlanError
 from inferometer.record.files import write_text
 from inferometer.record.run import Run
-from inferometer.show.charts.chart import INK, Absent, Cannot, Chart, Spec, Theme, config
-from inferometer.show.charts.subject import ChartedRun
+from inferometer.show.charts.chart import INK, Absent, Cannot, Chart, ChartedRun, Spec, Theme, config
 from inferometer.vocabulary import attribute_at
 from inferometer.workload.cache import cached_path
 

@@ -24,6 +24,7 @@ from inferometer.router.policies.prefix import CacheAwareSettings, PrefixAwareSe
 from inferometer.router.policy import checked_settings
 from inferometer.show.charts.chart import (
     Cannot,
+    ChartedRun,
     Spec,
     colours,
     scale_of,
@@ -37,7 +38,6 @@ from inferometer.show.charts.chart import (
     y,
 )
 from inferometer.show.charts.distributions import thinned
-from inferometer.show.charts.subject import ChartedRun
 from inferometer.show.charts.timelines import window_marks
 from inferometer.vocabulary import number_text
 

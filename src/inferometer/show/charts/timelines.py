@@ -18,6 +18,7 @@ from inferometer.show.charts.chart import (
     ORANGE,
     WIDTH,
     Cannot,
+    ChartedRun,
     Spec,
     Tip,
     colours,
@@ -34,7 +35,6 @@ from inferometer.show.charts.chart import (
     y,
 )
 from inferometer.show.charts.distributions import thinned
-from inferometer.show.charts.subject import ChartedRun
 from inferometer.vocabulary import MEASURES, NANOSECONDS, duration_text
 
 # -- timelines -------------------------------------------------------------------------------------------------------

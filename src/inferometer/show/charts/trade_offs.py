@@ -20,6 +20,7 @@ from inferometer.show.charts.chart import (
     Tip,
     colours,
     scale_of,
+    stack_of,
     tip,
     titled,
     tooltip,
@@ -28,7 +29,6 @@ from inferometer.show.charts.chart import (
     x,
     y,
 )
-from inferometer.show.charts.subject import stack_of
 
 QUANTILES = ("p50", "p99")
 FIELDS = {  # of a row: what may make a colour, a shape or a facet, and what it is called

@@ -17,7 +17,7 @@ from inferometer.record.sanitize import cut, harmless, one_line
 from inferometer.record.summary import Summary
 from inferometer.show.about import about_of, page_link
 from inferometer.show.ci.outcome import CiReport, Outcome, ReportLine, headline_keys
-from inferometer.show.notify.findings import run_facts
+from inferometer.show.notify.news import run_facts
 from inferometer.vocabulary import change_text, value_text
 
 MOST_BYTES = 1_000_000  # GitHub drops a summary of more than 1 MiB of a step, whole

@@ -9,11 +9,10 @@ from inferometer.judge.compare import Comparison
 from inferometer.record.run import Run, engine_words
 from inferometer.record.summary import Summary
 from inferometer.show.about import About, short_model
-from inferometer.show.charts.chart import Cannot, Chart
+from inferometer.show.charts.chart import Cannot, Chart, ChartedRun
 from inferometer.show.charts.experiments import Case, Varied, joined_cases, keys_of, limit_keys
 from inferometer.show.charts.history import History, HistoryPoint
 from inferometer.show.charts.registry import CHARTS, STRATEGIES, draw, gallery
-from inferometer.show.charts.subject import ChartedRun
 from inferometer.show.charts.trade_offs import (
     Plottable,
     PlottedRun,
@@ -26,7 +25,7 @@ from inferometer.show.charts.trade_offs import (
 from inferometer.show.dashboard.documents import AbsentChart, ChartDocument, ChartsDocument, title_of
 from inferometer.show.dashboard.families import Family, SeriesPoint
 from inferometer.show.dashboard.listing import Words, accelerators_of, hardware_text
-from inferometer.show.report.page import compact
+from inferometer.show.report.document import compact
 from inferometer.store.entry import Entry
 from inferometer.store.experiments import KeptExperiment
 from inferometer.vocabulary import MEASURES

@@ -13,7 +13,7 @@ from inferometer.documents.document import JsonObject
 from inferometer.show.charts.chart import Theme, config
 from inferometer.show.charts.registry import vega_bundle
 from inferometer.show.dashboard.documents import Names, names
-from inferometer.show.report.page import asset as report_asset
+from inferometer.show.report.document import asset as report_asset
 
 PAGES = {
     "index": "Overview",

@@ -13,10 +13,9 @@ from inferometer.plan.text import Dumper
 from inferometer.record.encoding import document_of, environment_document
 from inferometer.record.run import KINDS, STATES, Run
 from inferometer.show.about import About, about_of, done_table, own_plan, plan_texts
-from inferometer.show.charts.chart import Absent, Cannot, Chart
+from inferometer.show.charts.chart import Absent, Cannot, Chart, ChartedRun, headlined, labels_of
 from inferometer.show.charts.experiments import Varied, joined_cases, keys_of, limit_keys, readable
 from inferometer.show.charts.registry import STRATEGIES, definition_of, draw, gallery
-from inferometer.show.charts.subject import ChartedRun, headlined, labels_of
 from inferometer.show.comparison import changes_table, comparison_view
 from inferometer.show.experiment_answer import (
     COUNTED,
@@ -28,7 +27,7 @@ from inferometer.show.experiment_answer import (
     title_of,
 )
 from inferometer.show.experiment_answer import KINDS as EXPERIMENT_KINDS
-from inferometer.show.notify.findings import other_failures
+from inferometer.show.notify.news import other_failures
 from inferometer.show.offline import cases_table
 from inferometer.show.report.document import (
     WIDE,

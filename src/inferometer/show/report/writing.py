@@ -20,8 +20,21 @@ from inferometer.record.run import Run
 from inferometer.record.sanitize import cell, harmless
 from inferometer.show.charts.chart import Chart
 from inferometer.show.charts.registry import contact_sheet, has_charts, render_png
-from inferometer.show.report.document import Block, Bullets, Charts, Code, Report, ReportTable, ReportText, Tiles
-from inferometer.show.report.page import chart_scripts, chart_themes, figure, page, templates
+from inferometer.show.report.document import (
+    Block,
+    Bullets,
+    Charts,
+    Code,
+    Report,
+    ReportTable,
+    ReportText,
+    Tiles,
+    chart_scripts,
+    chart_themes,
+    figure,
+    page,
+    templates,
+)
 
 # -- markdown --------------------------------------------------------------------------------------------------------
 

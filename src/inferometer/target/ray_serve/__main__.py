@@ -17,8 +17,7 @@ from typing import Any
 import msgspec
 
 from inferometer.errors import InferometerError, MissingExtra, PlanError, TargetError
-from inferometer.target.ray_serve.address import check_address
-from inferometer.target.ray_serve.settings import MADE_FOR, OLDEST, RayServeSettings
+from inferometer.target.ray_serve.settings import MADE_FOR, OLDEST, RayServeSettings, check_address
 
 OBJECT_STORE = 256 << 20  # bytes: requests and answers are small
 START_S, ATTEMPTS = 120, 2  # for Ray's own daemons, which a busy machine may start late

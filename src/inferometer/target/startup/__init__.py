@@ -1,4 +1,4 @@
-"""How long an engine takes to start, and on what: read from its log. `wordings` is the table of vLLM's words."""
+"""How long an engine takes to start, and on what: read from its log (`log`), whose wordings are a table."""
 
 from inferometer.target.startup.report import StartupLog, StartupReport, read_startup, startup_of
 

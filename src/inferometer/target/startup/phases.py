@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from inferometer.target.startup.log import Message
-from inferometer.target.startup.wordings import Value, Wording, reading
+from inferometer.target.startup.log import Message, Value, Wording, reading
 
 MOST_OF_A_KIND = 100  # marks of one meaning and process: an idle engine may log that it waits for work for days
 

@@ -22,10 +22,9 @@ from inferometer.plan.redactor import REDACTED
 from inferometer.plan.secrets import is_secret, redacted_text
 from inferometer.record.files import translated_errors
 from inferometer.record.summary import Ends, MissingRanks, Phase, Process, Sleep, Startup, Unmatched, Value
-from inferometer.target.startup.log import LogClock, PhysicalLines, engine_of, messages, text
+from inferometer.target.startup.log import WORDINGS, LogClock, PhysicalLines, engine_of, messages, text
 from inferometer.target.startup.phases import PHASES, Mark, PhaseTiming, Start, phase_timings, starts_of
 from inferometer.target.startup.phases import PhaseRule as PhaseRule
-from inferometer.target.startup.wordings import WORDINGS
 from inferometer.vocabulary import Direction
 
 # -- facts -----------------------------------------------------------------------------------------------------------
