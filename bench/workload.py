@@ -16,7 +16,7 @@ from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.plan.model import Plan
 from inferometer.simulator.metronome_process import RunningMetronome, running_metronome
 from inferometer.store.folder import load_run
-from inferometer.workload.registry import workload_of
+from inferometer.workload.session import workload_of
 
 FIRST_S = 0.02
 INTERVAL_S = 0.005

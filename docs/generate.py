@@ -369,8 +369,7 @@ def _plan_and_environment(described_above: list[type]) -> Iterator[str]:
 
 
 def _tables() -> Iterator[str]:
-    from inferometer.measure.frames import measure_columns
-    from inferometer.measure.registry import REGISTRY
+    from inferometer.measure.registry import REGISTRY, measure_columns
     from inferometer.record.record import OUTCOMES, Record
 
     yield "\n## records.parquet\n"

@@ -36,8 +36,7 @@ from inferometer.record.verdict import Verdict
 from inferometer.simulator.settings import SimulatorSettings, settings_from
 from inferometer.simulator.virtual import VirtualTransport
 from inferometer.vocabulary import NANOSECONDS
-from inferometer.workload.registry import workload_of
-from inferometer.workload.session import Request, Workload, WorkloadContext
+from inferometer.workload.session import Request, Workload, WorkloadContext, workload_of
 
 START_AT = NANOSECONDS
 SEND_NS = 20_000  # what handing a request to its socket takes: a burst leaves one after the other

@@ -7,8 +7,7 @@ import pytest
 
 from inferometer.plan.reading import plan_from
 from inferometer.workload.dataset import statistics_of
-from inferometer.workload.registry import workload_of
-from inferometer.workload.session import WorkloadContext
+from inferometer.workload.session import WorkloadContext, workload_of
 from inferometer.workload.tokenizers import tokenizer_named
 
 pytestmark = pytest.mark.golden

@@ -11,7 +11,7 @@ import pytest
 from inferometer.errors import PlanError
 from inferometer.plan.experiment import values_between
 from inferometer.plan.foreign import guidellm, vllm_bench
-from inferometer.plan.foreign.experiments import open_experiment
+from inferometer.plan.foreign.recognise import open_experiment
 from inferometer.plan.opening import open_plan
 from inferometer.plan.reading import plan_from
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from inferometer.plan.workloads.synthetic import Synthetic
 from inferometer.workload.draws import numbers
-from inferometer.workload.registry import workload_of
-from inferometer.workload.session import NOWHERE
+from inferometer.workload.session import NOWHERE, workload_of
 from inferometer.workload.tokenizers import tokenizer_named
 from inferometer.workload.writer import fitted_writer, writer_of
 

@@ -9,7 +9,7 @@ import pytest
 from inferometer.plan.reading import plan_from
 from inferometer.simulator.settings import SimulatorSettings
 from inferometer.simulator.virtual import rehearse
-from inferometer.workload.registry import workload_of
+from inferometer.workload.session import workload_of
 from inferometer.workload.traces import Recording, recording_of
 
 pytestmark = pytest.mark.golden

@@ -17,12 +17,12 @@ import yaml
 from click.testing import CliRunner
 
 from inferometer.cli.group import group
-from inferometer.conduct import shared as resources
+from inferometer.conduct import prepare as resources
 from inferometer.conduct.prepare import begin, prepare, resume
 from inferometer.conduct.sweep import sweep
 from inferometer.documents.document import JsonObject
 from inferometer.errors import StoreError
-from inferometer.plan.ordering import server_starts
+from inferometer.plan.cases import server_starts
 from inferometer.show.experiment import csv_text
 from inferometer.store.experiments import (
     ExperimentFolder,

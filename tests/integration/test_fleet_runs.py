@@ -20,7 +20,7 @@ from inferometer.conduct.run import run
 from inferometer.errors import PlanError, TargetError
 from inferometer.exchange.exporting import ray
 from inferometer.exchange.exporting.registry import ExportRequest
-from inferometer.measure.routing import decisions_of
+from inferometer.measure.server import decisions_of
 from inferometer.plan.reading import plan_from
 from inferometer.plan.server import ROUTERS, Router
 from inferometer.record.run import Run

@@ -16,7 +16,7 @@ from inferometer.record.encoding import document_of
 from inferometer.store.folder import load_run
 from inferometer.target.offline.engine import ENGINES, EngineSettings, open_engine
 from inferometer.target.offline.simulator import SimulatedEngine
-from inferometer.workload.batches import random_batches
+from inferometer.workload.synthetic import random_batches
 
 ON = EngineChoice("simulator", args={"step_time": {"jitter": 0.02}})
 

@@ -14,8 +14,8 @@ from lightkube.resources.batch_v1 import Job
 
 from inferometer.cli import execute
 from inferometer.errors import PlanError, TargetError
-from inferometer.scale.kubernetes.cleaning import clean_namespace
 from inferometer.scale.kubernetes.client import Cluster, ClusterError, open_cluster
+from inferometer.scale.kubernetes.collecting import clean_namespace
 from inferometer.scale.kubernetes.launcher import Launcher
 from inferometer.scale.kubernetes.manifests import (
     JobSettings,

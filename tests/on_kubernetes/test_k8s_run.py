@@ -21,8 +21,8 @@ from stacks import LONG_PLAN, MODEL, NAME, PLAN, PORT, Stack, calibrated, create
 from inferometer.conduct.kubernetes import run_on_cluster
 from inferometer.conduct.treatments import TreatmentRequest
 from inferometer.errors import InferometerError, PlanError, StoreError, TargetError
-from inferometer.scale.kubernetes.cleaning import clean_namespace
 from inferometer.scale.kubernetes.client import ClusterError, open_cluster
+from inferometer.scale.kubernetes.collecting import clean_namespace
 from inferometer.store.store import open_store
 from kubernetes_stand_in.clusters import TestedCluster, thorough
 

@@ -18,8 +18,7 @@ from inferometer.conduct.sweep import sweep
 from inferometer.judge.search import SearchBounds
 from inferometer.load.arrivals import Arrivals
 from inferometer.load.progress import Progress
-from inferometer.plan.model import Load, Plan
-from inferometer.plan.place import RaySettings
+from inferometer.plan.model import Load, Plan, RaySettings
 from inferometer.plan.reading import plan_from
 from inferometer.plan.text import to_mapping
 from inferometer.record.summary import Clocks

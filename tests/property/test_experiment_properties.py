@@ -6,9 +6,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferometer.plan.cases import cases_of
+from inferometer.plan.cases import cases_of, ordered, server_starts
 from inferometer.plan.experiment import experiment_from
-from inferometer.plan.ordering import ordered, server_starts
 
 PATHS = ("seed", "load.rate", "server.args.max_sequences", "target.model")
 VALUES = {

@@ -12,7 +12,7 @@ from inferometer.errors import PlanError
 from inferometer.plan.workloads.lengths import Lengths, Pause
 from inferometer.plan.workloads.synthetic import Synthetic
 from inferometer.workload.draws import Draws, Purpose, longest_of, pause_quantile, picker, quantile_of, zipf_picker
-from inferometer.workload.registry import workload_of
+from inferometer.workload.session import workload_of
 
 bounds = st.tuples(st.integers(1, 500), st.integers(0, 500)).map(lambda pair: (pair[0], sum(pair)))
 shapes = st.one_of(

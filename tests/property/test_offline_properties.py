@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from inferometer.measure.offline import throughput_summary
 from inferometer.plan.offline import sizes
 from inferometer.record.summary import Pass
-from inferometer.workload.batches import random_batches
+from inferometer.workload.synthetic import random_batches
 
 small = st.integers(1, 500)
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from inferometer.errors import PlanError
 from inferometer.plan.model import Plan
-from inferometer.plan.overrides import override, parse_override
-from inferometer.plan.paths import known_paths, value_at, written
+from inferometer.plan.overrides import known_paths, override, parse_override, value_at, written
 from inferometer.plan.reading import mapping_in, plan_from
 from inferometer.plan.secrets import redacted
 from inferometer.plan.text import Dumper, json_schema, parse_yaml, to_yaml

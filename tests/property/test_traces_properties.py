@@ -17,7 +17,7 @@ from inferometer.plan.reading import plan_from
 from inferometer.wire.api import api_of
 from inferometer.wire.http1 import body_of, parse_head, whole
 from inferometer.wire.pieces import reading_pieces
-from inferometer.workload.registry import workload_of
+from inferometer.workload.session import workload_of
 from inferometer.workload.traces import recording_of
 
 BLOCK = 4

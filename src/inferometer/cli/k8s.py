@@ -371,7 +371,7 @@ def clean(
     What still runs stays, unless --running is given; the claim with the results stays without --data, and with it where
     we did not make it or other pods use it.
     """
-    from inferometer.scale.kubernetes.cleaning import clean_namespace
+    from inferometer.scale.kubernetes.collecting import clean_namespace
 
     with opened_cluster(kubeconfig, context) as cluster:
         done = clean_namespace(

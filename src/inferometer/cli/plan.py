@@ -13,7 +13,7 @@ from inferometer.cli.options import all_flags, change_option, changed_plan, json
 
 if TYPE_CHECKING:
     from inferometer.plan.foreign.common import AccountEntry
-    from inferometer.plan.foreign.experiments import OpenedExperiment
+    from inferometer.plan.foreign.recognise import OpenedExperiment
     from inferometer.plan.model import Plan
     from inferometer.plan.opening import Opened
 
@@ -44,7 +44,7 @@ def check(files: tuple[str, ...]) -> None:
     """Report all errors in each FILE, a plan or an experiment; exit code 2 if there are any."""
     from inferometer.errors import PlanError
     from inferometer.plan.cases import cases_of
-    from inferometer.plan.foreign.experiments import OpenedExperiment
+    from inferometer.plan.foreign.recognise import OpenedExperiment
 
     mistakes: list[str] = []
     hint = None
@@ -97,7 +97,7 @@ def show_plan(
     an experiment.
     """
     from inferometer.plan.foreign import shapes as shown
-    from inferometer.plan.foreign.experiments import OpenedExperiment
+    from inferometer.plan.foreign.recognise import OpenedExperiment
     from inferometer.plan.text import to_yaml
 
     if explain:
@@ -182,7 +182,7 @@ def _opened(
 ) -> "Opened | OpenedExperiment":
     """What the arguments mean: a plan, or an experiment if no single plan can express it."""
     from inferometer.plan.foreign.common import IsExperiment
-    from inferometer.plan.foreign.experiments import open_experiment
+    from inferometer.plan.foreign.recognise import open_experiment
     from inferometer.plan.opening import open_plan
 
     try:

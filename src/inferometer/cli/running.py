@@ -17,8 +17,7 @@ from inferometer.record.run import Run
 from inferometer.show.progress import ProgressLine
 from inferometer.store.manifest import checked_label
 from inferometer.store.store import Place, open_store
-from inferometer.workload.registry import new_nonce, workload_of
-from inferometer.workload.session import context_of
+from inferometer.workload.session import context_of, new_nonce, workload_of
 
 # -- conduct ---------------------------------------------------------------------------------------------------------
 

@@ -250,7 +250,7 @@ def _conducted(
 
 def _print_dry_run(prepared: "Prepared", kept: "KeptExperiment | None", as_json: bool) -> None:
     from inferometer.conduct.prepare import done_cases, expectations
-    from inferometer.plan.ordering import server_starts
+    from inferometer.plan.cases import server_starts
     from inferometer.show.console import console
     from inferometer.show.experiment import dry_run_document, print_dry_run
 

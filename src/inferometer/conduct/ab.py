@@ -33,7 +33,7 @@ from inferometer.store.experiments import (
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Place, open_store
 from inferometer.target.server import StartedServer, running
-from inferometer.workload.registry import new_nonce
+from inferometer.workload.session import new_nonce
 
 Side = Literal["a", "b"]
 BLOCKS, BLOCK_S = 10, 20.0

@@ -18,8 +18,7 @@ from inferometer.documents.document import JsonObject
 from inferometer.errors import InferometerError
 from inferometer.load.shard import ShardJob, ShardReport, run_shard
 from inferometer.observe.doctor import check as named_checks
-from inferometer.observe.doctor.check import Check, Tried, extras, extras_installed, worst
-from inferometer.observe.doctor.devices import device_checks, device_facts
+from inferometer.observe.doctor.check import Check, Tried, device_checks, device_facts, extras, extras_installed, worst
 from inferometer.observe.doctor.machine import MachineLook, clock_checks, machine_checks, network_checks, network_facts
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from

@@ -41,9 +41,8 @@ from inferometer.target.offline.engine import (
     one_line,
     open_engine,
 )
-from inferometer.workload.batches import VOCABULARY, as_batch, random_batches, requests_of
-from inferometer.workload.registry import workload_of
-from inferometer.workload.session import Request, Workload, WorkloadContext
+from inferometer.workload.session import Request, Workload, WorkloadContext, workload_of
+from inferometer.workload.synthetic import VOCABULARY, as_batch, random_batches, requests_of
 
 MOST_LOG = 4 * 2**20  # bytes of the engine's log that are kept, the last ones
 NONCE = "offline"  # always the same: an engine that starts with the run has no cache of an older one

@@ -1,25 +1,32 @@
 """From an experiment's file to its cases in the order in which they are done, and to the folder that keeps them: a new
 one, or that of an experiment which was interrupted."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
+
+import numpy as np
 
 from inferometer.conduct.offline import known_context
 from inferometer.documents.document import JsonObject
-from inferometer.errors import PlanError, StoreError
+from inferometer.errors import InferometerError, PlanError, StoreError, TargetError
+from inferometer.measure.window import InFlight
 from inferometer.observe.environment import gpu_facts
-from inferometer.plan.cases import MOST_CASES, Case, cases_of
-from inferometer.plan.experiment import Experiment, experiment_from
-from inferometer.plan.foreign.experiments import open_experiment
+from inferometer.plan.cases import MOST_CASES, Case, cases_of, expected_s, ordered
+from inferometer.plan.experiment import DRAIN, HIGH, LOW, Experiment, Levels, experiment_from, values_between
 from inferometer.plan.foreign.nm_vllm import Known
+from inferometer.plan.foreign.recognise import open_experiment
 from inferometer.plan.offline import EngineChoice
-from inferometer.plan.ordering import expected_s, ordered
 from inferometer.plan.redactor import REDACTED
 from inferometer.plan.secrets import redacted_fields
+from inferometer.record.columns import MISSING
 from inferometer.record.environment import GpuDriver
+from inferometer.record.run import Run
 from inferometer.store.entry import flat
 from inferometer.store.experiments import (
+    CaseRow,
     ExperimentFolder,
     KeptExperiment,
     PlannedCase,
@@ -29,7 +36,17 @@ from inferometer.store.experiments import (
     new_experiment,
 )
 from inferometer.store.shapes import ExperimentCase
-from inferometer.store.store import Place, open_store
+from inferometer.store.store import Place, Store, open_store
+from inferometer.target.offline.engine import (
+    EngineFacts,
+    EngineSettings,
+    OfflineEngine,
+    Prompt,
+    PromptTokens,
+    open_engine,
+)
+from inferometer.target.server import StartedServer, running
+from inferometer.vocabulary import NANOSECONDS, number_text
 
 MOST_DIFFERENCES = 6
 DONE = ("complete", "failed")  # states of cases that are not done again
@@ -189,3 +206,218 @@ def expectations(prepared: Prepared, kept: KeptExperiment | None) -> dict[str, f
     took = {case.key: case.wall_s for case in lines}
     alike = {case.label: case.wall_s for case in lines}
     return {case.key: took.get(case.key) or expected_s(case) or alike.get(case.label) for case in prepared.cases}
+
+
+# What the cases of an experiment share: one started server at a time, one engine in this process, while their settings
+# stay; and the loads between two ends, from what was measured of the ends.
+
+# -- resources -------------------------------------------------------------------------------------------------------
+
+Notes = Callable[[str], None]
+
+
+class NotStarted(TargetError):
+    """The server of a case did not start for the case before it already, and is not tried once more."""
+
+
+class Servers:
+    """Starts a server when a case needs another one than the case before. One that did not start is not tried again."""
+
+    def __init__(self, folder: Path, notify: Notes, *, each_case: bool) -> None:
+        self._folder, self._notify, self._each_case = folder, notify, each_case
+        self._open = ExitStack()
+        self._server: StartedServer | None = None
+        self._stack = ""
+        self._failed: dict[str, str] = {}
+        self.starts = len(list(folder.glob("server-*.log")))  # of an experiment that is resumed, those before
+
+    def of(self, case: Case) -> StartedServer | None:
+        """None where the plan names an address."""
+        if case.plan.server is None:
+            self.close()
+            return None
+        if case.stack in self._failed:
+            raise NotStarted(f"not run: the server did not start for case {self._failed[case.stack]}")
+        if self._server is None or self._each_case or self._stack != case.stack or self._server.ended():
+            self._start(case)
+        return self._server
+
+    def _start(self, case: Case) -> None:
+        self.close()
+        self.starts += 1
+        log = self._folder / f"server-{self.starts}.log"
+        server = running(
+            case.plan.server,
+            self._folder,
+            target=case.plan.target,
+            notify=self._notify,
+            holder=self._folder.name,
+            log=log,
+            shared=not self._each_case,
+        )
+        try:
+            self._server, self._stack = self._open.enter_context(server), case.stack
+        except InferometerError:
+            self._failed[case.stack] = case.name
+            raise
+
+    def close(self) -> None:
+        self._server, self._stack = None, ""
+        self._open.close()
+
+
+class Engines:
+    """One offline engine for all cases that ask for the same."""
+
+    def __init__(self) -> None:
+        self._opened_with: tuple[str, EngineSettings] | None = None
+        self._engine: OfflineEngine | None = None
+
+    def opener(self) -> Callable[[str, EngineSettings], OfflineEngine]:
+        """For one case. Who asks a second time has found the engine dead: it gets a new one."""
+        opened_before = False
+
+        def opened(name: str, settings: EngineSettings) -> OfflineEngine:
+            nonlocal opened_before
+            if opened_before or self._engine is None or self._opened_with != (name, settings):
+                self.close()
+                self._engine, self._opened_with = open_engine(name, settings), (name, settings)
+            opened_before = True
+            return _Shared(self._engine)
+
+        return opened
+
+    def close(self) -> None:
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            with suppress(Exception):  # it is given up in any case
+                engine.close()
+
+
+class _Shared:
+    """An engine that outlives the case that closes it."""
+
+    def __init__(self, engine: OfflineEngine) -> None:
+        self._engine = engine
+        self.facts: EngineFacts = engine.facts
+        self.now = engine.now
+        self.profiled = engine.profiled
+
+    def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[PromptTokens]:
+        return self._engine.generate(prompts, output_tokens)
+
+    def close(self) -> None:
+        """Left to `Engines`."""
+
+
+@contextmanager
+def shared(folder: Path, notify: Notes, *, each_case: bool) -> Iterator[tuple[Servers, Engines]]:
+    """Ended with all that was started, whatever happens."""
+    servers, engines = Servers(folder, notify, each_case=each_case), Engines()
+    try:
+        yield servers, engines
+    finally:
+        engines.close()
+        servers.close()
+
+
+# -- levels ----------------------------------------------------------------------------------------------------------
+
+STEP_S = 0.5  # how often inference-perf looks at what is in flight
+
+
+class NotMeasured(NotStarted):
+    """A level that is unknown, because an end was not measured or is not above the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class LevelLoads:
+    """The loads of a block, and the ends that they lie between."""
+
+    low: float
+    high: float
+    values: list[float]
+
+
+def loads_between(
+    case: Case, levels: Levels, cases: Sequence[Case], rows: Sequence[CaseRow], store: Store
+) -> LevelLoads:
+    """The loads among which that of a case is. All repeats of an end count, so that each repeat of a level has the
+    same load."""
+    low, high = (
+        _end(name, levels, [other.name for other in cases if _is_end(other, case, name)], rows, store)
+        for name in (LOW, HIGH)
+    )
+    if high <= low:
+        ends = f"the high end measured {number_text(high)} and the low end {number_text(low)}"
+        raise NotMeasured(f"not run: {ends}, so there is no load in between")
+    return LevelLoads(low, high, values_between(low, high, levels))
+
+
+def _is_end(other: Case, case: Case, name: str) -> bool:
+    """Whether it is that end of the loads that a case lies between."""
+    ours, theirs = case.level, other.level
+    return ours is not None and theirs is not None and (theirs.block, theirs.step) == (ours.block, name)
+
+
+def _end(name: str, levels: Levels, names: Sequence[str], rows: Sequence[CaseRow], store: Store) -> float:
+    if (known_end := levels.known_end(name)) is not None:
+        return known_end
+    done = [row.run for row in rows if row.name in names and row.state == "complete" and row.run]
+    values = [_measured(run, levels, store) for run in done]
+    measured = [value for value in values if value is not None]
+    if not measured:
+        raise NotMeasured(f"not run: its {name} end was not measured")
+    return fmean(measured)
+
+
+def _measured(run: str, levels: Levels, store: Store) -> float | None:
+    try:
+        made = store.load(run)
+    except StoreError:  # deleted since
+        return None
+    if drain := DRAIN.fullmatch(levels.measure):
+        fell, reached = drain_rate(made, float(drain[1])), sessions_per_s(made)
+        # a burst that did not fill the server hardly drains, but what was answered the server does bear
+        return reached if fell is None or reached is None else max(fell / _turns(made), reached)
+    return in_flight(made) if levels.path == "load.concurrency" else sessions_per_s(made)
+
+
+def sessions_per_s(run: Run) -> float | None:
+    """Answers per second from the first request to the last answer, by the turns of a session: what a rate is of."""
+    answers = _answers_per_s(run)
+    return None if answers is None else answers / _turns(run)
+
+
+def in_flight(run: Run) -> float | None:
+    """By Little's law over the same time: X * R [requests]."""
+    answers, e2e = _answers_per_s(run), run.summary.measures.get("e2e")
+    return None if answers is None or e2e is None or not e2e.mean else answers * e2e.mean
+
+
+def _answers_per_s(run: Run) -> float | None:
+    """Of the whole run: a burst has no window in which its load is held."""
+    rate = run.summary.rates.get("request_rate")
+    return rate.span or None if rate is not None else None
+
+
+def _turns(run: Run) -> float:
+    """Mean of a session, as it was to be: one that was cut short counts with all its turns."""
+    records = run.records if run.summary.sessions else None
+    if records is None:
+        return 1.0
+    return float(records.turns[records.turn == 0].mean())
+
+
+def drain_rate(run: Run, percentile: float) -> float | None:
+    """How fast requests in flight became fewer [1/s]: looked at twice a second, of the steps in which they did. A
+    request that was not answered stays in flight: giving up is no speed of the server."""
+    records = run.records
+    answered = records.outcome.mask("ok") if records is not None else None
+    if records is None or answered is None or not answered.any():
+        return None
+    flight = InFlight.of(records.sent_at, np.where(answered, records.ended_at, MISSING))
+    looks = np.arange(flight.starts[0], records.ended_at[answered].max(), int(STEP_S * NANOSECONDS))
+    fell = -np.diff(flight.count(looks)) / STEP_S
+    fell = fell[fell > 0]
+    return float(np.percentile(fell, percentile)) if len(fell) > 1 else None

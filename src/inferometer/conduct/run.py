@@ -21,11 +21,10 @@ from inferometer.measure.observed import observed
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.measure.window import start_of
+from inferometer.observe.doctor.machine import check_room, enough_files
 from inferometer.observe.environment import environment, usable_cores
 from inferometer.observe.observer import job_of, observing
-from inferometer.observe.resources import check_room, enough_files
-from inferometer.plan.model import Plan
-from inferometer.plan.place import AUTO
+from inferometer.plan.model import AUTO, Plan
 from inferometer.plan.reading import plan_from
 from inferometer.plan.redactor import Redactor
 from inferometer.plan.secrets import hiding, redactor_of
@@ -50,8 +49,7 @@ from inferometer.target.endpoint import Aim, aiming
 from inferometer.target.probe import TargetFacts
 from inferometer.target.server import StartedServer
 from inferometer.vocabulary import attribute_at
-from inferometer.workload.registry import new_nonce, workload_of
-from inferometer.workload.session import context_of
+from inferometer.workload.session import context_of, new_nonce, workload_of
 
 Notes = Callable[[str], None]
 Derive = Callable[[Summary], dict[str, Value]]  # of a summary: more `values` for it

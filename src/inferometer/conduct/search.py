@@ -16,8 +16,24 @@ from msgspec import structs
 from inferometer.conduct.run import Notes, run
 from inferometer.errors import InferometerError, LostError, PlanError, TargetError, Terminated
 from inferometer.judge.limits import ended_by, invalid_codes, losses
-from inferometer.judge.pacing import PROBE, Probe, StepPace, around_s, first_load, length_s, levels_of, requests_for
-from inferometer.judge.search import SearchBounds, SearchResult, SearchStep, Try, attained_of, find, result, spent_s
+from inferometer.judge.search import (
+    PROBE,
+    Probe,
+    SearchBounds,
+    SearchResult,
+    SearchStep,
+    StepPace,
+    Try,
+    around_s,
+    attained_of,
+    find,
+    first_load,
+    length_s,
+    levels_of,
+    requests_for,
+    result,
+    spent_s,
+)
 from inferometer.measure.values import quantities
 from inferometer.measure.verdict import OURS
 from inferometer.plan.load import Load, Stage, Stop, Warmup

@@ -8,18 +8,16 @@ from dataclasses import dataclass, field, replace
 from msgspec import structs
 
 from inferometer.conduct.offline import offline
-from inferometer.conduct.prepare import Prepared, done_cases
+from inferometer.conduct.prepare import Engines, NotStarted, Prepared, Servers, done_cases, loads_between, shared
 from inferometer.conduct.run import Derive, run, simulate_kept
-from inferometer.conduct.shared import Engines, NotStarted, Servers, loads_between, shared
 from inferometer.documents.document import JsonValue
 from inferometer.errors import InferometerError, StoreError
 from inferometer.judge.compare import Comparison, compare, paired_change
 from inferometer.load.shard import Watch
 from inferometer.measure.values import shared_among
 from inferometer.observe.observer import kept_warm
-from inferometer.plan.cases import CASE, WITHOUT, Case
+from inferometer.plan.cases import CASE, WITHOUT, Case, expected_s
 from inferometer.plan.model import Plan
-from inferometer.plan.ordering import expected_s
 from inferometer.plan.server import ROUTED
 from inferometer.plan.text import as_written
 from inferometer.record.run import Run

@@ -18,7 +18,7 @@ from inferometer.exchange.harness.harness import OURS, checked_name, harness_nam
 from inferometer.plan.cases import cases_of
 from inferometer.plan.experiment import experiment_from
 from inferometer.plan.foreign import llmd
-from inferometer.plan.foreign.experiments import open_experiment
+from inferometer.plan.foreign.recognise import open_experiment
 from inferometer.plan.model import Plan
 from inferometer.plan.opening import open_plan
 from inferometer.plan.reading import plan_from

@@ -15,8 +15,7 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
-from inferometer.measure.distributions import t_cdf
-from inferometer.measure.quantiles import Floats
+from inferometer.measure.quantiles import Floats, t_cdf
 
 WINDOW = 50  # points; Otava's defaults, all three
 MAX_P = 0.001

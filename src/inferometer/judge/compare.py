@@ -14,7 +14,7 @@ from inferometer.judge.changes import change_points, regimes
 from inferometer.judge.effect import ALPHA, MARGIN, Change, Sides, changes
 from inferometer.judge.evidence import Pair, RunSpread, evidence, from_intervals, noise, on_one_tape, weak_text
 from inferometer.judge.identity import Objection, axes_text, identity, objections
-from inferometer.measure.distributions import t_quantile
+from inferometer.measure.quantiles import t_quantile
 from inferometer.measure.registry import REGISTRY
 from inferometer.measure.values import Quantity, canonical, common_basis, quantities
 from inferometer.record.encoding import result_document

@@ -9,8 +9,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from inferometer.measure.distributions import t_cdf, t_quantile
-from inferometer.measure.quantiles import Floats
+from inferometer.measure.quantiles import Floats, t_cdf, t_quantile
 from inferometer.vocabulary import Direction
 
 # -- effect ----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from inferometer.errors import INVALID, LIMIT_FAILED, UNREACHABLE
-from inferometer.measure.goodput import judged_measure
+from inferometer.measure.rates import judged_measure
 from inferometer.plan.limit import Limit
 from inferometer.plan.model import Plan
 from inferometer.record.record import CENSORED

@@ -8,7 +8,7 @@ import numpy as np
 
 from inferometer.load.arrivals import Arrivals, Replay, arrivals_of, length_s, share, warmup_sessions
 from inferometer.measure.inputs import Answers, CoreUse, Facts, WorkerFacts
-from inferometer.measure.precision import settled_at
+from inferometer.measure.steadiness import settled_at
 from inferometer.measure.window import of_class
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.columns import Records

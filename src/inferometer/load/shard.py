@@ -25,8 +25,7 @@ from inferometer.record.record import Outcome, Record, Sample
 from inferometer.vocabulary import NANOSECONDS
 from inferometer.wire.reactor import Reactor, now
 from inferometer.wire.sockets import ClockPair, kernel_stamps
-from inferometer.workload.registry import workload_of
-from inferometer.workload.session import context_of
+from inferometer.workload.session import context_of, workload_of
 
 PROGRESS_NS = NANOSECONDS // 4
 HOUSEKEEPING_NS = NANOSECONDS // 2  # how much of a killed run may be lost

@@ -24,8 +24,7 @@ from inferometer.wire.http1 import ROUTED_TO, Piecewise, whole
 from inferometer.wire.origin import Origin, origin_of, tls_context
 from inferometer.wire.reactor import Reactor
 from inferometer.wire.sockets import ClockPair
-from inferometer.workload.registry import new_nonce, workload_of
-from inferometer.workload.session import Request, context_of
+from inferometer.workload.session import Request, context_of, new_nonce, workload_of
 
 # -- transport -------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from inferometer.documents.json_text import json_value
 from inferometer.errors import DataError
-from inferometer.measure.distributions import t_quantile
+from inferometer.measure.quantiles import t_quantile
 from inferometer.record.summary import MeasureSummary, Summary, Value
 from inferometer.vocabulary import MEASURES, Direction
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec.structs import replace
 
-from inferometer.measure.distributions import gamma_cdf, kolmogorov_p, ks_statistic
 from inferometer.measure.inputs import Answers, Facts, WorkerFacts
-from inferometer.measure.quantiles import Floats, Ints, quantile, sample
+from inferometer.measure.quantiles import Floats, Ints, gamma_cdf, kolmogorov_p, ks_statistic, quantile, sample
 from inferometer.measure.registry import request_values
 from inferometer.measure.window import start_of
 from inferometer.plan.model import Plan, Traffic

@@ -13,13 +13,11 @@ from msgspec import structs
 from inferometer.measure.accuracy import lateness_moves, tokens, uncertainty, with_clock_errors, with_error
 from inferometer.measure.delivery import delivery
 from inferometer.measure.describe import ALWAYS, describe_all, described
-from inferometer.measure.goodput import attainments, goodput, stalls
 from inferometer.measure.inputs import Answers, Facts, seconds_between
-from inferometer.measure.precision import precision_of
 from inferometer.measure.quantiles import Floats, Ints
-from inferometer.measure.rates import basis_for, concurrency, rates, span_of
+from inferometer.measure.rates import attainments, basis_for, concurrency, goodput, rates, span_of, stalls
 from inferometer.measure.registry import REGISTRY, request_values
-from inferometer.measure.steadiness import backlog, steadiness
+from inferometer.measure.steadiness import backlog, precision_of, steadiness
 from inferometer.measure.window import (
     InFlight,
     Window,

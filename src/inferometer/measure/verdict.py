@@ -5,7 +5,7 @@ is a note."""
 
 from collections.abc import Iterator
 
-from inferometer.measure.doubts import client, load, target
+from inferometer.measure.doubts import load, target
 from inferometer.measure.doubts.load import queue_grows
 from inferometer.measure.doubts.rule import JudgedRun, Rule
 from inferometer.measure.doubts.target import failures_text, judges_failures
@@ -32,20 +32,20 @@ OF_THE_RUN: tuple[Rule, ...] = (
     target.lost,
     target.nothing_answered,
     target.ended,
-    client.own_error,
-    client.busy_client,
-    client.clock_stepped,
-    client.clocks_disagree,
+    load.own_error,
+    load.busy_client,
+    load.clock_stepped,
+    load.clocks_disagree,
     target.not_conserved,
     target.unreadable,
 )
 OF_A_CLASS: tuple[Rule, ...] = (
-    client.client_failed,
+    load.client_failed,
     target.failed_requests,
     target.unfinished,
-    client.late_sends,
-    client.workers_behind,
-    client.uncertain_reads,
+    load.late_sends,
+    load.workers_behind,
+    load.uncertain_reads,
     load.shortfall,
     load.not_the_process,
     load.held_back,

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.errors import PlanError
 from inferometer.plan.fields import Duration, Mistake, Section, SectionError
-from inferometer.plan.paths import written as written_path
+from inferometer.plan.overrides import written as written_path
 from inferometer.plan.secrets import redacted_argv, redacted_fields, redacted_line
 from inferometer.plan.text import as_written
 from inferometer.vocabulary import Direction

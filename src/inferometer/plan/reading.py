@@ -13,11 +13,10 @@ from inferometer.documents.document import JsonObject, JsonValue, settings_of
 from inferometer.documents.files import file_bytes, stdin_bytes, text_in, unpacked
 from inferometer.documents.json_text import RefusedError
 from inferometer.errors import PlanError
-from inferometer.plan import paths, short
+from inferometer.plan import overrides, short
 from inferometer.plan.fields import Mistake, SectionError
 from inferometer.plan.model import Plan
-from inferometer.plan.overrides import Flags, Override, override, parse_override, with_flags
-from inferometer.plan.paths import PlanPath
+from inferometer.plan.overrides import Flags, Override, PlanPath, override, parse_override, with_flags
 from inferometer.plan.secrets import is_secret, redacted_argv, redacted_fields, redacted_line, redacted_url
 from inferometer.plan.text import as_written, parse_json, parse_yaml, refused
 
@@ -56,7 +55,7 @@ class _Written:
 
     def meant(self, path: PlanPath) -> list[str]:
         self._guessed += 1
-        return paths.meant(path, self.whole) if self._guessed <= _GUESSED else []
+        return overrides.meant(path, self.whole) if self._guessed <= _GUESSED else []
 
     @property
     def long(self) -> dict[str, JsonValue]:
@@ -134,7 +133,7 @@ def _plain(loc: tuple[str | int, ...], is_key: bool) -> PlanPath:
     """Pydantic's location without the steps that only it knows: the member of a union, the key of a mapping."""
     steps: PlanPath = ()
     for at, step in enumerate(loc):
-        member = paths.kind_at((*steps, step)) is None and not (is_key and at + 1 == len(loc))
+        member = overrides.kind_at((*steps, step)) is None and not (is_key and at + 1 == len(loc))
         if step != "[key]" and not member:
             steps = (*steps, step)
     return steps
@@ -156,7 +155,7 @@ def _without_index(path: PlanPath, plan: _Written) -> PlanPath:
     if len(path) < 2 or not isinstance(path[-1], int):
         return path
     try:
-        alone = not isinstance(paths.value_at(plan.plan, path[:-1]), list | tuple)
+        alone = not isinstance(overrides.value_at(plan.plan, path[:-1]), list | tuple)
     except KeyError:
         written = _written_at(path[:-1], plan)
         alone = path[-1] == 0 and isinstance(written, list) and len(written) == 1
@@ -166,11 +165,11 @@ def _without_index(path: PlanPath, plan: _Written) -> PlanPath:
 def _written_at(path: PlanPath, plan: _Written) -> Any:
     """The value at a path as it was written: in a short form, the short form itself."""
     try:
-        return paths.value_at(plan.plan, path)
+        return overrides.value_at(plan.plan, path)
     except KeyError:
         pass
     try:
-        return paths.value_at(plan.long, path)
+        return overrides.value_at(plan.long, path)
     except KeyError:
         return _NOTHING
 
@@ -204,7 +203,7 @@ def _readable(context: JsonObject) -> dict[str, JsonValue]:
 
 def _unknown(path: PlanPath, plan: _Written) -> str:
     whole = plan.whole
-    section, several = paths.section_at(path[:-1], whole), paths.sections_at(path[:-1])
+    section, several = overrides.section_at(path[:-1], whole), overrides.sections_at(path[:-1])
     of = f" of type {section.model_fields['type'].default}" if section and len(several) > 1 else ""
     if others := [
         candidate.model_fields["type"].default for candidate in several if str(path[-1]) in candidate.model_fields
@@ -216,7 +215,7 @@ def _unknown(path: PlanPath, plan: _Written) -> str:
 
 
 def _settings(path: PlanPath, plan: _Written) -> str:
-    section = paths.section_at(path, plan.plan)
+    section = overrides.section_at(path, plan.plan)
     some = f" such as {', '.join(list(section.model_fields)[:3])}" if section else ""
     return f"must be settings by name{some}"
 
@@ -332,7 +331,7 @@ def plan_from(
 
 
 def _line(mistake: Mistake) -> str:
-    return f"{paths.written(mistake.path)} {mistake.text}".lstrip()
+    return f"{overrides.written(mistake.path)} {mistake.text}".lstrip()
 
 
 def _origin(mistake: Mistake, typed: Iterable[str | Override]) -> str | None:

@@ -149,7 +149,7 @@ class Reads:
         return np.diff(self.offsets)
 
 
-_FRAMES = "inferometer.measure.frames"  # above this room: imported by name, when used
+_FRAMES = "inferometer.measure.registry"  # above this room: imported by name, when used
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -13,12 +13,10 @@ from inferometer.router.feed import PATH as JOURNAL
 from inferometer.router.feed import Choice, Feed
 from inferometer.router.health import Broadcast, HealthCheck
 from inferometer.router.metrics import CONTENT_TYPE, RouterMetrics
-from inferometer.router.passage import Passage, is_ambiguous
+from inferometer.router.passage import Passage, Relay, Relayed, is_ambiguous
 from inferometer.router.policies.load import LeastLoaded, LeastLoadedSettings
 from inferometer.router.policy import NoReplicaError, Query, policy_named
-from inferometer.router.query import query_of
-from inferometer.router.relay import Relay, Relayed
-from inferometer.router.settings import RouterSettings
+from inferometer.router.settings import RouterSettings, query_of
 from inferometer.router.upstream import Upstream
 from inferometer.wire.reactor import Reactor, now
 from inferometer.wire.server import HttpRequest, HttpServer, Reply

@@ -19,7 +19,7 @@ from inferometer.judge.limits import certainly_missed
 from inferometer.load.facts import facts_of
 from inferometer.load.progress import GOALS, Goals, ReachedGoal, write_goals
 from inferometer.measure.inputs import Answers
-from inferometer.measure.precision import decided, settled_at
+from inferometer.measure.steadiness import decided, settled_at
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import queue_grows
 from inferometer.measure.window import of_class

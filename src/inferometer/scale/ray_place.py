@@ -17,8 +17,7 @@ import msgspec
 from inferometer import errors
 from inferometer.errors import MissingExtra, PlanError, TargetError
 from inferometer.load.shard import ShardJob
-from inferometer.plan.model import Plan
-from inferometer.plan.place import RaySettings
+from inferometer.plan.model import Plan, RaySettings
 from inferometer.scale.crew import WAIT_S
 from inferometer.scale.frames import ShardFunction, Start, Watch
 from inferometer.scale.place import Job, Report, ShardsEnd

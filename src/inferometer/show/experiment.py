@@ -14,8 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from inferometer.documents.document import JsonObject
-from inferometer.judge.pacing import Probe
-from inferometer.judge.search import Attained, SearchResult, SearchStep
+from inferometer.judge.search import Attained, Probe, SearchResult, SearchStep
 from inferometer.measure.values import Quantity
 from inferometer.plan.cases import CASE, short_names
 from inferometer.plan.text import as_written

@@ -14,7 +14,15 @@ from pathlib import Path
 from inferometer.errors import InferometerError, PlanError
 from inferometer.simulator import dialects
 from inferometer.simulator import requests as asks
-from inferometer.simulator.answers import AnswerChoice, FaultyAnswer, FaultyPart, SimulatedAnswer, StepWriter
+from inferometer.simulator.answers import (
+    AnswerChoice,
+    FaultyAnswer,
+    FaultyPart,
+    SimulatedAnswer,
+    StepWriter,
+    TruthLog,
+    TruthOfRequest,
+)
 from inferometer.simulator.dialects import Answering, Dialect
 from inferometer.simulator.engine import Batch, Sequence
 from inferometer.simulator.loop import EngineLoop
@@ -22,7 +30,6 @@ from inferometer.simulator.metrics import CONTENT_TYPE, Metrics
 from inferometer.simulator.requests import Question, RefusalError, bad, read_json, read_question, sequence_for
 from inferometer.simulator.settings import HEADER, Faults, SimulatorSettings, parse_faults
 from inferometer.simulator.tokens import tape, tokens_of
-from inferometer.simulator.truth import TruthLog, TruthOfRequest
 from inferometer.wire.reactor import Reactor, now
 from inferometer.wire.server import HttpRequest, HttpServer, Reply
 

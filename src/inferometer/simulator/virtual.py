@@ -46,8 +46,7 @@ from inferometer.simulator.settings import (
 )
 from inferometer.simulator.tokens import answer_text, tokens_of
 from inferometer.vocabulary import NANOSECONDS
-from inferometer.workload.registry import new_nonce, workload_of
-from inferometer.workload.session import NOWHERE, Request, Workload, WorkloadContext
+from inferometer.workload.session import NOWHERE, Request, Workload, WorkloadContext, new_nonce, workload_of
 
 # -- virtual ---------------------------------------------------------------------------------------------------------
 

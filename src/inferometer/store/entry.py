@@ -113,7 +113,7 @@ def _is_empty(folder: Path) -> bool:
 
 def flat(plan: Any, path: tuple[str | int, ...] = ()) -> dict[str, str]:
     """A plan as paths and what is written at their ends: `{"load.rate": "10"}`."""
-    from inferometer.plan.paths import written  # brings the whole plan along, which a list can do without
+    from inferometer.plan.overrides import written  # brings the whole plan along, which a list can do without
 
     if isinstance(plan, Mapping):
         return {at: text for name, part in plan.items() for at, text in flat(part, (*path, str(name))).items()}

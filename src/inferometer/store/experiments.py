@@ -19,8 +19,7 @@ from inferometer.documents.document import Document, JsonObject
 from inferometer.errors import UNREACHABLE, StoreError
 from inferometer.judge.compare import Comparison, PairedChange
 from inferometer.judge.limits import exit_code
-from inferometer.judge.pacing import Probe
-from inferometer.judge.search import Outcome, SearchResult, SearchStep
+from inferometer.judge.search import Outcome, Probe, SearchResult, SearchStep
 from inferometer.measure.values import Quantity, common_basis, quantities
 from inferometer.record.encoding import document_of, result_document, result_from
 from inferometer.record.files import replacing, schema_of, translated_errors

@@ -214,7 +214,7 @@ def _quantity(db: Connection, text: str) -> Name | None:
 
 
 def _parameter(db: Connection, path: str) -> Name | None:
-    from inferometer.plan.paths import known_paths
+    from inferometer.plan.overrides import known_paths
 
     named = select(parameters.c.path).where(parameters.c.path == path).limit(1)
     inside = select(parameters.c.path).where(parameters.c.path.startswith(f"{path}[", autoescape=True)).limit(1)
@@ -223,7 +223,7 @@ def _parameter(db: Connection, path: str) -> Name | None:
 
 
 def _unknown(db: Connection, name: str) -> Any:
-    from inferometer.plan.paths import known_paths
+    from inferometer.plan.overrides import known_paths
 
     paths = {*db.execute(select(parameters.c.path).distinct()).scalars(), *known_paths()}
     known = [*COLUMNS, *MARKS, *_keys(db), *MEASURES, *paths, *(f"plan.{path}" for path in paths)]

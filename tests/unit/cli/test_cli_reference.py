@@ -9,7 +9,7 @@ import pytest
 
 from inferometer.cli.group import COMMANDS, group
 from inferometer.measure.registry import REGISTRY
-from inferometer.plan.paths import known_paths
+from inferometer.plan.overrides import known_paths
 from inferometer.vocabulary import MEASURES
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -8,9 +8,8 @@ import pytest
 from inferometer.conduct.prepare import prepare
 from inferometer.errors import PlanError
 from inferometer.measure.values import shared_among
-from inferometer.plan.cases import cases_of
+from inferometer.plan.cases import cases_of, expected_s, ordered, server_starts
 from inferometer.plan.experiment import experiment_from, json_schema, read_experiment
-from inferometer.plan.ordering import expected_s, ordered, server_starts
 from inferometer.plan.text import parse_yaml
 from inferometer.record.summary import MeasureSummary, Rate, Summary
 

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferometer.conduct.shared import NotMeasured, drain_rate, in_flight, loads_between, sessions_per_s
+from inferometer.conduct.prepare import NotMeasured, drain_rate, in_flight, loads_between, sessions_per_s
 from inferometer.errors import PlanError
-from inferometer.plan.cases import cases_of
+from inferometer.plan.cases import cases_of, expected_s, ordered, server_starts
 from inferometer.plan.experiment import Levels, experiment_from, to_yaml, values_between
-from inferometer.plan.ordering import expected_s, ordered, server_starts
 from inferometer.plan.reading import mapping_in, plan_from
 from inferometer.record.run import Run
 from inferometer.simulator.virtual import simulated_run

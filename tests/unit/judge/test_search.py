@@ -23,7 +23,7 @@ from inferometer.judge.search import (
     next_try,
     result,
 )
-from inferometer.measure.precision import decided
+from inferometer.measure.steadiness import decided
 from inferometer.measure.summary import summarize
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from

@@ -28,7 +28,7 @@ from inferometer.wire.api import api_of
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.server import HttpRequest
 from inferometer.wire.sockets import STAMP, UNPROVEN
-from inferometer.workload.registry import workload_of
+from inferometer.workload.session import workload_of
 from lengths import LONG
 
 SERVICE_NS = 10_000_000

@@ -5,19 +5,24 @@ from dataclasses import replace
 import pytest
 
 from inferometer.conduct.search import probe_plan
-from inferometer.judge.pacing import (
+from inferometer.judge.search import (
     LONGEST_S,
     SHORTEST_S,
+    Attained,
     Probe,
     ProbeLevel,
+    SearchBounds,
+    SearchStep,
     StepPace,
+    Try,
     expected_steps,
+    find,
     first_load,
     length_s,
     levels_of,
     requests_for,
+    spent_s,
 )
-from inferometer.judge.search import Attained, SearchBounds, SearchStep, Try, find, spent_s
 from inferometer.plan.limit import Limit
 from inferometer.plan.reading import plan_from
 from inferometer.simulator.virtual import simulated_run

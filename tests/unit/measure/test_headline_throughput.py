@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from measure_rows import closed_plan, many, open_plan, row
 
-from inferometer.exchange.exporting.facts import seen_by_others
+from inferometer.exchange.exporting.registry import seen_by_others
 from inferometer.measure.inputs import Facts
 from inferometer.measure.rosetta.definition import tool_named, translated
 from inferometer.measure.summary import summarize

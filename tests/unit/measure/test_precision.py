@@ -5,7 +5,7 @@ import pytest
 from pydantic import ValidationError
 
 from inferometer.errors import PlanError
-from inferometer.measure.precision import BATCH, settled_from
+from inferometer.measure.steadiness import BATCH, settled_from
 from inferometer.plan.limit import Precision
 from inferometer.plan.reading import plan_from
 from inferometer.plan.text import to_mapping

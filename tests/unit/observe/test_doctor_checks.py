@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from inferometer.observe.doctor import check, machine
 from inferometer.observe.doctor import check as asked
 from inferometer.observe.doctor import check as software
-from inferometer.observe.doctor import devices, machine
-from inferometer.observe.doctor.check import Check, Tried, worst
-from inferometer.observe.doctor.devices import DeviceFacts, Gpu, device_facts
+from inferometer.observe.doctor.check import Check, DeviceFacts, Gpu, Tried, device_facts, worst
 from inferometer.observe.doctor.machine import MachineFacts, MachineLook, NetworkFacts, network_facts
 
 GIB = 2**30
@@ -75,9 +74,9 @@ DOCKER = replace(ONE_GPU, engine="docker", runtimes=("nvidia", "runc"), default_
         (machine.stamps, replace(NET, stamps=False), "warning", "does not"),
         (machine.reader, NET, "ok", "built"),
         (machine.reader, replace(NET, reader=False), "warning", "not built"),
-        (devices.nvml, ONE_GPU, "ok", "installed"),
-        (devices.nvml, replace(ONE_GPU, nvml=False), "warning", "nvidia-ml-py"),
-        (devices.nvml, DeviceFacts(), "not applicable", "no NVIDIA GPU"),
+        (check.nvml, ONE_GPU, "ok", "installed"),
+        (check.nvml, replace(ONE_GPU, nvml=False), "warning", "nvidia-ml-py"),
+        (check.nvml, DeviceFacts(), "not applicable", "no NVIDIA GPU"),
     ],
 )
 def test_checks_of_facts_alone(check, facts, word: str, says: str):
@@ -97,45 +96,45 @@ def test_checks_of_facts_alone(check, facts, word: str, says: str):
         (machine.local_ports, replace(NET, waiting=28_000), 256, "error", "232 free, 256 wanted"),
         (machine.local_ports, NET, 20_000, "warning", "20,000 wanted"),
         (machine.local_ports, replace(NET, ports=None), 1, "not applicable", ""),
-        (devices.driver, ONE_GPU, None, "ok", "1 x NVIDIA H200, driver 570.1"),
-        (devices.driver, DeviceFacts(), None, "not applicable", "no NVIDIA GPU"),
-        (devices.driver, DeviceFacts(smi="NVIDIA-SMI has failed"), None, "error", "NVIDIA-SMI has failed"),
-        (devices.driver, DeviceFacts(device_files=True), None, "warning", "nvidia-smi is not"),
-        (devices.gpu_memory, ONE_GPU, "vllm", "ok", "free"),
+        (check.driver, ONE_GPU, None, "ok", "1 x NVIDIA H200, driver 570.1"),
+        (check.driver, DeviceFacts(), None, "not applicable", "no NVIDIA GPU"),
+        (check.driver, DeviceFacts(smi="NVIDIA-SMI has failed"), None, "error", "NVIDIA-SMI has failed"),
+        (check.driver, DeviceFacts(device_files=True), None, "warning", "nvidia-smi is not"),
+        (check.gpu_memory, ONE_GPU, "vllm", "ok", "free"),
         (
-            devices.gpu_memory,
+            check.gpu_memory,
             replace(ONE_GPU, gpus=(Gpu(0, "H200", 70 * GIB, 140 * GIB),)),
             "vllm",
             "error",
             "70 GiB of 140",
         ),
-        (devices.gpu_memory, replace(ONE_GPU, gpus=(Gpu(0, "H200", 70 * GIB, 140 * GIB),)), None, "ok", "in use"),
-        (devices.gpu_memory, DeviceFacts(), "vllm", "not applicable", ""),
-        (devices.container_engine, DOCKER, None, "ok", "docker answers"),
-        (devices.container_engine, DeviceFacts(), None, "not applicable", "neither"),
-        (devices.container_engine, DeviceFacts(), "container", "error", "neither"),
-        (devices.container_engine, replace(DOCKER, engine_trouble="Cannot connect"), None, "warning", "Cannot connect"),
-        (devices.container_engine, replace(DOCKER, engine_trouble="Cannot connect"), "container", "error", ""),
-        (devices.nvidia_runtime, DOCKER, None, "ok", "default"),
+        (check.gpu_memory, replace(ONE_GPU, gpus=(Gpu(0, "H200", 70 * GIB, 140 * GIB),)), None, "ok", "in use"),
+        (check.gpu_memory, DeviceFacts(), "vllm", "not applicable", ""),
+        (check.container_engine, DOCKER, None, "ok", "docker answers"),
+        (check.container_engine, DeviceFacts(), None, "not applicable", "neither"),
+        (check.container_engine, DeviceFacts(), "container", "error", "neither"),
+        (check.container_engine, replace(DOCKER, engine_trouble="Cannot connect"), None, "warning", "Cannot connect"),
+        (check.container_engine, replace(DOCKER, engine_trouble="Cannot connect"), "container", "error", ""),
+        (check.nvidia_runtime, DOCKER, None, "ok", "default"),
         (
-            devices.nvidia_runtime,
+            check.nvidia_runtime,
             replace(DOCKER, default_runtime="runc"),
             "container",
             "warning",
             "its default is runc",
         ),
         (
-            devices.nvidia_runtime,
+            check.nvidia_runtime,
             replace(DOCKER, runtimes=("runc",), default_runtime="runc"),
             "container",
             "error",
             "runc",
         ),
-        (devices.nvidia_runtime, replace(DOCKER, gpus=()), None, "not applicable", "no NVIDIA GPU"),
-        (devices.nvidia_runtime, DeviceFacts(engine="podman"), None, "not applicable", "docker is not"),
-        (devices.engine_program, DeviceFacts(programs={"vllm": True}), "vllm", "ok", "vllm"),
-        (devices.engine_program, DeviceFacts(programs={"vllm": False}), "vllm", "error", "vllm is not on the PATH"),
-        (devices.engine_program, DeviceFacts(), "simulator", "ok", "simulator"),
+        (check.nvidia_runtime, replace(DOCKER, gpus=()), None, "not applicable", "no NVIDIA GPU"),
+        (check.nvidia_runtime, DeviceFacts(engine="podman"), None, "not applicable", "docker is not"),
+        (check.engine_program, DeviceFacts(programs={"vllm": True}), "vllm", "ok", "vllm"),
+        (check.engine_program, DeviceFacts(programs={"vllm": False}), "vllm", "error", "vllm is not on the PATH"),
+        (check.engine_program, DeviceFacts(), "simulator", "ok", "simulator"),
     ],
 )
 def test_checks_of_what_is_wanted(check, facts, wanted: int | str | None, word: str, says: str):
@@ -270,7 +269,7 @@ def test_gpus_and_docker_are_asked(programs, tmp_path: Path):
     facts = device_facts(tmp_path, "vllm")
     assert [gpu.used_bytes / 2**20 for gpu in facts.gpus] == [512, 100_000] and facts.driver == "570.86.15"
     assert facts.programs == {"vllm": True}
-    words = {check.name: check.status for check in devices.device_checks(facts, "container")}
+    words = {check.name: check.status for check in check.device_checks(facts, "container")}
     assert (words["GPU driver"], words["GPU memory"], words["nvidia runtime"]) == ("ok", "warning", "warning")
 
 
@@ -280,7 +279,7 @@ def test_docker_that_is_down_and_a_driver_that_fails(programs, tmp_path: Path):
     facts = device_facts(tmp_path, "python3 -m sglang")
     assert facts.smi.startswith("NVIDIA-SMI has failed") and facts.engine_trouble.startswith("Cannot connect")
     assert facts.programs == {"python3 -m sglang": False}
-    words = {check.name: check.status for check in devices.device_checks(facts, "container")}
+    words = {check.name: check.status for check in check.device_checks(facts, "container")}
     assert (words["GPU driver"], words["containers"], words["engine"]) == ("error", "error", "error")
 
 
@@ -290,7 +289,7 @@ def test_the_runtime_of_the_daemons_file(programs, tmp_path: Path):
     write(tmp_path, etc__docker__x="")
     (tmp_path / "etc/docker/daemon.json").write_text('{"default-runtime": "nvidia"}')
     facts = device_facts(tmp_path)
-    assert devices.nvidia_runtime(facts, None).status == "ok"
+    assert check.nvidia_runtime(facts, None).status == "ok"
 
 
 def test_nothing_there(programs, tmp_path: Path):

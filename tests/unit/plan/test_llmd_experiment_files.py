@@ -8,8 +8,8 @@ import pytest
 from inferometer.errors import PlanError
 from inferometer.plan.cases import cases_of
 from inferometer.plan.experiment import experiment_from
-from inferometer.plan.foreign.experiments import open_experiment
 from inferometer.plan.foreign.llmd_experiment import from_mapping, is_it
+from inferometer.plan.foreign.recognise import open_experiment
 
 ENVIRON = {"LLMDBENCH_HARNESS_EXPERIMENT_PROFILE": "shared_prefix_synthetic.yaml"}
 RUN = {

@@ -9,8 +9,8 @@ import pytest
 from inferometer.errors import PlanError
 from inferometer.plan.cases import cases_of
 from inferometer.plan.experiment import experiment_from
-from inferometer.plan.foreign.experiments import foreign_experiment, open_experiment
 from inferometer.plan.foreign.nm_vllm import Known, from_mapping, is_it
+from inferometer.plan.foreign.recognise import foreign_experiment, open_experiment
 from inferometer.plan.offline import ThroughputPlan
 
 

@@ -16,8 +16,7 @@ from inferometer.cli.group import group
 from inferometer.documents.document import Document
 from inferometer.errors import PlanError
 from inferometer.plan.foreign import fmperf, guidellm, inference_perf, llmd
-from inferometer.plan.foreign.experiments import open_experiment
-from inferometer.plan.foreign.recognise import from_command, is_foreign
+from inferometer.plan.foreign.recognise import from_command, is_foreign, open_experiment
 from inferometer.plan.foreign.templates import changed, rendered
 from inferometer.plan.opening import find_profile, open_plan
 from inferometer.plan.reading import plan_from, read_plan

@@ -23,8 +23,7 @@ from inferometer.plan.foreign.recognise import from_command
 from inferometer.plan.foreign.shapes import together
 from inferometer.plan.opening import find_profile, open_plan
 from inferometer.plan.reading import plan_from, read_plan
-from inferometer.workload.registry import workload_of
-from inferometer.workload.session import WorkloadContext
+from inferometer.workload.session import WorkloadContext, workload_of
 
 NOWHERE = {"XDG_CONFIG_HOME": "/nowhere"}
 FMPERF = {

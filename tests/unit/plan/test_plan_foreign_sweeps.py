@@ -12,7 +12,7 @@ from inferometer.errors import PlanError
 from inferometer.plan.cases import cases_of
 from inferometer.plan.experiment import experiment_from, to_yaml
 from inferometer.plan.foreign.common import IsExperiment
-from inferometer.plan.foreign.experiments import open_experiment
+from inferometer.plan.foreign.recognise import open_experiment
 from inferometer.plan.opening import open_plan
 from inferometer.plan.reading import mapping_in
 

@@ -11,7 +11,7 @@ from inferometer.plan.opening import OURS, find_profile, folders, open_plan, pro
 from inferometer.plan.reading import read_plan
 from inferometer.simulator.virtual import rehearse
 from inferometer.workload.draws import quantile_of
-from inferometer.workload.registry import workload_of
+from inferometer.workload.session import workload_of
 
 NOWHERE = {"XDG_CONFIG_HOME": "/nowhere"}
 USE_CASES = {  # input, output: short < 150 <= medium < 1500 <= long; what the limits are on

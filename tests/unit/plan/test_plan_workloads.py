@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferometer.errors import PlanError
-from inferometer.plan.paths import kind_at, known_paths, meant, section_at
+from inferometer.plan.overrides import kind_at, known_paths, meant, section_at
 from inferometer.plan.reading import mapping_in, plan_from
 from inferometer.plan.text import json_schema, to_mapping, to_yaml
 from inferometer.plan.workloads import TYPES, Lengths

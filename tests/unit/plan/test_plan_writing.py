@@ -11,7 +11,7 @@ import yaml
 from inferometer.errors import PlanError
 from inferometer.plan.fields import Section
 from inferometer.plan.model import Plan
-from inferometer.plan.paths import known_paths, section_at
+from inferometer.plan.overrides import known_paths, section_at
 from inferometer.plan.reading import mapping_in, plan_from
 from inferometer.plan.secrets import is_secret, redacted, redacted_fields, redacted_url, redactor_of, resolve_headers
 from inferometer.plan.text import json_schema, to_yaml

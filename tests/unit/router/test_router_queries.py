@@ -7,8 +7,7 @@ import pytest
 
 from inferometer.errors import PlanError
 from inferometer.router.passage import client_head, is_ambiguous
-from inferometer.router.query import SESSION_HEADERS, query_of
-from inferometer.router.settings import router_settings
+from inferometer.router.settings import SESSION_HEADERS, query_of, router_settings
 from inferometer.router.upstream import Upstream
 from inferometer.wire.reactor import Reactor
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from inferometer.measure.routing import decisions_of
+from inferometer.measure.server import decisions_of
 from inferometer.record.record import Sample, Samples
 from inferometer.router.feed import Choice, Feed
 from inferometer.router.policy import Eviction, Policy, PolicyState, policy_named

@@ -8,7 +8,7 @@ import pytest
 
 from inferometer.conduct.run import simulate
 from inferometer.errors import PlanError
-from inferometer.measure.routing import cached_by_replica
+from inferometer.measure.server import cached_by_replica
 from inferometer.measure.telemetry import ROUTER
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from

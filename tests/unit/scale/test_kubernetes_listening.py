@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from inferometer.plan.place import KubernetesSettings
+from inferometer.plan.model import KubernetesSettings
 from inferometer.scale.kubernetes.place import _Crew, _Worker
 from inferometer.scale.shard import observed_shard
 

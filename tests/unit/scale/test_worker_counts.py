@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from inferometer.plan.place import AUTO
+from inferometer.plan.model import AUTO
 from inferometer.plan.reading import plan_from
 from inferometer.plan.text import to_mapping
 from inferometer.record.environment import Curve

@@ -10,12 +10,12 @@ import pytest
 from pydantic import ValidationError
 
 from inferometer.errors import PlanError
+from inferometer.simulator.answers import TruthLog, TruthOfRequest
 from inferometer.simulator.dialects import Answering, TokenFrames, chunk
 from inferometer.simulator.metrics import BucketCounts
 from inferometer.simulator.requests import Generation, RefusalError, read_question, sequence_for
 from inferometer.simulator.settings import NAMES, Faults, FaultShares, SimulatorSettings, parse_faults, settings_from
 from inferometer.simulator.tokens import answer_text, answer_words, fingerprint, natural_length, tape, tokens_of
-from inferometer.simulator.truth import TruthLog, TruthOfRequest
 from inferometer.workload.session import TokenText
 
 

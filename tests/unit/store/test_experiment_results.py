@@ -5,8 +5,7 @@ import pytest
 
 from inferometer.judge.compare import Comparison
 from inferometer.judge.effect import Change
-from inferometer.judge.pacing import Probe, ProbeLevel
-from inferometer.judge.search import Attained, SearchStep
+from inferometer.judge.search import Attained, Probe, ProbeLevel, SearchStep
 from inferometer.store.experiments import (
     AbDefinition,
     AbResult,

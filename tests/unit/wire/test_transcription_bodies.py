@@ -15,8 +15,7 @@ from inferometer.simulator.requests import read_transcription
 from inferometer.simulator.settings import SimulatorSettings
 from inferometer.wire.api import api_of, read_events, read_whole
 from inferometer.workload.media import wav
-from inferometer.workload.registry import workload_of
-from inferometer.workload.session import WorkloadContext
+from inferometer.workload.session import WorkloadContext, workload_of
 
 SOUND = wav(np.sin(np.linspace(0, 440, 16_000)), 16_000)
 

@@ -77,7 +77,7 @@ def test_settings_that_disagree_are_named(settings: dict[str, object], message: 
 
 
 def test_generated_prefixes_carry_their_group_in_a_header() -> None:
-    from inferometer.workload.registry import workload_of
+    from inferometer.workload.session import workload_of
 
     prefix = {"tokens": 50, "suffix_tokens": 10, "groups": 4, "prompts": 3, "header": "X-Prefix-ID"}
     plan = plan_from({"workload": {"prefix": prefix}})

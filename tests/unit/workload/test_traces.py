@@ -18,8 +18,7 @@ from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.simulator.virtual import rehearse
 from inferometer.workload import traces
-from inferometer.workload.registry import workload_of
-from inferometer.workload.session import Session, WorkloadContext
+from inferometer.workload.session import Session, WorkloadContext, workload_of
 from inferometer.workload.traces import recording_of
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens

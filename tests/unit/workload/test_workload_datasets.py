@@ -16,8 +16,7 @@ from inferometer.plan.reading import plan_from
 from inferometer.simulator.virtual import simulated_run
 from inferometer.workload import rows as rows_module
 from inferometer.workload.dataset import statistics_of, statistics_text
-from inferometer.workload.registry import workload_of
-from inferometer.workload.session import WorkloadContext
+from inferometer.workload.session import WorkloadContext, workload_of
 
 
 @pytest.fixture(autouse=True)

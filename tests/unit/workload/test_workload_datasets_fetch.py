@@ -13,8 +13,7 @@ from inferometer.errors import DataError
 from inferometer.plan.reading import plan_from
 from inferometer.workload import files as fetch_module
 from inferometer.workload.files import fetch
-from inferometer.workload.registry import workload_of
-from inferometer.workload.session import WorkloadContext
+from inferometer.workload.session import WorkloadContext, workload_of
 
 BODY = b"".join(b"prompt number %d\n" % number for number in range(50_000))
 SHA256 = hashlib.sha256(BODY).hexdigest()

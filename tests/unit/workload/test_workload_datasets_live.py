@@ -11,8 +11,7 @@ from inferometer.load.arrivals import Pace
 from inferometer.load.clock import VirtualClock
 from inferometer.load.drive import Drive
 from inferometer.plan.reading import plan_from
-from inferometer.workload.registry import workload_of
-from inferometer.workload.session import WorkloadContext
+from inferometer.workload.session import WorkloadContext, workload_of
 
 
 class Echo:

@@ -11,9 +11,8 @@ import pytest
 from inferometer.errors import PlanError
 from inferometer.plan.reading import plan_from
 from inferometer.workload import media
-from inferometer.workload.registry import workload_of
 from inferometer.workload.rows import RowError
-from inferometer.workload.session import Session
+from inferometer.workload.session import Session, workload_of
 
 
 def sessions(workload: dict[str, Any], count: int) -> list[Session]:

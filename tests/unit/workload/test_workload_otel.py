@@ -14,8 +14,7 @@ from inferometer.load.clock import Ticket, VirtualClock
 from inferometer.load.drive import Drive
 from inferometer.plan.reading import plan_from
 from inferometer.record.record import Outcome, Record
-from inferometer.workload.registry import workload_of
-from inferometer.workload.session import Request
+from inferometer.workload.session import Request, workload_of
 
 
 def span(name: str, start: float, end: float, messages: list[dict[str, str]], answer: str) -> dict[str, Any]:

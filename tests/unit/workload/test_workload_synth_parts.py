@@ -12,8 +12,7 @@ from inferometer.errors import PlanError
 from inferometer.plan.model import Plan
 from inferometer.plan.workloads.synthetic import Synthetic
 from inferometer.workload.media import Picture, jpeg, pixels, png
-from inferometer.workload.registry import workload_of
-from inferometer.workload.session import WorkloadContext
+from inferometer.workload.session import WorkloadContext, workload_of
 
 
 def tape_of(seed=0, nonce="nonce", context=None, **fields):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from inferometer.errors import PlanError
 from inferometer.plan.model import Synthetic
-from inferometer.workload.registry import new_nonce, workload_of
+from inferometer.workload.session import new_nonce, workload_of
 from inferometer.workload.synthetic import words
 
 specs = st.builds(

@@ -5,15 +5,18 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from inferometer.exchange.exporting.facts import (
+from inferometer.exchange.exporting.registry import (
+    DocumentPiece,
+    ExportRequest,
     duration_of,
     gpu_text,
+    json_piece,
     label_of,
+    of_kind,
     rate_of,
     started,
     traffic_of,
 )
-from inferometer.exchange.exporting.registry import DocumentPiece, ExportRequest, json_piece, of_kind
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import Run
 from inferometer.record.sanitize import file_name_part

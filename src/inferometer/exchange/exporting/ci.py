@@ -7,16 +7,20 @@ from typing import Any
 import orjson
 
 from inferometer.errors import StoreError
-from inferometer.exchange.exporting.facts import (
+from inferometer.exchange.exporting.registry import (
+    DocumentPiece,
+    ExportRequest,
     concurrency_of,
     gpu_text,
+    json_piece,
     load_of,
+    of_kind,
     rate_of,
     requested_lengths,
     served_lengths,
     started,
+    text_piece,
 )
-from inferometer.exchange.exporting.registry import DocumentPiece, ExportRequest, json_piece, of_kind, text_piece
 from inferometer.exchange.exporting.vllm import latency_document, latency_documents, serve_document, throughput_document
 from inferometer.judge.identity import identity
 from inferometer.measure.values import Quantity, quantities

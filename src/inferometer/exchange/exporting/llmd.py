@@ -9,16 +9,19 @@ import orjson
 import yaml
 
 from inferometer.errors import StoreError
-from inferometer.exchange.exporting.facts import (
+from inferometer.exchange.exporting.registry import (
+    DocumentPiece,
+    ExportRequest,
     concurrency_of,
     duration_of,
+    json_piece,
     lengths_of,
     rate_of,
     served_lengths,
     started,
+    text_piece,
     traffic_of,
 )
-from inferometer.exchange.exporting.registry import DocumentPiece, ExportRequest, json_piece, text_piece
 from inferometer.judge.identity import identity
 from inferometer.measure import quantiles
 from inferometer.measure.describe import share_of

@@ -10,24 +10,22 @@ import numpy as np
 
 from inferometer.documents.document import Document
 from inferometer.errors import StoreError
-from inferometer.exchange.exporting.facts import (
+from inferometer.exchange.exporting.registry import (
+    DocumentPiece,
+    ExportRequest,
     concurrency_of,
+    json_piece,
     label_of,
     lengths_of,
+    of_kind,
     rate_of,
+    records_of,
     seen_by_others,
     server_of,
     server_series,
     strategy_of,
-    traffic_of,
-)
-from inferometer.exchange.exporting.registry import (
-    DocumentPiece,
-    ExportRequest,
-    json_piece,
-    of_kind,
-    records_of,
     text_piece,
+    traffic_of,
 )
 from inferometer.measure.rosetta import vllm
 from inferometer.measure.rosetta import vllm as sglang
@@ -43,8 +41,17 @@ from inferometer.measure.rosetta.definition import (
     statistic,
     total,
 )
-from inferometer.measure.routing import ByReplica, Decisions, decisions_of, load_by_replica, router_series
-from inferometer.measure.server import all_series, histogram, is_server, pooled
+from inferometer.measure.server import (
+    ByReplica,
+    Decisions,
+    all_series,
+    decisions_of,
+    histogram,
+    is_server,
+    load_by_replica,
+    pooled,
+    router_series,
+)
 from inferometer.plan.server import ROUTED
 from inferometer.record.record import Samples
 from inferometer.record.run import Run

@@ -15,8 +15,14 @@ from typing import Any
 import numpy as np
 
 from inferometer.errors import StoreError
-from inferometer.exchange.exporting.facts import started
-from inferometer.exchange.exporting.registry import Chunks, DocumentPiece, ExportRequest, json_piece, records_of
+from inferometer.exchange.exporting.registry import (
+    Chunks,
+    DocumentPiece,
+    ExportRequest,
+    json_piece,
+    records_of,
+    started,
+)
 from inferometer.measure.inputs import Answers
 from inferometer.measure.registry import request_values
 from inferometer.measure.telemetry import GPU

@@ -10,13 +10,16 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from inferometer.exchange.exporting.facts import (
+from inferometer.exchange.exporting.registry import (
+    DocumentPiece,
+    ExportRequest,
     duration_of,
     gpu_text,
+    records_of,
     server_series,
     started,
+    text_piece,
 )
-from inferometer.exchange.exporting.registry import DocumentPiece, ExportRequest, records_of, text_piece
 from inferometer.judge.identity import identity
 from inferometer.measure.inputs import Answers
 from inferometer.measure.quantiles import Floats

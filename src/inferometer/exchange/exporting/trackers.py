@@ -7,8 +7,14 @@ from typing import Any
 
 import orjson
 
-from inferometer.exchange.exporting.facts import gpu_text, started
-from inferometer.exchange.exporting.registry import DocumentPiece, ExportRequest, json_piece, text_piece
+from inferometer.exchange.exporting.registry import (
+    DocumentPiece,
+    ExportRequest,
+    gpu_text,
+    json_piece,
+    started,
+    text_piece,
+)
 from inferometer.judge.identity import identity
 from inferometer.measure.values import quantities
 from inferometer.record.run import Run

@@ -9,22 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from inferometer.exchange.exporting.facts import (
-    concurrency_of,
-    duration_of,
-    label_of,
-    load_of,
-    rate_of,
-    seen_by_others,
-    started,
-)
 from inferometer.exchange.exporting.registry import (
     DocumentPiece,
     DocumentRows,
     ExportRequest,
+    concurrency_of,
+    duration_of,
     json_piece,
+    label_of,
+    load_of,
     long_json_piece,
     of_kind,
+    rate_of,
+    seen_by_others,
+    started,
 )
 from inferometer.measure.inputs import Answers
 from inferometer.measure.rosetta import vllm as rosetta

@@ -14,7 +14,7 @@ from inferometer.documents.json_text import json_value
 from inferometer.plan.draft import CaseDraft, ExperimentDraft, LoadDraft, PlanDraft, Setting, StageDraft
 from inferometer.plan.foreign.common import Account, Settings
 from inferometer.plan.model import Plan
-from inferometer.plan.paths import written
+from inferometer.plan.overrides import written
 from inferometer.plan.text import Dumper, to_mapping
 from inferometer.plan.workloads.lengths import Lengths
 

@@ -10,8 +10,7 @@ from pydantic_core import CoreSchema
 
 from inferometer.plan import short
 from inferometer.plan.fields import Mistake, SectionError
-from inferometer.plan.workloads.common import WorkloadSection
-from inferometer.plan.workloads.lengths import Lengths
+from inferometer.plan.workloads.lengths import Lengths, WorkloadSection
 from inferometer.plan.workloads.recorded import (
     Azure,
     BurstGpt,

@@ -7,8 +7,7 @@ from pydantic import Field, model_validator
 
 from inferometer.documents.document import JsonObject
 from inferometer.plan.fields import Count, Duration, Mistake, Number, Section, Tokens, is_header_name
-from inferometer.plan.workloads.common import FileSection, WorkloadSection
-from inferometer.plan.workloads.lengths import Lengths, Pause
+from inferometer.plan.workloads.lengths import FileSection, Lengths, Pause, WorkloadSection
 
 TurnsMode = Literal["single", "whole", "conversation", "pieces", "questions"]
 _TURNS = (

@@ -8,8 +8,7 @@ from pydantic import Field, model_serializer, model_validator
 
 from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.plan.fields import Count, Duration, Mistake, Number, Requests, Section, Tokens, is_header_name
-from inferometer.plan.workloads.common import WorkloadSection
-from inferometer.plan.workloads.lengths import MOST_ALPHA, Lengths, Pause
+from inferometer.plan.workloads.lengths import MOST_ALPHA, Lengths, Pause, WorkloadSection
 from inferometer.vocabulary import percent_text
 
 MOST_ITEMS = 1000

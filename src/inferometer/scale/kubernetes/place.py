@@ -20,8 +20,7 @@ import msgspec
 
 from inferometer import __version__, errors
 from inferometer.load.shard import ShardJob
-from inferometer.plan.model import Plan
-from inferometer.plan.place import KubernetesSettings
+from inferometer.plan.model import KubernetesSettings, Plan
 from inferometer.scale.crew import WAIT_S
 from inferometer.scale.frames import ShardFunction, Start, Watch
 from inferometer.scale.kubernetes.client import Cluster, ClusterError, open_cluster

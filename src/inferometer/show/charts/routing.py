@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 
 from inferometer.errors import InferometerError
-from inferometer.measure.routing import (
+from inferometer.measure.server import (
     ByReplica,
     Decisions,
+    all_series,
     cached_by_replica,
     decisions_of,
+    is_server,
     load_by_replica,
     router_series,
     server_series,
 )
-from inferometer.measure.server import all_series, is_server
 from inferometer.record.columns import Floats, Ints
 from inferometer.record.run import Run
 from inferometer.router.policies.prefix import CacheAwareSettings, PrefixAwareSettings
