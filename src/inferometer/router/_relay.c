@@ -1,4 +1,4 @@
-/* The compiled part of the router: an epoll that also relays. Optional: router/passage.py does the same in Python, at more
+/* The compiled part of the router: an epoll that also relays. Optional: router/relay.py does the same in Python, at more
  * CPU time per event.
  *
  * `Poller` is `select.epoll` plus `relay`, after which the body that arrives on one descriptor is passed on to another
@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define VERSION 1 /* as in router/passage.py */
+#define VERSION 1 /* as in router/relay.py */
 #define READ_SIZE (64 * 1024)
 #define MOST_EVENTS 512
 #define MOST_WAIT_MS 200 /* a signal that comes between two polls is noticed after this at the latest */
@@ -28,7 +28,7 @@
 #define MOST_SIZE_DIGITS 15
 
 #define READ_EVENT 1
-#define DONE (1 << 20)    /* as in router/passage.py: the body is complete */
+#define DONE (1 << 20)    /* as in router/relay.py: the body is complete */
 #define CUT (1 << 21)     /* the source ended before */
 #define GONE (1 << 22)    /* the sink takes nothing any more */
 #define BROKEN (1 << 23)  /* the framing is none */
