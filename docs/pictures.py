@@ -42,6 +42,7 @@ Picture = tuple[str, str, str]  # name, address, a script that is true once it c
 
 def fill_store(home: Path, data: Path) -> None:
     _copy_measured(home, data / "vllm-0.24-h200-sweep")
+    _command(home, "store", "remeasure")
     _simulate_nights(home)
     _command(home, "import", "-q", str(data / "vllm-0.24-h200"), str(data / "results"))
     experiment = home / "sweep.yaml"

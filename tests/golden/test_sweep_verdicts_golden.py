@@ -2,14 +2,17 @@
 what is shown today. And a result of `vllm bench serve` on the same machine."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from inferometer.conduct.run import measured_again
+from inferometer.conduct.run import measured_again, remeasure
 from inferometer.exchange.importing.importer import import_file
 from inferometer.record.summary import Summary
 from inferometer.store.folder import load_run
+from inferometer.store.manifest import faults
+from inferometer.store.store import open_store
 
 # The status when they were made, and by today's rules from the same records. All of the doubts were for too few samples
 # but that of e-1000-200-c16, which holds: its records still have the wide uncertainty of reads of their time.
@@ -54,6 +57,29 @@ def test_a_run_of_the_sweep_from_its_records(name: str, data: Path) -> None:
     assert hidden(before.summary) and not hidden(after.summary)
     assert before.by_older_rules and not after.by_older_rules
     assert all(doubt.moves for doubt in after.doubts)
+
+
+def test_a_store_of_older_runs_is_measured_again(data: Path, tmp_path: Path) -> None:
+    """What lists, pages and histories show of them is by the present rules; the first numbers stay in their folders."""
+    names = {"20261116-000001-one": "8b/e-1000-200-c1", "20261116-000002-two": "32b/l-1000-200-c1"}
+    for id_, name in names.items():
+        shutil.copytree(data / "vllm-0.24-h200-sweep" / name, tmp_path / "runs" / id_)
+    store = open_store(tmp_path)
+    assert {entry.verdict for entry in store.runs()} == {"doubtful"}
+    done = list(remeasure(store))
+    assert {(each.id, each.before, each.after) for each in done} == {(id_, "doubtful", "valid") for id_ in names}
+    for entry in store.runs():
+        run = store.load(entry.id)
+        assert entry.verdict == run.status == "valid" and not run.is_outdated and not hidden(run.summary)
+        assert entry.folder is not None and not list(faults(entry.folder))
+        first = json.loads((entry.folder / "older-verdict.json").read_text())
+        assert first["word"] == "doubtful" and (entry.folder / "older-summary.json").exists()
+    assert list(remeasure(store)) == []
+    [again] = remeasure(store, ["20261116-000001-one"])
+    assert again.after == "valid"
+    assert (
+        json.loads((tmp_path / "runs" / "20261116-000001-one" / "older-verdict.json").read_text())["word"] == "doubtful"
+    )
 
 
 def test_an_imported_burst_headlines_what_its_file_says(data: Path, tmp_path: Path) -> None:

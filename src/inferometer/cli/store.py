@@ -28,6 +28,12 @@ Examples:
   inferometer store slim latest
   inferometer store slim --all                before committing runs to a git branch
 """
+REMEASURE_EXAMPLES = """\b
+Examples:
+  inferometer store remeasure                 all runs that an older version measured
+  inferometer store remeasure latest
+  inferometer show latest --again             the same for one run, without storing it
+"""
 BASELINE_EXAMPLES = """\b
 Examples:
   inferometer store baseline                  list the baselines
@@ -112,6 +118,28 @@ def slim(runs: tuple[str, ...], all_runs: bool, store: str | None) -> None:
         raise click.UsageError("no runs given: name them, or use --all")
     freed = [size for _, size in slimmed(store_of(store), runs)]
     echo(f"{_count(len(freed))} slimmed, {size_text(sum(freed))} freed")
+
+
+@store.command(epilog=REMEASURE_EXAMPLES)
+@click.argument("runs", nargs=-1, metavar="[RUN]...")
+@store_option
+def remeasure(runs: tuple[str, ...], store: str | None) -> None:
+    """Compute the numbers and the verdict of each RUN again from its records, by the present definitions. Default: all
+    runs that an older version measured.
+
+    The first numbers stay in the run folder, as older-summary.json and older-verdict.json.
+    """
+    from inferometer.cli.errors import print_message
+    from inferometer.conduct.run import remeasure as remeasured
+
+    done = 0
+    for result in remeasured(store_of(store), runs):
+        if result.skipped is not None:
+            print_message("warning", f"{result.id}: left as it is: {result.skipped}")
+            continue
+        done += 1
+        echo(f"{result.id}: {result.before}" + ("" if result.after == result.before else f", now {result.after}"))
+    echo(f"{_count(done)} measured again" if done or runs else "no run was measured by an older version")
 
 
 @store.command()

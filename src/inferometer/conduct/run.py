@@ -1,9 +1,9 @@
 """The conductors of one run: a plan is driven at a target, or in virtual time at the simulator; measured, judged and
 kept."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -42,7 +42,7 @@ from inferometer.scale.goal import has_goals, watched_goals
 from inferometer.scale.place import LostShard, ShardsEnd, place_named, workers_for
 from inferometer.scale.shard import observed_shard
 from inferometer.store.folder import RunFolder, gathered_of, logs_of
-from inferometer.store.save import keep
+from inferometer.store.save import keep, replace_numbers
 from inferometer.store.store import Place, open_store
 from inferometer.target.ask import profiling, request_headers
 from inferometer.target.endpoint import Aim, aiming
@@ -120,6 +120,34 @@ def measured_again(kept: Run) -> Run:
     doubts += again.doubts
     judged = structs.replace(again, doubts=doubts, status=worst(doubts))
     return replace(kept, summary=summary, verdict=judged, by_older_rules=False)
+
+
+@dataclass(frozen=True)
+class Remeasured:
+    """A stored run whose numbers were made anew, or why they were not."""
+
+    id: str
+    before: str = ""  # the status that it had
+    after: str = ""
+    skipped: str | None = None
+
+
+def remeasure(store: Place = None, names: Sequence[str] = ()) -> Iterator[Remeasured]:
+    """Store the numbers and the verdict of runs as the present definitions make them of their records. Without names:
+    of all runs that were measured by older ones."""
+    kept_in = open_store(store)
+    for entry in [kept_in.entry(name) for name in names] or kept_in.runs():
+        try:
+            kept = kept_in.load(entry.id)
+            if not names and not kept.is_outdated:
+                continue
+            again = measured_again(kept)
+            replace_numbers(kept_in, entry, again)
+        except StoreError as error:
+            yield Remeasured(entry.id, skipped=error.message)
+            continue
+        assert kept.verdict is not None and again.verdict is not None
+        yield Remeasured(entry.id, kept.verdict.status, again.verdict.status)
 
 
 def _measure(

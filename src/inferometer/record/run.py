@@ -167,6 +167,11 @@ class Run:
         return self.verdict.status if self.verdict else None
 
     @property
+    def is_outdated(self) -> bool:
+        """Measured by us, by older rules, with the records from which the present ones make its numbers."""
+        return self.by_older_rules and self.read_records is not None and self.source is None
+
+    @property
     def doubts(self) -> list[Reason]:
         return self.verdict.doubts if self.verdict else []
 

@@ -483,8 +483,8 @@ def kept_lines(run: Run, more: bool = False) -> Iterator[Text]:
         yield Text.assemble(("again     ", "dim"), f"inferometer rerun {run.id}")
     flags = "--measures --slices --slowest 10" if more else "--more"
     yield Text.assemble(("see more  ", "dim"), f"inferometer show {run.id} {flags}")
-    if run.by_older_rules and run.read_records is not None and run.source is None:
-        again = f"inferometer show {run.id} --again"
+    if run.is_outdated:
+        again = f"inferometer store remeasure {run.id}"
         yield Text.assemble(("outdated  ", "dim"), again, ("  (judged by older rules)", "dim"))
 
 

@@ -171,6 +171,28 @@ def leave_out(folder: Path, is_heavy: Callable[[str], bool]) -> int:
     return sum(files[name].bytes for name in heavy)
 
 
+def replace_files(folder: Path, contents: Mapping[str, bytes], keep_as: Mapping[str, str]) -> None:
+    """Put new contents into files of a finished run; each older one stays under the name that `keep_as` has for it,
+    if there is none yet. If killed half way, the folder is whole, and the manifest does not vouch for these files."""
+    file = folder / MANIFEST
+    files = _all_in(file_bytes(file), file) if is_there(file) else None
+    if files is not None:
+        with replacing(file) as draft:
+            draft.write_bytes(manifest_bytes({name: facts for name, facts in files.items() if name not in contents}))
+    with translated_errors(folder):
+        for name, older in keep_as.items():
+            if not is_there(folder / older):
+                with replacing(folder / older) as draft:
+                    draft.write_bytes(file_bytes(folder / name))
+    for name, content in contents.items():
+        with replacing(folder / name) as draft:
+            draft.write_bytes(content)
+    if files is not None:
+        changed = {name: _facts(folder / name) for name in (*contents, *keep_as.values())}
+        with replacing(file) as draft:
+            draft.write_bytes(manifest_bytes(files | changed))
+
+
 def check_whole(folder: Path, files_elsewhere: Collection[str] = ()) -> None:
     """Refuse a folder that was copied half way: a file is missing, or is shorter than it was."""
     for name, facts in (read_manifest(folder) or {}).items():

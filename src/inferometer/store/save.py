@@ -23,19 +23,21 @@ from inferometer.record.record import Samples
 from inferometer.record.run import Kind, Run, State
 from inferometer.record.summary import Summary
 from inferometer.record.verdict import Verdict
+from inferometer.store.entry import Entry
 from inferometer.store.folder import (
     PLAN,
     RECORDS,
     SAMPLES,
     about_run,
     json_bytes,
+    load_run,
     made_folder,
     plan_bytes,
     readers,
 )
-from inferometer.store.manifest import MANIFEST, MARKS, facts_of, manifest_bytes, manifest_of
+from inferometer.store.manifest import MANIFEST, MARKS, facts_of, manifest_bytes, manifest_of, replace_files
 from inferometer.store.shapes import checked, decoded_environment, decoded_summary, decoded_verdict, unusable
-from inferometer.store.store import Place, open_store
+from inferometer.store.store import Place, Store, open_store
 
 DRAFT = ".draft-"
 Content = bytes | memoryview | mmap  # a large file is not copied into memory to be kept
@@ -79,6 +81,19 @@ def keep(
     with suppress(StoreError):  # the index follows the folders by itself
         return kept_in.add(kept)
     return kept
+
+
+OLDER = {"summary.json": "older-summary.json", "verdict.json": "older-verdict.json"}
+
+
+def replace_numbers(store: Store, entry: Entry, run: Run) -> None:
+    """Write summary and verdict of a stored run anew; those it had first stay next to them, as `OLDER` names them."""
+    if store.objects_of(entry.location) is not None or not entry.folder.is_dir():
+        raise StoreError(f"{entry.id}: its folder is not on this machine", f"inferometer show {entry.id} --again")
+    assert run.verdict is not None
+    parts = {"summary": summary_document(run.summary), "verdict": verdict_document(run.verdict)}
+    replace_files(entry.folder, _contents(run.plan, parts), OLDER)
+    store.enter(load_run(entry.folder))
 
 
 class Unkeepable(StoreError):

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from inferometer.store import databases, index, query, tables
-    from inferometer.store import index as finding
 else:
 
     class _OnUse:
@@ -44,8 +43,8 @@ else:
             return getattr(import_module(self._name), name)
 
     sql = _OnUse("sqlalchemy")
-    databases, finding, index, query, tables = (
-        _OnUse(f"inferometer.store.{name}") for name in ("databases", "find", "index", "query", "tables")
+    databases, index, query, tables = (
+        _OnUse(f"inferometer.store.{name}") for name in ("databases", "index", "query", "tables")
     )
 
 Answer = TypeVar("Answer")
@@ -115,6 +114,10 @@ class Store:
         else:
             self._enter([listing])
         return run
+
+    def enter(self, run: Run) -> None:
+        """Enter a run in the index as its folder has it now."""
+        self._enter([listing_of(run, self.location_of(run.folder or self.home / "runs" / run.id))])
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -220,7 +223,7 @@ class Store:
         """The run that is meant by an id, the start or the name of one, `latest`, `latest~2`, a baseline or a tag."""
 
         def question(db: Connection) -> Entry:
-            id_ = finding.find_run(db, wanted, str(self), self.home).id
+            id_ = index.find_run(db, wanted, str(self), self.home).id
             return self._entries(db, [tables.runs.c.id == id_], [tables.runs.c.id], None)[0]
 
         return self.answer(question)
@@ -228,7 +231,7 @@ class Store:
     def find(self, wanted: str) -> Path:
         """The folder of a run, whole; a path means itself."""
         place = self._find(wanted)
-        return place if isinstance(place, Path) else finding.whole_folder(self, place)
+        return place if isinstance(place, Path) else index.whole_folder(self, place)
 
     def load(self, wanted: str) -> Run:
         """A run, its records and samples fetched when they are asked for."""
@@ -236,7 +239,7 @@ class Store:
         if isinstance(place, Path):
             return load_run(place)
         try:
-            return finding.lazy_run(self, place)
+            return index.lazy_run(self, place)
         except DamagedError as error:
             self._note_damage(error.damaged, place.location)
             raise
@@ -246,11 +249,11 @@ class Store:
         with suppress(StoreError):
             self._enter([damaged_listing(damaged, location)])
 
-    def _find(self, wanted: str) -> finding.RunMatch | Path:
+    def _find(self, wanted: str) -> index.RunMatch | Path:
         path = Path(wanted).expanduser()
         if "/" in wanted or (path / "run.json").exists():
             return path
-        return self.answer(lambda db: finding.find_run(db, wanted, str(self), self.home))
+        return self.answer(lambda db: index.find_run(db, wanted, str(self), self.home))
 
     def _entries(
         self,

@@ -167,10 +167,12 @@ def _level(value: float, level: float, unit: str) -> str:
 
 
 def interval_text(interval: Ends | None, unit: str) -> str:
-    """`403..421 ms`, an open end as `-`."""
+    """`403..421 ms`; `≥403 ms` where it is open on the other side."""
     if interval is None or all(end is None for end in interval):
         return ""
     low, high = (value_text(end, unit) for end in interval)
+    if None in interval:
+        return f"≥{low}" if interval[0] is not None else f"≤{high}"
     return _span(low, high)
 
 

@@ -93,7 +93,7 @@ def test_a_plan_that_another_version_wrote_is_told_word_by_word() -> None:
 
 def test_a_run_judged_by_older_rules_says_how_to_see_the_present_ones() -> None:
     run = made_run()
-    again = f"inferometer show {run.id} --again"
+    again = f"inferometer store remeasure {run.id}"
     older = replace(run, by_older_rules=True)
     assert again in shown(older) and again not in shown(run)
     assert again not in shown(replace(older, read_records=None)), "nothing to measure again"

@@ -77,7 +77,7 @@ def test_intervals_name_their_unit_once() -> None:
     assert interval_text((0.403, 0.421), "s") == "403..421 ms"
     assert interval_text((0.9, 1.2), "s") == "900 ms..1.20 s"
     assert interval_text((130.0, 190.0), "s") == "2m 10s..3m 10s"
-    assert interval_text((None, 0.421), "s") == "-..421 ms"
+    assert interval_text((None, 0.421), "s") == "≤421 ms" and interval_text((0.403, None), "s") == "≥403 ms"
     assert interval_text((None, None), "s") == ""
 
 

@@ -60,6 +60,7 @@ class RunAbout:
     kind: str
     kind_means: str
     source: str | None
+    older_rules: bool  # numbers and verdict are of a version that measured otherwise, and can be made again
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,9 @@ def run_document(run: Run, entry: Entry | None = None, baselines: list[str] | No
     numbers = quantities(run.summary)
     return RunDocument(
         schema=schema_of("run"),
-        run=RunAbout(run.id, run.started_at, run.state, STATES[run.state], run.kind, KINDS[run.kind], run.source),
+        run=RunAbout(
+            run.id, run.started_at, run.state, STATES[run.state], run.kind, KINDS[run.kind], run.source, run.is_outdated
+        ),
         about=about_of(run),
         marks=_marks(entry, baselines or []),
         verdict=verdict_document(run.verdict) if run.verdict else None,

@@ -72,7 +72,8 @@
     return (first && last && first[2] === last[2] ? first[1] : low) + ".." + high;
   }
   function interval(low, high, unit) {
-    return isMissing(low) && isMissing(high) ? "" : span(value(low, unit), value(high, unit));
+    if (isMissing(low) || isMissing(high)) return isMissing(low) && isMissing(high) ? "" : isMissing(high) ? "≥" + value(low, unit) : "≤" + value(high, unit);
+    return span(value(low, unit), value(high, unit));
   }
   app.text = { number: number, percent: percent, duration: duration, size: size, value: value, change: change, interval: interval };
 })();

@@ -61,7 +61,7 @@
   }
   function isNumber(value) { return typeof value === "number"; }
   function throughput() { return found.throughput_title + ", input + output"; }
-  function heads(names) { return names.map(function (text, at) { return make("th.wrap" + (at > 1 ? ".right" : ""), {}, text); }); }
+  function heads(names) { return names.map(function (text, at) { return make(at > 1 ? "th.wrap.right" : "th", {}, text); }); }
   function right(value, unit) { return make("td.right", {}, app.text.value(value, unit || "")); }
   function series() {
     var groups = new Map();

@@ -17,7 +17,7 @@
     var live = make("div", { id: "live" }), numbers = make("div", { id: "numbers" }), charts = make("div", { id: "charts" }, make("p.muted", {}, "Drawing…"));
     app.show(
       make("header.top", {}, make("div", {}, app.header(found.about, run.state === "complete" ? null : [" ", app.word(run.state)]),
-        make("p.muted.small", {}, [run.kind_means, run.source && "imported from " + run.source].filter(Boolean).join(" · "))),
+        make("p.muted.small", {}, [run.kind === "serving" ? null : run.kind_means, run.source && "imported from " + run.source].filter(Boolean).join(" · "))),
         actions(found)),
       live, numbers,
       make("section", {}, make("h2", {}, "Charts"), charts),
@@ -52,6 +52,7 @@
     var outcomes = Object.entries(found.outcomes).map(function (pair) { return app.text.number(pair[1]) + " " + pair[0]; }).join(", ");
     return make("div", {}, make("div.verdict" + (app.style(word) ? "." + app.style(word) : ""), {},
       make("b", {}, word || found.run.state), going && reasons.length ? make("p.muted", {}, "Doubts if it ended now:") : null, reasons.length ? make("ul", {}, reasons) : make("p", {}, word ? "No problems were found with this measurement" + (going ? " so far." : ".") : found.run.state_means)),
+    found.run.older_rules ? make("p.muted", {}, "These numbers and this verdict are by the rules of an older version. By the present ones: ", make("code", {}, "inferometer store remeasure " + found.run.id)) : null,
     limits.length ? app.table(["limit", "", "measured"].map(function (text) { return make("th", {}, text); }), limits, ".grid.limits", "Limits") : null,
     tiles.length ? make("div.tiles", {}, tiles) : null, outcomes ? make("p.muted", {}, "Requests: " + outcomes) : null);
   }
@@ -67,7 +68,7 @@
   function tile(each) {
     var weak = each.needed !== null && each.needed !== undefined;
     return make("div.tile", { "data-key": each.key }, make("div.name", {}, each.title), make("div.value", {}, (weak ? "~" : "") + app.text.value(each.value, each.unit)),
-      make("div.spread", {}, weak ? "weak: " + app.text.number(each.needed) + " samples needed" : spread(each)));
+      make("div.spread", {}, [spread(each), weak ? app.text.number(each.needed) + " samples needed" : null].filter(Boolean).join(", ")));
   }
   function everything(found) {
     if (!found.quantities.length) return make("p.muted", {}, "No numbers yet.");
