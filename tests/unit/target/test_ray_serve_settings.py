@@ -79,6 +79,15 @@ def test_vllm_is_configured_as_rays_own_application() -> None:
     assert config["engine_kwargs"] == {"max_model_len": 8192} and config["accelerator_type"] == "L4"
 
 
+def test_more_of_rays_own_configuration_is_passed_on() -> None:
+    more = {"placement_group_config": {"bundles": [{"CPU": 1}]}, "deployment_config": {"health_check_period_s": 5}}
+    server = app(of={"type": "vllm", "model": "m"}, args={"llm_config": more})
+    config = vllm_config(settings_of(server, "m"))
+    assert config["placement_group_config"] == {"bundles": [{"CPU": 1}]}
+    assert config["deployment_config"]["health_check_period_s"] == 5
+    assert config["deployment_config"]["num_replicas"] == 2, "the rest stays"
+
+
 @pytest.mark.parametrize(
     ("changes", "text"),
     [

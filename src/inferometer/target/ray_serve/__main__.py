@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from inferometer.errors import InferometerError, MissingExtra, PlanError, TargetError
-from inferometer.target.ray_serve.settings import MADE_FOR, OLDEST, RayServeSettings, check_address
+from inferometer.target.ray_serve.settings import MADE_FOR, OLDEST, RayArgs, RayServeSettings, check_address
 
 OBJECT_STORE = 256 << 20  # bytes: requests and answers are small
 START_S, ATTEMPTS = 120, 2  # for Ray's own daemons, which a busy machine may start late
@@ -86,7 +86,7 @@ def deployed(settings: RayServeSettings, host: str, port: int, metrics_port: int
         if settings.args.address is None:
             stack.enter_context(own_ray(ray, settings, metrics_port))
         else:
-            stack.enter_context(running_ray(ray, serve, settings.args.address, port))
+            stack.enter_context(running_ray(ray, serve, settings.args, port))
         handlers = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
         try:
             serve.start(http_options={"host": host, "port": port})
@@ -175,8 +175,10 @@ def _start(ray: Any, folder: str, metrics_interval_ms: int, metrics_port: int | 
 
 
 @contextmanager
-def running_ray(ray: Any, serve: Any, address: str, port: int) -> Iterator[None]:
-    """A Ray that runs already: what we deploy goes, the rest stays."""
+def running_ray(ray: Any, serve: Any, args: RayArgs, port: int) -> Iterator[None]:
+    """A Ray that runs already: what we deploy goes, the rest stays, Serve too where it ran before."""
+    address = args.address
+    assert address is not None
     if address != "auto":
         check_address(address, ray.util.get_node_ip_address())
     try:
@@ -193,7 +195,10 @@ def running_ray(ray: Any, serve: Any, address: str, port: int) -> Iterator[None]
     try:
         yield
     finally:
-        serve.shutdown()
+        if there is None:
+            serve.shutdown()
+        else:
+            serve.delete(args.app)
         ray.shutdown()
 
 

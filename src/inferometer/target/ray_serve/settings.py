@@ -52,6 +52,7 @@ class RayArgs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     record_text: bool = False  # with the prompts, for a replay
     cpus_per_replica: Annotated[float, msgspec.Meta(ge=0)] = 0.0  # that Ray reserves for a simulator
     accelerator_type: str | None = None  # vLLM: such as L4
+    llm_config: dict[str, Any] = {}  # vLLM: more fields of Ray's LLMConfig, such as placement_group_config
 
 
 class RayServeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +137,12 @@ def vllm_config(settings: RayServeSettings) -> dict[str, Any]:
         "engine_kwargs": {name.replace("-", "_"): value for name, value in settings.engine_args.items()},
         "log_engine_metrics": True,
     }
-    return config | ({"accelerator_type": settings.args.accelerator_type} if settings.args.accelerator_type else {})
+    if settings.args.accelerator_type:
+        config["accelerator_type"] = settings.args.accelerator_type
+    for name, value in settings.args.llm_config.items():
+        known = config.get(name)
+        config[name] = known | value if isinstance(known, dict) and isinstance(value, dict) else value
+    return config
 
 
 # -- address of the cluster --------------------------------------------------------------------------------------------
