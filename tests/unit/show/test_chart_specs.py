@@ -246,6 +246,9 @@ def test_an_experiment_as_curves_and_as_a_grid() -> None:
     }, "case and policy change together, so case and rate are the axes"
     with pytest.raises(Cannot, match="no two settings were varied against each other"):
         draw("experiment_grid", Varied("tpot.mean", [(zipped[0], line[0]), (zipped[3], line[1])]))
+    policies = [{"policy": "random"}, {"policy": "prefix", "defaults": "old"}, {"policy": "prefix", "defaults": "new"}]
+    with pytest.raises(Cannot, match="no two settings were varied against each other"):  # of random there are none
+        draw("experiment_grid", Varied("tpot.mean", list(zip(policies, line[:3], strict=True))))
     with pytest.raises(Cannot, match="no numeric setting"):
         draw("experiment_curves", Varied("tpot.mean", [({"engine": "a"}, line[0]), ({"engine": "b"}, line[1])]))
 

@@ -16,7 +16,7 @@ from inferometer.measure.window import Window, end_of
 from inferometer.record.columns import Floats, Ints, Mask
 from inferometer.record.record import Samples
 from inferometer.record.run import Run
-from inferometer.show.about import UNNAMED, series_names, stack_text
+from inferometer.show.about import MOST_SETTINGS, UNNAMED, series_names, stack_text
 from inferometer.vocabulary import NANOSECONDS, RATE_UNITS, attribute_at
 
 # -- chart -----------------------------------------------------------------------------------------------------------
@@ -415,5 +415,8 @@ def run_words(id_: str) -> str:
 
 
 def stack_of(run: Run) -> str:
-    """The model and what it ran on, as far as that is known."""
-    return stack_text(run) or "unknown model"
+    """The model and what it ran on, as far as that is known; behind a router its policy, which makes another server."""
+    router = run.plan.server.section("router")
+    settings = [f"{name}={value}" for name, value in router.section("settings").items()]
+    policy = " ".join([router.text("policy") or "", *settings[:MOST_SETTINGS]]).strip()
+    return " · ".join(filter(None, (policy, stack_text(run)))) or "unknown model"

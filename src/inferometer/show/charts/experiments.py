@@ -163,9 +163,11 @@ def experiment_grid(varied: Varied) -> Spec:
 
 
 def _crossed(settings: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """The first two settings of which each was varied while the other stayed: else a grid is a diagonal."""
+    """The first two settings of which each was varied while the other stayed: else a grid is a diagonal. A case that
+    lacks one of them, as a policy lacks the settings of another one, is no part of a grid."""
     for pair in combinations(_varied(settings), 2):
-        places = {tuple(_value_text(case.get(name)) for name in pair) for case in settings}
+        both = [case for case in settings if case.keys() >= set(pair)]
+        places = {tuple(_value_text(case[name]) for name in pair) for case in both}
         if all(len({place[side] for place in places}) < len(places) for side in (0, 1)):
             return pair
     raise Cannot("no two settings were varied against each other")
