@@ -128,7 +128,9 @@ def _print_undecided(limits: Sequence[LimitResult]) -> None:
         return
     what = "a limit" if len(open_) == 1 else f"{len(open_)} limits"
     print_message("error", f"{what} could not be decided: {'; '.join(limit.text for limit in open_)}")
-    needed = max((limit.needed or 0 for limit in open_), default=0)
+    needed = max(limit.needed or 0 for limit in open_)
+    if not needed and all(limit.value is None for limit in open_):
+        return  # nothing was measured that more requests would make clearer
     enough = f"about {needed:,} requests in the window would decide it" if needed else "a longer run may decide it"
     print_message("hint", f"{enough}: --requests or --duration")
 

@@ -37,8 +37,16 @@ def judge_plan(plan: Plan, summary: Summary) -> list[LimitResult]:
 
 def _scalar(limit: Limit, summary: SummarySection) -> LimitResult:
     value = scalar_value(limit.measure, summary)
-    met = None if value is None else limit.met_by(value)
-    return _result(limit, value, met, _shown(value, limit.measure))
+    if value is None:
+        return _result(limit, None, None, _why_missing(limit, summary))
+    return _result(limit, value, limit.met_by(value), _shown(value, limit.measure))
+
+
+def _why_missing(limit: Limit, summary: SummarySection) -> str:
+    phrase = MEASURES[limit.measure].phrase
+    if limit.measure in ("goodput", "goodput_share") and summary.goodput is None:
+        return f"{phrase} counts requests that meet a limit of their own: add one, such as ttft < 500ms"
+    return f"{phrase} was not measured"
 
 
 def scalar_value(name: str, summary: SummarySection) -> float | None:

@@ -85,7 +85,7 @@ def _throughput(summary: Summary, brief: bool) -> Iterator[tuple[str, str | Text
         yield "goodput", _goodput(summary.goodput, brief)
     if not brief:
         yield "in flight", _in_flight(summary.concurrency)
-    yield from _failures(summary, messages=not brief)
+    yield from _failures(summary, brief)
 
 
 def _basis_text(rate: Rate, summary: Summary, brief: bool) -> str:
@@ -137,12 +137,13 @@ def _cached(cached: CachedTokens) -> str | None:
     return f"{percent_text(cached.share)} of the input tokens came from the prefix cache"
 
 
-def _failures(summary: Summary, messages: bool) -> Iterator[tuple[str, str | Text]]:
-    """How many failed and in what way, how many we ended ourselves, and the most frequent error messages."""
+def _failures(summary: Summary, brief: bool) -> Iterator[tuple[str, str | Text]]:
+    """How many failed and in what way, how many we ended ourselves, and the most frequent error messages; in brief
+    without the failures of the window, which the lines of the verdict have."""
     total = sum(summary.outcomes.values())
     others = {outcome: n for outcome, n in summary.outcomes.items() if outcome != "ok" and n}
     failed = {outcome: n for outcome, n in others.items() if outcome not in CENSORED}
-    if failed:
+    if failed and not (brief and summary.failures.failed):
         share = percent_text(sum(failed.values()) / total)
         parts = ", ".join(f"{n:,} × {outcome_text(outcome)}" for outcome, n in failed.items())
         yield "failed", Text(f"{sum(failed.values()):,} of {total:,} requests ({share}): {parts}", style="red")
@@ -156,7 +157,7 @@ def _failures(summary: Summary, messages: bool) -> Iterator[tuple[str, str | Tex
         checked = structure.valid + structure.invalid
         text = f"{structure.valid:,} of {checked:,} answers valid ({percent_text(structure.share)})"
         yield "structure", Text(text, style="yellow" if structure.invalid else "")
-    for error in summary.errors[:MOST_ERRORS] if messages else ():
+    for error in summary.errors[:MOST_ERRORS] if not brief else ():
         yield "", f"{error.count:,} × {_cut(error.message, LONGEST_ERROR)}"
 
 

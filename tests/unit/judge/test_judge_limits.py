@@ -109,6 +109,12 @@ def test_what_was_not_measured_cannot_be_told(limit: str) -> None:
     assert judged([], limit).met is None
 
 
+def test_goodput_without_a_limit_on_requests_says_what_is_missing() -> None:
+    missing = judged(steady_load(n=20), "goodput > 1/s")
+    assert missing.met is None
+    assert missing.text.endswith("counts requests that meet a limit of their own: add one, such as ttft < 500ms")
+
+
 def test_sessions_and_goodput() -> None:
     rows = [row(i * 1000 + 500 * t, turn=t, turns=2) for i in range(40) for t in range(2)]
     for i, record in enumerate(rows):

@@ -67,6 +67,7 @@ def test_a_lost_server_says_what_to_do_and_what_failed() -> None:
     assert head.startswith("INVALID  failed: ended by an error, and stored. What to do: look at the server's log")
     assert "50% of requests failed (250 of 500): 250 × HTTP 429; first error: 429 Too Many Requests" in head
     assert lines.index(next(line for line in lines if "was lost" in line)) <= 4
+    assert sum("HTTP 429" in line for line in lines) == 1, "what failed needs its lines once"
 
 
 def test_a_message_of_the_server_that_ends_in_a_full_stop_gets_no_second_one() -> None:
@@ -121,7 +122,7 @@ def test_weak_quantiles_are_marked_and_bounded() -> None:
 
 def test_failures_are_counted_and_shown_as_endlessly_late() -> None:
     text = shown(made_run(failed=0.02, limits=["ttft p99 < 500ms", "failure_rate < 50%"]), 100)
-    assert "10 of 500 requests (2%): 10 × HTTP 429" in text
+    assert "2% of requests failed (10 of 500): 10 × HTTP 429" in text
     assert "failed as ∞" in text and "∞" in text.split("failed as ∞")[1].splitlines()[0]
     assert "✗ ttft p99 < 500ms: not met" in text
     assert "✓ failure_rate < 50%: met" in text
