@@ -1,7 +1,7 @@
 """The list of kept runs: one line each, the newest first."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
@@ -13,7 +13,7 @@ from inferometer.documents.document import JsonObject
 from inferometer.measure.values import canonical
 from inferometer.show.console import VERDICT_STYLES, plain_table
 from inferometer.store.entry import Entry
-from inferometer.vocabulary import MEASURES, duration_text, number_text, value_text
+from inferometer.vocabulary import MEASURES, WEAK_MARK, duration_text, number_text, value_text
 
 MOST_NUMBERS = 3
 LONGEST_HEADING = 24
@@ -30,36 +30,31 @@ class ListColumn:
     """A column of the list: which of a run's numbers stands in it, and how it is written."""
 
     heading: str
-    of: Callable[[Mapping[str, float]], float | None]
+    keys: tuple[str, ...]  # the first that the run has: TTFT from the scheduled time, as in an open loop
     text: Callable[[float | None], str] = number_text
 
-
-def _ttft(statistic: str) -> Callable[[Mapping[str, float]], float | None]:
-    """From the scheduled time where that is known, as in an open loop."""
-
-    def of(values: Mapping[str, float]) -> float | None:
-        name = "ttft_scheduled" if "ttft_scheduled.p50" in values else "ttft"
-        return values.get(f"{name}.{statistic}")
-
-    return of
+    def of(self, entry: Entry) -> str:
+        key = next((key for key in self.keys if key in entry.values), None)
+        return "-" if key is None else marked(entry, key, self.text(entry.values[key]))
 
 
-def _at(key: str) -> Callable[[Mapping[str, float]], float | None]:
-    return lambda values: values.get(key)
+def marked(entry: Entry, key: str, text: str) -> str:
+    """`~412 ms` of a percentile of too few samples."""
+    return f"{WEAK_MARK}{text}" if key in entry.weak_keys else text
 
 
 _SERVING = [
-    ListColumn("TTFT p50", _ttft("p50"), duration_text),
-    ListColumn("p99", _ttft("p99"), duration_text),
-    ListColumn("tok/s", _at("output_rate")),
+    ListColumn("TTFT p50", ("ttft_scheduled.p50", "ttft.p50"), duration_text),
+    ListColumn("p99", ("ttft_scheduled.p99", "ttft.p99"), duration_text),
+    ListColumn("tok/s", ("output_rate",)),
 ]
 _OF_KIND = {
     "serving": _SERVING,
-    "startup": [ListColumn("ready after", _at("time_to_ready"), duration_text)],
+    "startup": [ListColumn("ready after", ("time_to_ready",), duration_text)],
     "throughput": [
-        ListColumn("req/s", _at("request_rate")),
-        ListColumn("tok/s", _at("output_rate")),
-        ListColumn("took", _at("elapsed"), duration_text),
+        ListColumn("req/s", ("request_rate",)),
+        ListColumn("tok/s", ("output_rate",)),
+        ListColumn("took", ("elapsed",), duration_text),
     ],
 }
 
@@ -85,7 +80,7 @@ def _own(kind: str, entries: Sequence[Entry]) -> Iterator[ListColumn]:
     for at, (key, _) in enumerate(common.most_common(MOST_NUMBERS)):
         heading = key.removesuffix(".mean").replace("_", " ")
         shorter = heading.removeprefix("latency ") if at else heading
-        yield ListColumn(_cut(shorter, LONGEST_HEADING), _at(key), text)
+        yield ListColumn(_cut(shorter, LONGEST_HEADING), (key,), text)
 
 
 @dataclass(frozen=True)
@@ -152,7 +147,7 @@ def _chosen_text(entry: Entry, column: str) -> str | Text:
         return when_text(entry.started_at)
     if isinstance(value, float):
         measure = MEASURES.get(canonical(column).partition(".")[0])
-        return value_text(value, measure.unit if measure else "")
+        return marked(entry, canonical(column), value_text(value, measure.unit if measure else ""))
     return "-" if value is None else str(value)
 
 
@@ -191,7 +186,7 @@ def _cells(entry: Entry, room: int, numbers: Sequence[ListColumn]) -> Cells:
         when_text(entry.started_at),
         _what(entry, max(room, 8)),
         number_text(entry.requests),
-        *(number.text(number.of(entry.values)) for number in numbers),
+        *(number.of(entry) for number in numbers),
         verdict_text(entry.verdict, entry.state),
     ]
 
@@ -236,6 +231,7 @@ def entry_document(entry: Entry, columns: Sequence[str] = ()) -> JsonObject:
         **{name: getattr(entry, name) for name in plain},
         "tags": list(entry.tags),
         "values": entry.values,
+        "weak": sorted(entry.weak_keys & entry.values.keys()),
         "folder": str(entry.folder),
     }
 

@@ -43,6 +43,7 @@ class Entry:
     stack_id: str | None = None
     hardware_id: str | None = None
     values: dict[str, float] = field(default_factory=dict)  # "ttft.p50": 0.12; the headline, and what was asked for
+    weak: str | None = None  # keys of percentiles of too few samples, with a blank between them
     parameters: dict[str, str] = field(default_factory=dict)  # of the plan, those that were asked for
     tags: tuple[str, ...] = ()
     experiment: str | None = None
@@ -50,6 +51,10 @@ class Entry:
     location: str = ""  # `runs/<id>` in the store, file://host/path, s3://bucket/path
     damage: str | None = None  # why it cannot be read
     remedy: str | None = None  # what to do about that
+
+    @property
+    def weak_keys(self) -> frozenset[str]:
+        return frozenset((self.weak or "").split())
 
     @property
     def is_predicted(self) -> bool:
@@ -152,7 +157,7 @@ def utc_text(started: str) -> str:
 
 _COLUMNS = (
     *("source", "verdict", "name", "model", "target", "engine", "engine_version", "commit", "hardware"),
-    *("requests", "workload_id", "stack_id", "hardware_id", "imported_from"),
+    *("requests", "workload_id", "stack_id", "hardware_id", "imported_from", "weak"),
 )
 
 
@@ -179,6 +184,7 @@ def _row(run: Run, identified: Identity, values: Mapping[str, Quantity]) -> dict
         "hardware_id": identified.hardware,
         "imported_from": imported.sha256 if imported else None,
         "headline": {key: quantity.value for key, quantity in values.items() if _is_headline(quantity, run)},
+        "weak": " ".join(key for key, quantity in values.items() if quantity.needed) or None,
     }
 
 

@@ -49,6 +49,7 @@ runs = Table(
     Column("stack_id", String),
     Column("hardware_id", String),
     Column("headline", Text, nullable=False),  # JSON: the quantities that every list shows
+    Column("weak", Text),  # keys of percentiles of too few samples, with a blank between them
     Column("location", Text, nullable=False),  # `runs/<id>` in the store, file://host/path, s3://bucket/path
     Column("damage", Text),  # why the folder cannot be read, where it cannot
     Column("remedy", Text),
@@ -138,7 +139,12 @@ def _add_damage_and_imports(db: Connection) -> None:
     db.execute(text("update runs set state = 'damaged' where state = 'unreadable'"))
 
 
-STEPS: list[Step] = [_add_damage_and_imports]  # the first leads from OLDEST to the version after it
+def _add_weak(db: Connection) -> None:
+    """Version 4: which percentiles are of too few samples; of runs entered before it is not known until a reindex."""
+    db.execute(text("alter table runs add column weak text"))
+
+
+STEPS: list[Step] = [_add_damage_and_imports, _add_weak]  # the first leads from OLDEST to the version after it
 
 
 def newest() -> int:

@@ -79,7 +79,7 @@ def test_they_are_counted_and_neither_failures_nor_doubts() -> None:
     assert summary.cancelled_as_planned == summary.outcomes["cancelled"] > 0
     assert summary.failures.failed == 0 and summary.failures.failure_rate == 0
     assert summary.errors == [] and plain.summary.cancelled_as_planned is None
-    shown = {name: str(text) for name, text in _failures(summary, messages=True)}
+    shown = {name: str(text) for name, text in _failures(summary, brief=False)}
     assert shown == {"cancelled": f"{summary.cancelled_as_planned} of 400 requests (25.8%): as planned"}
     assert run.verdict is not None and plain.verdict is not None
     assert (run.verdict.status, run.verdict.codes) == (plain.verdict.status, plain.verdict.codes)

@@ -12,14 +12,14 @@ from inferometer.documents.document import JsonValue
 from inferometer.errors import StoreError
 from inferometer.record.summary import MeasureSummary, Rate, Summary
 from inferometer.record.verdict import Verdict
-from inferometer.show.runs import runs_grid
+from inferometer.show.runs import chosen_grid, entry_document, runs_grid
 from inferometer.store.databases import INDEX
 from inferometer.store.folder import RunFolder, new_run
 from inferometer.store.store import open_store
 
 SUMMARY = Summary(
     measures={
-        "ttft": MeasureSummary(statistics={"p50": 0.1, "p99": 0.4}, count=9),
+        "ttft": MeasureSummary(statistics={"p50": 0.1, "p99": 0.4}, count=9, weak={"p99": 368}),
         "tpot": MeasureSummary(statistics={"p50": None}),
     },
     rates={"output_rate": Rate(unit="tok/s", value=120.5, window=120.5, span=99.0), "request_rate": Rate()},
@@ -44,6 +44,27 @@ def test_an_entry_has_what_a_list_shows(tmp_path: Path) -> None:
     assert (entry.name, entry.model, entry.target) == ("n", "m", "http://a, http://b")
     assert (entry.state, entry.verdict, entry.requests) == ("complete", "valid", 9)
     assert entry.values == {"ttft.p50": 0.1, "ttft.p99": 0.4, "output_rate": 120.5}
+
+
+def test_percentiles_of_too_few_samples_are_marked(tmp_path: Path) -> None:
+    kept(tmp_path)
+    (entry,) = open_store(tmp_path).runs()
+    assert entry.weak_keys == {"ttft.p99"}
+    assert {"100 ms", "~400 ms"} < set(map(str, runs_grid([entry], 200).rows[0]))
+    assert chosen_grid([entry], ["ttft.p50", "ttft.p99"]).rows == [["100 ms", "~400 ms"]]
+    assert entry_document(entry)["weak"] == ["ttft.p99"]
+
+
+def test_an_index_that_knew_no_weak_percentiles_still_lists_its_runs(tmp_path: Path) -> None:
+    kept(tmp_path)
+    open_store(tmp_path).runs()  # which makes the index
+    with sqlite3.connect(tmp_path / INDEX) as db:
+        db.execute("alter table runs drop column weak")
+        db.execute("pragma user_version = 3")
+    (entry,) = open_store(tmp_path).runs()
+    assert entry.values["ttft.p99"] == 0.4 and not entry.weak_keys
+    open_store(tmp_path).reindex()
+    assert open_store(tmp_path).runs()[0].weak_keys == {"ttft.p99"}
 
 
 @pytest.mark.parametrize("name", ["ttft", "ttft_scheduled"])

@@ -37,6 +37,7 @@ TIME_FORMAT = {  # dates as ISO 8601 has them, and 24 hours
     **dict.fromkeys(("hours", "minutes"), "%H:%M"),
     **dict.fromkeys(("seconds", "milliseconds"), "%H:%M:%S"),
 }
+TOO_FEW = "a percentile of too few samples"
 LABEL_WIDTH = 0.17  # share of the width that "+33.2%" has on a phone
 
 
@@ -50,6 +51,7 @@ class HistoryPoint:
     value: float
     came_with: str = ""
     sound: bool = True
+    weak: bool = False  # a percentile of too few samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ def history_of(runs: Sequence[Run], *keys: str) -> History:
         for key in keys:
             if (quantity := numbers.get(key)) is not None:
                 sound = run.status != "invalid"
-                point = HistoryPoint(run.id, run.started_at, quantity.value, _came_with(run), sound)
+                about = run.id, run.started_at, quantity.value, _came_with(run)
+                point = HistoryPoint(*about, sound=sound, weak=quantity.needed is not None)
                 lines.setdefault((identity(run).key, key), []).append(point)
                 titles[key] = quantity.title if quantity.statistic is None else f"{quantity.title} {quantity.statistic}"
                 units.append(quantity.unit)
@@ -179,7 +182,8 @@ def _placed(steps: Sequence[dict[str, Any]], times: Sequence[str]) -> Placed:
 
 
 def _row(name: str, point: HistoryPoint, factor: float) -> dict[str, Any]:
-    about = {"series": name, "at": point.at, "run": point.run, "came_with": point.came_with}
+    came_with = ", ".join(filter(None, (point.came_with, TOO_FEW if point.weak else "")))
+    about = {"series": name, "at": point.at, "run": point.run, "came_with": came_with}
     return about | {"value": point.value * factor} | ({} if point.sound else {"invalid": True})
 
 

@@ -91,6 +91,7 @@ class TableRow:
     direction: str | None
     observed: bool
     values: list[float | None]
+    weak: list[bool]  # which of them are percentiles of too few samples
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,7 @@ class GridCase:
     error: str | None
     verdict: str | None
     values: dict[str, float]
+    weak: list[str]  # keys of percentiles of too few samples
 
 
 @dataclass(frozen=True)
@@ -376,16 +378,14 @@ def table_of(runs: Sequence[Run]) -> list[TableRow]:
     by_run = alike([run.summary for run in runs])
     first = {key: quantity for numbers in reversed(by_run) for key, quantity in numbers.items()}
     ordered = {key: first[key] for numbers in by_run for key in numbers}
-    return [_table_row(quantity, [_value(numbers.get(key)) for numbers in by_run]) for key, quantity in ordered.items()]
+    return [_table_row(quantity, [numbers.get(key) for numbers in by_run]) for key, quantity in ordered.items()]
 
 
-def _table_row(quantity: Quantity, values: list[float | None]) -> TableRow:
+def _table_row(quantity: Quantity, of_runs: list[Quantity | None]) -> TableRow:
     row = measure_row(quantity)
-    return TableRow(row.key, row.title, row.unit, row.direction, row.observed, values)
-
-
-def _value(quantity: Quantity | None) -> float | None:
-    return None if quantity is None else quantity.value
+    values = [None if one is None else one.value for one in of_runs]
+    weak = [one is not None and one.needed is not None for one in of_runs]
+    return TableRow(row.key, row.title, row.unit, row.direction, row.observed, values, weak)
 
 
 def with_values(family: Family, store: Store, keys: Sequence[str]) -> Family:
@@ -421,6 +421,7 @@ def experiment_document(kept: KeptExperiment, runs: dict[str, Run], cases: Seque
             error=case.error,
             verdict=runs[case.run].status if case.run and case.run in runs else None,
             values={key: quantity.value for key, quantity in numbers.get(case.run or "", {}).items()},
+            weak=[key for key, quantity in numbers.get(case.run or "", {}).items() if quantity.needed],
         )
         for case in kept.latest
     ]

@@ -76,7 +76,7 @@ def history_chart(family: Family, key: str, points: Mapping[str, Sequence[Series
 
 
 def _chart_point(point: SeriesPoint) -> HistoryPoint:
-    return HistoryPoint(point.run, point.at, point.value, point.came_with, point.sound)
+    return HistoryPoint(point.run, point.at, point.value, point.came_with, point.sound, point.weak)
 
 
 def experiment_charts(kept: KeptExperiment, cases: Sequence[Case]) -> list[ChartDocument]:

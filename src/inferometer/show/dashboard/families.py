@@ -254,6 +254,7 @@ class SeriesPoint:
     verdict: str | None
     version: str | None
     commit: str | None
+    weak: bool = False  # a percentile of too few samples
 
     @property
     def sound(self) -> bool:
@@ -292,7 +293,8 @@ def _points(series: FamilySeries, key: str) -> Iterator[SeriesPoint]:
     for entry in series.entries:
         if (value := _value(entry, stored, basis)) is not None:
             commit = entry.commit[:12] if entry.commit else None
-            yield SeriesPoint(entry.id, entry.started_at, value, entry.verdict, entry.engine_version, commit)
+            about = entry.id, entry.started_at, value, entry.verdict, entry.engine_version, commit
+            yield SeriesPoint(*about, weak=stored in entry.weak_keys)
 
 
 def _common_basis(entries: Sequence[Entry], key: str) -> str:

@@ -56,6 +56,7 @@ class RunRow:
     experiment: str | None = None
     case: str | None = None
     values: dict[str, float] = field(default_factory=dict)
+    weak: list[str] = field(default_factory=list)  # keys of percentiles of too few samples
     more: dict[str, Cell] = field(default_factory=dict)
 
 
@@ -116,12 +117,13 @@ def run_row(entry: Entry, words: Words, columns: Sequence[str] = ()) -> RunRow:
         load=load,
         tags=list(entry.tags),
         values=entry.values,
+        weak=sorted(entry.weak_keys & {*entry.values, *columns}),
         more=more,
         **own,
     )
 
 
-_OF_ENTRY = set(RunRow.__dataclass_fields__) - {"started", "what", "workload", "load", "tags", "values", "more"}
+_OF_ENTRY = set(RunRow.__dataclass_fields__) - {"started", "what", "workload", "load", "tags", "values", "weak", "more"}
 
 
 def what_text(entry: Entry) -> str:

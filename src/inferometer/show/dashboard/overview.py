@@ -40,6 +40,7 @@ class HeadlineNumber:
     title: str
     unit: str
     value: float
+    weak: bool = False  # a percentile of too few samples
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,8 @@ def _numbers(family: Family, series: FamilySeries) -> list[HeadlineNumber]:
     for key in known:
         if points := points_of(series, key):
             quantity = family.keys[key]
-            numbers.append(HeadlineNumber(key, _title(family, key), quantity.unit, points[-1].value))
+            last = points[-1]
+            numbers.append(HeadlineNumber(key, _title(family, key), quantity.unit, last.value, last.weak))
     return numbers
 
 

@@ -115,8 +115,9 @@
       var lines = new Map();
       found.forEach(function (each, at) {
         each.quantities.forEach(function (one) {
-          if (!lines.has(one.key)) lines.set(one.key, { key: one.key, title: one.title, unit: one.unit, direction: one.direction, values: ids.map(function () { return null; }) });
+          if (!lines.has(one.key)) lines.set(one.key, { key: one.key, title: one.title, unit: one.unit, direction: one.direction, values: ids.map(function () { return null; }), weak: ids.map(function () { return false; }) });
           lines.get(one.key).values[at] = one.value;
+          lines.get(one.key).weak[at] = Boolean(one.needed);
         });
       });
       var rows = found.map(function (each) { return each.about; });

@@ -93,7 +93,7 @@
       return make("th.right.wrap", {}, app.link("run", { id: run.id }, [run.name, run.load].filter(Boolean).join(" · ") || run.id.replace(/^\d+-\d+-/, ""), { title: app.line(run) }), make("br"), make("small", {}, (at < found.runs.before.length ? "before" : "after") + ", " + app.day(run.started)));
     }));
     var rows = found.table.map(function (line) {
-      return make("tr", {}, make("td", {}, line.title), line.values.map(function (value) { return make("td.right", {}, app.text.value(value, line.unit)); }));
+      return make("tr", {}, make("td", {}, line.title), line.values.map(function (value, at) { return make("td.right", {}, (line.weak && line.weak[at] ? "~" : "") + app.text.value(value, line.unit)); }));
     });
     return make("section", {}, make("h2", {}, "All numbers"), make("details", { open: !found.view }, make("summary", {}, rows.length + " numbers"), app.table(heads, rows, ".grid")));
   }

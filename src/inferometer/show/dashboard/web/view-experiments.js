@@ -64,7 +64,7 @@
       return make("tr", {}, names.map(function (name) { var value = each.parameters[name]; return make("td.right", {}, typeof value === "number" ? app.text.number(value) : String(value ?? "-")); }),
         names.length ? null : make("td", {}, each.name || ""),
         make("td", {}, each.run ? app.link("run", { id: each.run }, each.verdict || "run") : app.word("failed"), each.error ? make("div.muted", {}, each.error) : null),
-        measures.map(function (one) { return make("td.right", {}, app.text.value(each.values[one.key], one.unit)); }));
+        measures.map(function (one) { return make("td.right", {}, ((each.weak || []).includes(one.key) ? "~" : "") + app.text.value(each.values[one.key], one.unit)); }));
     });
     var part = make("section", {}, make("h2", {}, { ab: "Runs", search: "Steps", sweep: "Cases" }[found.row.kind]), make("div.tools", {}, make("label", {}, "Measure", select)), app.table(heads, rows, ".grid.cases", "Cases"));
     return part;

@@ -39,7 +39,7 @@
   }
   function number(line, title, names) {
     var found = line.numbers.find(function (each) { return names.includes(each.key); });
-    return make("td.right" + (found ? "" : ".none"), { "data-name": title }, found ? app.text.value(found.value, found.unit === "tokens/s" ? "" : found.unit) : "-");
+    return make("td.right" + (found ? "" : ".none"), { "data-name": title }, found ? (found.weak ? "~" : "") + app.text.value(found.value, found.unit === "tokens/s" ? "" : found.unit) : "-");
   }
   /* A heading for each model, engine and hardware; a row for each of its lines. */
   function lines(title, found, more, single) {
@@ -56,7 +56,7 @@
   }
   function row(line, single) {
     var others = line.numbers.length && !line.numbers.some(function (each) { return /^(ttft|tpot|output_rate)/.test(each.key); });
-    var cells = others ? [make("td.words", { colspan: "4" }, line.numbers.map(function (each) { return each.title + " " + app.text.value(each.value, each.unit); }).join(", "))]
+    var cells = others ? [make("td.words", { colspan: "4" }, line.numbers.map(function (each) { return each.title + " " + (each.weak ? "~" : "") + app.text.value(each.value, each.unit); }).join(", "))]
       : [number(line, "TTFT p50", ["ttft_scheduled.p50", "ttft.p50"]), number(line, "TTFT p99", ["ttft_scheduled.p99", "ttft.p99"]), number(line, "TPOT p50", ["tpot.p50"]), number(line, "Output tok/s", ["output_rate"])];
     var words = [line.workload, line.load].filter(Boolean).join(" · ") || (line.label === "all runs" ? app.names.kinds[line.kind] : line.label);
     return make("tr", {}, make("td.name", {}, app.link("history", { family: line.family, series: line.series }, words)),

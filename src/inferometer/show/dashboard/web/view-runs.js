@@ -144,7 +144,7 @@
     if (name === "verdict") return make("td", {}, app.verdictOf(run));
     var value = name === "started" ? app.day(run.started) : name === "tags" ? (run.tags || []).join(", ") : isPlain(name) ? run[name] : run.more[name];
     var missing = value === undefined || value === null || value === "";
-    var number = typeof value === "number", text = missing ? "-" : number && !isPlain(name) ? app.text.value(value, inTable(app.unitOf(name, app.names))) : number ? app.text.number(value) : value;
+    var number = typeof value === "number", text = missing ? "-" : number && !isPlain(name) ? ((run.weak || []).includes(name) ? "~" : "") + app.text.value(value, inTable(app.unitOf(name, app.names))) : number ? app.text.number(value) : value;
     return make("td" + (number || isNumeric(name) ? ".right" : ["what", "workload", "load", "hardware", "tags"].includes(name) ? ".words" + (missing ? ".few" : "") : "") + (missing ? ".none" : ""), { "data-name": number || name === "hardware" ? app.titleOf(name, app.names) : null, title: typeof text === "string" && text.length > 30 ? text : null }, text,
       name === "what" && run.name && run.name !== text ? make("div.muted.small.short", { title: run.name }, run.name) : null);
   }
