@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferometer.observe.doctor.machine import cpu_times, shares
+from inferometer.observe.machine import cpu_times, shares
 
 HERE = Path(__file__).resolve().parent
 

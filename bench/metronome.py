@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from _common import compiled_floor, parser, print_rows
-from inferometer.observe.doctor.machine import cpu_times, shares
+from inferometer.observe.machine import cpu_times, shares
 from inferometer.simulator.metronome_process import RunningMetronome, Truth, quantile_s, running_metronome
 
 FIRST_S = 0.2  # all requests are in before the first token is due

@@ -17,7 +17,7 @@ import numpy as np
 from _common import parser, print_rows
 from inferometer.conduct.search import search
 from inferometer.judge.search import SearchBounds, SearchStep
-from inferometer.observe.doctor.machine import cpu_times, shares
+from inferometer.observe.machine import cpu_times, shares
 from inferometer.plan.reading import plan_from
 from inferometer.simulator.metronome_process import running_metronome, true_rate
 from inferometer.vocabulary import seconds

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from inferometer.router.passage import relaying_reactor
 from inferometer.router.proxy import RouterProxy
+from inferometer.router.relay import relaying_reactor
 from inferometer.router.settings import router_settings
 
 WAIT_S = 10.0

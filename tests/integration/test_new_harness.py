@@ -159,7 +159,7 @@ def test_a_folder_that_it_left_elsewhere_becomes_a_run(added: AddedParts, tmp_pa
     code = f"""
 from pathlib import Path
 from inferometer.exchange.harness.harness import harness_named
-from inferometer.exchange.harness.results import import_folder
+from inferometer.conduct.harness import import_folder
 run = import_folder(harness_named("toy"), Path({str(tmp_path)!r}), Path({str(tmp_path / "store")!r}), tags=["pod"])
 print(run.summary.measures["ttft"].mean, run.environment.harness.name, (run.folder / "harness.log").read_text())
 """

@@ -14,7 +14,7 @@ import pytest
 from routers_at_work import RunningRouter, Script, ScriptedReplica, Visit, routing, until
 
 from inferometer.router.feed import FeedPage
-from inferometer.router.passage import compiled
+from inferometer.router.relay import compiled
 
 PROMPT = {"prompt": "tell me about the sea", "stream": True}
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -22,8 +22,8 @@ from inferometer.exchange.exporting.registry import ExportRequest
 from inferometer.measure.server import decisions_of, load_by_replica, router_series
 from inferometer.plan.reading import plan_from
 from inferometer.record.run import Run
+from inferometer.router.journal import read_events, replay
 from inferometer.router.policy import policy_named
-from inferometer.router.replay import read_events, replay
 from inferometer.store.store import open_store
 from inferometer.target.process import MARK, belonging, living
 from inferometer.target.ray_serve.__main__ import FOLDER

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferometer.router.passage import BROKEN, CUT, DONE, SURPLUS, Relayed, compiled, relaying_reactor
+from inferometer.router.relay import BROKEN, CUT, DONE, SURPLUS, Relayed, compiled, relaying_reactor
 from inferometer.wire.http1 import Head, parse_head
 from inferometer.wire.reactor import Reactor, now
 from inferometer.wire.server import HttpRequest, HttpServer, Reply

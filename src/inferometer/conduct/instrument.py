@@ -17,9 +17,9 @@ from inferometer.conduct.curves import load_curve, machine
 from inferometer.documents.document import JsonObject
 from inferometer.errors import InferometerError
 from inferometer.load.shard import ShardJob, ShardReport, run_shard
-from inferometer.observe.doctor import check as named_checks
-from inferometer.observe.doctor.check import Check, Tried, device_checks, device_facts, extras, extras_installed, worst
-from inferometer.observe.doctor.machine import MachineLook, clock_checks, machine_checks, network_checks, network_facts
+from inferometer.observe import doctor as checks
+from inferometer.observe.doctor import Check, Tried, device_checks, device_facts, extras, extras_installed, worst
+from inferometer.observe.machine import MachineLook, clock_checks, machine_checks, network_checks, network_facts
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.record.columns import Records
@@ -66,7 +66,7 @@ def examine(
     network = list(network_checks(network_facts(root, options.ports, taken), options.concurrency))
     program = known.program if (known := engines().get(options.server or "")) else None
     devices = list(device_checks(device_facts(root, program), options.server))
-    named = [named_checks.endpoint(_endpoint(options)), named_checks.tokenizer(_tokenizer(options))]
+    named = [checks.endpoint(_endpoint(options)), checks.tokenizer(_tokenizer(options))]
     kept = [*_store_checks(store), extras(extras_installed())]
     machine = look.facts(look_s)
     return {
@@ -125,17 +125,17 @@ def _store_checks(place: Place) -> Iterator[Check]:
         check_writable(store.home)
         store.check_writable()
     except InferometerError as error:
-        yield named_checks.store(Tried(trouble=error.message, remedy=error.hint))
+        yield checks.store(Tried(trouble=error.message, remedy=error.hint))
         return
-    yield named_checks.store(Tried(finding=f"{store}, can be written"))
-    yield named_checks.disk(_free(store.home), str(store))
+    yield checks.store(Tried(finding=f"{store}, can be written"))
+    yield checks.disk(_free(store.home), str(store))
     try:
         runs = len(store.runs())
     except InferometerError as error:
-        yield named_checks.index(Tried(trouble=error.message, remedy=error.hint))
+        yield checks.index(Tried(trouble=error.message, remedy=error.hint))
     else:
-        yield named_checks.index(Tried(finding=f"{runs:,} runs in it"))
-    yield named_checks.calibration(_calibration_age_s(store.home))
+        yield checks.index(Tried(finding=f"{runs:,} runs in it"))
+    yield checks.calibration(_calibration_age_s(store.home))
 
 
 def _free(folder: Path) -> float | None:

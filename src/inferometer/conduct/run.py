@@ -21,8 +21,8 @@ from inferometer.measure.observed import observed
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.measure.window import start_of
-from inferometer.observe.doctor.machine import check_room, enough_files
 from inferometer.observe.environment import environment, usable_cores
+from inferometer.observe.machine import check_room, enough_files
 from inferometer.observe.observer import job_of, observing
 from inferometer.plan.model import AUTO, Plan
 from inferometer.plan.reading import plan_from

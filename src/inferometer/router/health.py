@@ -3,7 +3,7 @@ their load where a policy wants it. Also requests that go to every replica."""
 
 from collections.abc import Callable, Sequence
 
-from inferometer.router.passage import request_bytes
+from inferometer.router.relay import request_bytes
 from inferometer.router.settings import RouterSettings
 from inferometer.router.upstream import Upstream, UpstreamConnection
 from inferometer.wire.http1 import Chunks, Head

@@ -10,8 +10,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from inferometer.router.passage import Relayed
 from inferometer.router.policy import Decision, PolicyState
+from inferometer.router.relay import Relayed
 from inferometer.router.upstream import Upstream
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

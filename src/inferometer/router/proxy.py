@@ -1,5 +1,5 @@
 """The streaming proxy: requests come in, a policy chooses a replica for each, and what that answers is passed on as it
-comes. Built on the wire's event loop, HTTP server and HTTP parsing; `router.passage` follows one request."""
+comes. Built on the wire's event loop, HTTP server and HTTP parsing; `router.relay` follows one request."""
 
 import time
 from collections import deque
@@ -13,9 +13,9 @@ from inferometer.router.feed import PATH as JOURNAL
 from inferometer.router.feed import Choice, Feed
 from inferometer.router.health import Broadcast, HealthCheck
 from inferometer.router.metrics import CONTENT_TYPE, RouterMetrics
-from inferometer.router.passage import Passage, Relay, Relayed, is_ambiguous
 from inferometer.router.policies.load import LeastLoaded, LeastLoadedSettings
 from inferometer.router.policy import NoReplicaError, Query, policy_named
+from inferometer.router.relay import Passage, Relay, Relayed, is_ambiguous
 from inferometer.router.settings import RouterSettings, query_of
 from inferometer.router.upstream import Upstream
 from inferometer.wire.reactor import Reactor, now

@@ -11,8 +11,8 @@ from contextlib import suppress
 from functools import partial
 
 from inferometer.errors import TargetError
-from inferometer.router.passage import relaying_reactor
 from inferometer.router.proxy import RouterProxy, down_text
+from inferometer.router.relay import relaying_reactor
 from inferometer.router.settings import RouterSettings
 from inferometer.wire.reactor import Reactor, now
 

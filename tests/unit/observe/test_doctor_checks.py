@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from inferometer.observe.doctor import check, machine
-from inferometer.observe.doctor import check as asked
-from inferometer.observe.doctor import check as software
-from inferometer.observe.doctor.check import Check, DeviceFacts, Gpu, Tried, device_facts, worst
-from inferometer.observe.doctor.machine import MachineFacts, MachineLook, NetworkFacts, network_facts
+from inferometer.observe import doctor, machine
+from inferometer.observe.doctor import Check, DeviceFacts, Gpu, Tried, device_facts, worst
+from inferometer.observe.machine import MachineFacts, MachineLook, NetworkFacts, network_facts
 
 GIB = 2**30
 WELL = MachineFacts(
@@ -74,9 +72,9 @@ DOCKER = replace(ONE_GPU, engine="docker", runtimes=("nvidia", "runc"), default_
         (machine.stamps, replace(NET, stamps=False), "warning", "does not"),
         (machine.reader, NET, "ok", "built"),
         (machine.reader, replace(NET, reader=False), "warning", "not built"),
-        (check.nvml, ONE_GPU, "ok", "installed"),
-        (check.nvml, replace(ONE_GPU, nvml=False), "warning", "nvidia-ml-py"),
-        (check.nvml, DeviceFacts(), "not applicable", "no NVIDIA GPU"),
+        (doctor.nvml, ONE_GPU, "ok", "installed"),
+        (doctor.nvml, replace(ONE_GPU, nvml=False), "warning", "nvidia-ml-py"),
+        (doctor.nvml, DeviceFacts(), "not applicable", "no NVIDIA GPU"),
     ],
 )
 def test_checks_of_facts_alone(check, facts, word: str, says: str):
@@ -96,45 +94,45 @@ def test_checks_of_facts_alone(check, facts, word: str, says: str):
         (machine.local_ports, replace(NET, waiting=28_000), 256, "error", "232 free, 256 wanted"),
         (machine.local_ports, NET, 20_000, "warning", "20,000 wanted"),
         (machine.local_ports, replace(NET, ports=None), 1, "not applicable", ""),
-        (check.driver, ONE_GPU, None, "ok", "1 x NVIDIA H200, driver 570.1"),
-        (check.driver, DeviceFacts(), None, "not applicable", "no NVIDIA GPU"),
-        (check.driver, DeviceFacts(smi="NVIDIA-SMI has failed"), None, "error", "NVIDIA-SMI has failed"),
-        (check.driver, DeviceFacts(device_files=True), None, "warning", "nvidia-smi is not"),
-        (check.gpu_memory, ONE_GPU, "vllm", "ok", "free"),
+        (doctor.driver, ONE_GPU, None, "ok", "1 x NVIDIA H200, driver 570.1"),
+        (doctor.driver, DeviceFacts(), None, "not applicable", "no NVIDIA GPU"),
+        (doctor.driver, DeviceFacts(smi="NVIDIA-SMI has failed"), None, "error", "NVIDIA-SMI has failed"),
+        (doctor.driver, DeviceFacts(device_files=True), None, "warning", "nvidia-smi is not"),
+        (doctor.gpu_memory, ONE_GPU, "vllm", "ok", "free"),
         (
-            check.gpu_memory,
+            doctor.gpu_memory,
             replace(ONE_GPU, gpus=(Gpu(0, "H200", 70 * GIB, 140 * GIB),)),
             "vllm",
             "error",
             "70 GiB of 140",
         ),
-        (check.gpu_memory, replace(ONE_GPU, gpus=(Gpu(0, "H200", 70 * GIB, 140 * GIB),)), None, "ok", "in use"),
-        (check.gpu_memory, DeviceFacts(), "vllm", "not applicable", ""),
-        (check.container_engine, DOCKER, None, "ok", "docker answers"),
-        (check.container_engine, DeviceFacts(), None, "not applicable", "neither"),
-        (check.container_engine, DeviceFacts(), "container", "error", "neither"),
-        (check.container_engine, replace(DOCKER, engine_trouble="Cannot connect"), None, "warning", "Cannot connect"),
-        (check.container_engine, replace(DOCKER, engine_trouble="Cannot connect"), "container", "error", ""),
-        (check.nvidia_runtime, DOCKER, None, "ok", "default"),
+        (doctor.gpu_memory, replace(ONE_GPU, gpus=(Gpu(0, "H200", 70 * GIB, 140 * GIB),)), None, "ok", "in use"),
+        (doctor.gpu_memory, DeviceFacts(), "vllm", "not applicable", ""),
+        (doctor.container_engine, DOCKER, None, "ok", "docker answers"),
+        (doctor.container_engine, DeviceFacts(), None, "not applicable", "neither"),
+        (doctor.container_engine, DeviceFacts(), "container", "error", "neither"),
+        (doctor.container_engine, replace(DOCKER, engine_trouble="Cannot connect"), None, "warning", "Cannot connect"),
+        (doctor.container_engine, replace(DOCKER, engine_trouble="Cannot connect"), "container", "error", ""),
+        (doctor.nvidia_runtime, DOCKER, None, "ok", "default"),
         (
-            check.nvidia_runtime,
+            doctor.nvidia_runtime,
             replace(DOCKER, default_runtime="runc"),
             "container",
             "warning",
             "its default is runc",
         ),
         (
-            check.nvidia_runtime,
+            doctor.nvidia_runtime,
             replace(DOCKER, runtimes=("runc",), default_runtime="runc"),
             "container",
             "error",
             "runc",
         ),
-        (check.nvidia_runtime, replace(DOCKER, gpus=()), None, "not applicable", "no NVIDIA GPU"),
-        (check.nvidia_runtime, DeviceFacts(engine="podman"), None, "not applicable", "docker is not"),
-        (check.engine_program, DeviceFacts(programs={"vllm": True}), "vllm", "ok", "vllm"),
-        (check.engine_program, DeviceFacts(programs={"vllm": False}), "vllm", "error", "vllm is not on the PATH"),
-        (check.engine_program, DeviceFacts(), "simulator", "ok", "simulator"),
+        (doctor.nvidia_runtime, replace(DOCKER, gpus=()), None, "not applicable", "no NVIDIA GPU"),
+        (doctor.nvidia_runtime, DeviceFacts(engine="podman"), None, "not applicable", "docker is not"),
+        (doctor.engine_program, DeviceFacts(programs={"vllm": True}), "vllm", "ok", "vllm"),
+        (doctor.engine_program, DeviceFacts(programs={"vllm": False}), "vllm", "error", "vllm is not on the PATH"),
+        (doctor.engine_program, DeviceFacts(), "simulator", "ok", "simulator"),
     ],
 )
 def test_checks_of_what_is_wanted(check, facts, wanted: int | str | None, word: str, says: str):
@@ -146,26 +144,26 @@ def test_checks_of_what_is_wanted(check, facts, wanted: int | str | None, word: 
 @pytest.mark.parametrize(
     ("found", "word"),
     [
-        (asked.endpoint(None), "not applicable"),
-        (asked.endpoint(Tried("vLLM serves m")), "ok"),
-        (asked.endpoint(Tried("vLLM serves m", notes=("serves 2 models",), remedy="--model")), "warning"),
-        (asked.endpoint(Tried(trouble="refused", remedy="start it")), "error"),
-        (asked.tokenizer(None), "not applicable"),
-        (asked.tokenizer(Tried("128,000 entries")), "ok"),
-        (asked.tokenizer(Tried(trouble="there is no file", remedy="name a folder")), "error"),
-        (asked.store(Tried("/s")), "ok"),
-        (asked.store(Tried(trouble="/s: read-only")), "error"),
-        (asked.index(Tried("7 runs")), "ok"),
-        (asked.index(Tried(trouble="broken", remedy="delete it")), "error"),
-        (asked.disk(None, "/s"), "not applicable"),
-        (asked.disk(5 * GIB, "/s"), "ok"),
-        (asked.disk(0.5 * GIB, "/s"), "warning"),
-        (asked.disk(2**20, "/s"), "error"),
-        (asked.calibration(None), "warning"),
-        (asked.calibration(3600.0), "ok"),
-        (asked.calibration(5 * 86400.0), "ok"),
-        (asked.calibration(90 * 86400.0), "warning"),
-        (software.extras({"gpu": True, "datasets": False}), "ok"),
+        (doctor.endpoint(None), "not applicable"),
+        (doctor.endpoint(Tried("vLLM serves m")), "ok"),
+        (doctor.endpoint(Tried("vLLM serves m", notes=("serves 2 models",), remedy="--model")), "warning"),
+        (doctor.endpoint(Tried(trouble="refused", remedy="start it")), "error"),
+        (doctor.tokenizer(None), "not applicable"),
+        (doctor.tokenizer(Tried("128,000 entries")), "ok"),
+        (doctor.tokenizer(Tried(trouble="there is no file", remedy="name a folder")), "error"),
+        (doctor.store(Tried("/s")), "ok"),
+        (doctor.store(Tried(trouble="/s: read-only")), "error"),
+        (doctor.index(Tried("7 runs")), "ok"),
+        (doctor.index(Tried(trouble="broken", remedy="delete it")), "error"),
+        (doctor.disk(None, "/s"), "not applicable"),
+        (doctor.disk(5 * GIB, "/s"), "ok"),
+        (doctor.disk(0.5 * GIB, "/s"), "warning"),
+        (doctor.disk(2**20, "/s"), "error"),
+        (doctor.calibration(None), "warning"),
+        (doctor.calibration(3600.0), "ok"),
+        (doctor.calibration(5 * 86400.0), "ok"),
+        (doctor.calibration(90 * 86400.0), "warning"),
+        (doctor.extras({"gpu": True, "datasets": False}), "ok"),
     ],
 )
 def test_checks_of_what_was_tried(found, word: str):
@@ -174,12 +172,12 @@ def test_checks_of_what_was_tried(found, word: str):
 
 
 def test_extras_name_the_line_that_installs_them() -> None:
-    found = software.extras({"gpu": True, "datasets": False, "b": False})
+    found = doctor.extras({"gpu": True, "datasets": False, "b": False})
     assert found.remedy == "pip install 'inferometer[b,datasets]'" and "installed: gpu;" in found.finding
-    assert software.extras({"gpu": True}).remedy is None
-    ours = software.extras_installed()
+    assert doctor.extras({"gpu": True}).remedy is None
+    ours = doctor.extras_installed()
     assert "datasets" in ours and not {"test", "check"} & set(ours)
-    assert software.extras_installed("no-such-package") == {}
+    assert doctor.extras_installed("no-such-package") == {}
 
 
 def test_the_worst_word() -> None:
@@ -269,7 +267,7 @@ def test_gpus_and_docker_are_asked(programs, tmp_path: Path):
     facts = device_facts(tmp_path, "vllm")
     assert [gpu.used_bytes / 2**20 for gpu in facts.gpus] == [512, 100_000] and facts.driver == "570.86.15"
     assert facts.programs == {"vllm": True}
-    words = {check.name: check.status for check in check.device_checks(facts, "container")}
+    words = {check.name: check.status for check in doctor.device_checks(facts, "container")}
     assert (words["GPU driver"], words["GPU memory"], words["nvidia runtime"]) == ("ok", "warning", "warning")
 
 
@@ -279,7 +277,7 @@ def test_docker_that_is_down_and_a_driver_that_fails(programs, tmp_path: Path):
     facts = device_facts(tmp_path, "python3 -m sglang")
     assert facts.smi.startswith("NVIDIA-SMI has failed") and facts.engine_trouble.startswith("Cannot connect")
     assert facts.programs == {"python3 -m sglang": False}
-    words = {check.name: check.status for check in check.device_checks(facts, "container")}
+    words = {check.name: check.status for check in doctor.device_checks(facts, "container")}
     assert (words["GPU driver"], words["containers"], words["engine"]) == ("error", "error", "error")
 
 
@@ -289,7 +287,7 @@ def test_the_runtime_of_the_daemons_file(programs, tmp_path: Path):
     write(tmp_path, etc__docker__x="")
     (tmp_path / "etc/docker/daemon.json").write_text('{"default-runtime": "nvidia"}')
     facts = device_facts(tmp_path)
-    assert check.nvidia_runtime(facts, None).status == "ok"
+    assert doctor.nvidia_runtime(facts, None).status == "ok"
 
 
 def test_nothing_there(programs, tmp_path: Path):

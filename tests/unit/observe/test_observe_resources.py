@@ -7,7 +7,7 @@ import pytest
 
 from inferometer.conduct.run import InterruptNote
 from inferometer.load.progress import Progress
-from inferometer.observe.doctor.machine import Room, connections_of, enough_files, shortages
+from inferometer.observe.machine import Room, connections_of, enough_files, shortages
 from inferometer.plan.reading import plan_from
 
 

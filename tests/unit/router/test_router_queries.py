@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from inferometer.errors import PlanError
-from inferometer.router.passage import client_head, is_ambiguous
+from inferometer.router.relay import client_head, is_ambiguous
 from inferometer.router.settings import SESSION_HEADERS, query_of, router_settings
 from inferometer.router.upstream import Upstream
 from inferometer.wire.reactor import Reactor

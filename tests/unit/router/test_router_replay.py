@@ -10,8 +10,8 @@ import pytest
 from inferometer.measure.server import decisions_of
 from inferometer.record.record import Sample, Samples
 from inferometer.router.feed import Choice, Feed
+from inferometer.router.journal import Chosen, Event, ReplicasChanged, Sent, read_events, replay, write_events
 from inferometer.router.policy import Eviction, Policy, PolicyState, policy_named
-from inferometer.router.replay import Chosen, Event, ReplicasChanged, Sent, read_events, replay, write_events
 
 RECORDED = Path(__file__).parents[2] / "data" / "ray-prefix-aware.jsonl"
 SETTINGS: dict[str, str | int] = {  # with which it was recorded, by tests/on_ray/test_ray_serve.py

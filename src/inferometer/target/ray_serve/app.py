@@ -14,7 +14,7 @@ from ray.util import metrics as ray_metrics
 from starlette.responses import Response, StreamingResponse
 
 from inferometer.router.feed import PATH as JOURNAL
-from inferometer.router.replay import write_events
+from inferometer.router.journal import write_events
 from inferometer.simulator.server import SimulatorServer
 from inferometer.simulator.settings import settings_from
 from inferometer.target.ray_serve.notes import NOTES

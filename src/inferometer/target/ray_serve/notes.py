@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any
 
 from inferometer.router.feed import Choice, Feed
-from inferometer.router.replay import Chosen, Event, ReplicasChanged, Sent
+from inferometer.router.journal import Chosen, Event, ReplicasChanged, Sent
 
 MOST_EVENTS = 20_000
 

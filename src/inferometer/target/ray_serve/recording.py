@@ -12,8 +12,8 @@ import ray
 from ray.llm._internal.serve.routing_policies.prefix_aware.prefix_aware_router import PrefixCacheAffinityRouter
 from ray.serve._private.request_router import PowerOfTwoChoicesRequestRouter
 
+from inferometer.router.journal import Chosen, Sent
 from inferometer.router.policy import PolicyState
-from inferometer.router.replay import Chosen, Sent
 from inferometer.target.ray_serve import notes
 
 STATE_S = 1.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from inferometer.errors import PlanError
-from inferometer.observe.doctor.check import Check, unknown, warned_if
+from inferometer.observe.doctor import Check, unknown, warned_if
 from inferometer.plan.model import Plan, Traffic
 from inferometer.vocabulary import duration_text, number_text, percent_text, size_text
 from inferometer.wire.compiled import compiled
