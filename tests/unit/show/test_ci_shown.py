@@ -84,6 +84,13 @@ def test_exit_codes_follow_the_worst() -> None:
     assert CiReport((nothing,)).status == "failed"
 
 
+def test_why_a_run_is_invalid_is_named_once_with_what_to_do() -> None:
+    run = made_run(failed=0.5)
+    assert run.status == "invalid" and run.verdict is not None
+    text = summary(CiReport((outcome(run, check([], run)),)))
+    assert text.count(plain(run.verdict.doubts[0].text)) == text.count(plain(run.verdict.doubts[0].sentence)) == 1, text
+
+
 def test_unclear_is_a_warning_unless_strict() -> None:
     run = lined_run(1, 20.0)
     result = check([], run)

@@ -64,8 +64,10 @@ class Outcome:
 
     @property
     def notes(self) -> list[str]:
-        """What a check reports besides what is wrong."""
-        return _sentences(self.check)[1] if self.check else []
+        """What a check reports besides what is wrong; why an invalid run is that is a problem of the run already."""
+        if self.check is None or self.check.status == "invalid":
+            return []
+        return _sentences(self.check)[1]
 
 
 @dataclass(frozen=True)
@@ -197,8 +199,9 @@ def _reasons(run: Run) -> str:
         return ""
     decisive = next((reason for reason in reasons if reason.status == run.status), reasons[0])
     leading = next((reason for reason in reasons if reason.code in LEADING), decisive)
-    named = list(dict.fromkeys([leading.text, decisive.text]))
-    more = f" ({len(reasons) - len(named)} more)" if len(reasons) > len(named) else ""
+    named = list(dict.fromkeys([leading.sentence, decisive.sentence]))
+    left = len(reasons) - len(named)
+    more = f" ({left} more {'reason' if left == 1 else 'reasons'})" if left else ""
     return f"{' '.join(named)}{more}"
 
 
