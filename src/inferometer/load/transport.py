@@ -384,7 +384,7 @@ def first_request_as_curl(plan: Plan, environ: Mapping[str, str], model: str | N
     traffic = plan.classes[0]
     context = context_of(plan.target, model)
     request = workload_of(traffic.workload, plan.seed, traffic.draw, new_nonce(), context)(0).turns[0]
-    safe = redacted(plan)
+    safe = redacted(plan, environ)
     bare = safe.model_copy(update={"target": safe.target.model_copy(update={"headers": {}})})
     encoder = Encoder(bare, bare.classes[0].model_copy(update={"headers": {}}), model, {})
     headers = request_headers(plan.target, traffic, _Pointers(environ)) | request.headers

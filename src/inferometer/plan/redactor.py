@@ -99,9 +99,13 @@ class Redactor:
         without that word it would be another plan."""
         return {name: self._within(value) for name, value in fields.items()}
 
+    def hide_own(self, text: str) -> str:
+        """A text of `hide_within`."""
+        return self._without_pieces(_replaced(text, self._long)) if self._long else text
+
     def _within(self, value: JsonValue) -> JsonValue:
         if isinstance(value, str):
-            return self._without_pieces(_replaced(value, self._long)) if self._long else value
+            return self.hide_own(value)
         if isinstance(value, Mapping):
             return self.hide_within(value)
         return [self._within(inner) for inner in value] if is_list(value) else value

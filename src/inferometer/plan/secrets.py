@@ -10,14 +10,18 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, Literal, TypeVar, get_args, get_origin
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from inferometer.documents.document import JsonObject, JsonValue, is_list
 from inferometer.errors import InferometerError, PlanError
-from inferometer.plan.fields import as_header
+from inferometer.plan.fields import Section, as_header
 from inferometer.plan.model import Plan, Sampling, Server, Target, Traffic, Workload
 from inferometer.plan.redactor import REDACTED, Redactor, of_environment
 from inferometer.plan.redactor import is_secret as is_secret  # for those who know it from here
+
+SectionType = TypeVar("SectionType", bound=Section)
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _OTHER_KEYS = re.compile(r"cache|rout|sort|partition|primary|foreign|public|idempot|group", re.IGNORECASE)
@@ -77,8 +81,48 @@ def redacted_line(text: str) -> str:
     return redacted_text("".join(parts))
 
 
-def redacted(plan: Plan) -> Plan:
-    """The plan as it may be written and printed. What was starred has to be given again for a rerun."""
+def redacted(plan: Plan, environ: Mapping[str, str] = os.environ) -> Plan:
+    """The plan as it may be written and printed: a secret is starred in its own field, and wherever else the plan
+    repeats it. What was starred has to be given again for a rerun."""
+    return _hidden_in(_starred_plan(plan), redactor_of(plan, environ=environ))
+
+
+def _hidden_in(section: SectionType, redactor: Redactor) -> SectionType:
+    """A section with its texts hidden, however deep. One of a few words stays: whatever the secret is, it is none."""
+    changed = {}
+    for name, value in section:
+        hidden = _hidden(value, redactor)
+        if hidden != value and value not in _words(type(section), name):
+            changed[name] = hidden
+    return section.model_copy(update=changed) if changed else section
+
+
+@lru_cache(maxsize=None)
+def _words(section: type[Section], name: str) -> tuple[str, ...]:
+    """From which a field is chosen."""
+    return tuple(_words_in(section.model_fields[name].annotation))
+
+
+def _words_in(annotation: Any) -> Iterator[str]:
+    if get_origin(annotation) is Literal:
+        yield from get_args(annotation)
+    else:
+        for part in get_args(annotation):
+            yield from _words_in(part)
+
+
+def _hidden(value: Any, redactor: Redactor) -> Any:
+    if isinstance(value, Section):
+        return _hidden_in(value, redactor)
+    if isinstance(value, Mapping):
+        return {name: _hidden(inner, redactor) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_hidden(inner, redactor) for inner in value)
+    return redactor.hide_own(value) if isinstance(value, str) else value
+
+
+def _starred_plan(plan: Plan) -> Plan:
+    """With every field starred that is a secret by its name or its looks."""
     target = plan.target
     shown = target.model_copy(
         update={
@@ -309,7 +353,7 @@ def starred_in(original: JsonValue, starred: JsonValue) -> Iterator[str]:
 
 def _of_plan(plan: Plan, environ: Mapping[str, str]) -> Iterator[str]:
     whole = plan.model_dump(mode="json", warnings=False)
-    yield from starred_in(whole, redacted(plan).model_dump(mode="json", warnings=False))
+    yield from starred_in(whole, _starred_plan(plan).model_dump(mode="json", warnings=False))
     yield environ.get(plan.target.key_env, "")
     for headers in (plan.target.headers, *(traffic.headers for traffic in plan.traffic)):
         for value in headers.values():

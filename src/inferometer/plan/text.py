@@ -15,7 +15,7 @@ from inferometer.plan import short
 from inferometer.plan.fields import HUMAN, Section
 from inferometer.plan.limit import Precision
 from inferometer.plan.model import Load, Plan, Server, Traffic, WorkloadSection
-from inferometer.plan.secrets import redacted, redactor_of
+from inferometer.plan.secrets import redacted
 from inferometer.plan.workloads import Lengths, TraceFile
 from inferometer.plan.workloads.lengths import Pause
 
@@ -94,13 +94,13 @@ def to_mapping(plan: Plan, full: bool = False) -> dict[str, JsonValue]:
     """The effective plan as plain values, written as people write them: `60s`, `ttft p99 < 500ms`."""
     shown = redacted(plan)
     if full:
-        return redactor_of(plan).hide_within(shown.model_dump(context=HUMAN))
+        return shown.model_dump(context=HUMAN)
     mapping = _lean(shown, None)
     if shown.traffic:
         mapping["traffic"] = [_lean_class(traffic, shown) for traffic in shown.traffic]
     if any(isinstance(traffic.workload, TraceFile) for traffic in shown.classes):  # without a load, a trace is replayed
         mapping["load"] = _written(shown, "load", shown.load, None)
-    return redactor_of(plan).hide_within(mapping)  # starred at its place, a secret must not be at another: in a name
+    return mapping
 
 
 def _lean_class(traffic: Traffic, plan: Plan) -> dict[str, JsonValue]:

@@ -24,7 +24,7 @@ from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.measure.window import start_of
 from inferometer.plan.model import Plan
-from inferometer.plan.secrets import redacted, redactor_of
+from inferometer.plan.secrets import redacted
 from inferometer.plan.stored import StoredPlan
 from inferometer.record.columns import Records
 from inferometer.record.environment import Environment, MeasuredTarget
@@ -420,7 +420,7 @@ def finished_run(
     return Run(
         id="simulated",
         started_at=started.isoformat(timespec="milliseconds"),
-        plan=StoredPlan(redactor_of(plan).hide_within(redacted(plan).model_dump(mode="json"))),
+        plan=StoredPlan(redacted(plan).model_dump(mode="json")),
         environment=_environment(settings),
         summary=summary,
         verdict=judged,

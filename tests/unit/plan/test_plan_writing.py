@@ -82,6 +82,22 @@ def test_no_secret_is_written(full: bool) -> None:
     assert "hunter2" not in re.sub(r"url=\[[^]]*\]", "", repr(plan))
 
 
+def test_a_secret_is_hidden_wherever_the_plan_repeats_it() -> None:
+    plan = plan_from(
+        {
+            "name": "with hunter2hunter2",
+            "target": {"url": "http://h:1", "headers": {"authorization": "Bearer hunter2hunter2", "x": "hunter2hunter2"}},
+            "sampling": {"stop": ["hunter2hunter2"], "structured": {"choice": ["no", "hunter2hunter2"]}},
+            "traffic": [{"headers": {"x-api-key": "completions", "y": "of completions"}}],
+        }
+    )
+    assert "hunter2" not in str(redacted(plan).model_dump())
+    assert redacted(plan).target.headers["x"] == "***"
+    assert redacted(plan).traffic[0].headers["y"] == "of ***"
+    assert redacted(plan).target.api == "completions"  # one of the plan's own words
+    assert plan_from(mapping_in(to_yaml(plan), "plan.yaml")[0]) == redacted(plan)
+
+
 KEYS = ["Bearer abcdef123456", "basic dXNlcjpwYXNz", "sk-proj-0123456789", "hf_abcdefghijkl", "eyJhbGci.eyJzdWIi.c2ln"]
 
 
