@@ -21,10 +21,13 @@ from inferometer.exchange.exporting.registry import (
     long_json_piece,
     pieces,
 )
+from inferometer.judge.evidence import draws, evidence, statistic
 from inferometer.measure import quantiles
+from inferometer.measure.registry import REGISTRY
 from inferometer.measure.rosetta.definition import WeightedValues, linear, mean, population_std
 from inferometer.measure.summary import slowest, summarize
 from inferometer.measure.tally import Tally, Values, condensed
+from inferometer.measure.values import quantities
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.plan.stored import StoredPlan
@@ -154,6 +157,37 @@ def test_a_summary_is_the_same(
     assert [slowest(other, 3) for other in others] == [slowest(held, 3)] * 2
 
 
+@anything
+@given(made=records())
+def test_what_a_comparison_draws_is_the_same(
+    made: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_batches: None
+) -> None:
+    held, *others = streamed(made, tmp_path, monkeypatch)
+    summary = summarize(held, next(plans()))
+    first, *streamed_sides = [evidence(measured_run(records, summary)) for records in (held, *others)]
+    assert first is not None
+    for quantity in (quantity for quantity in quantities(summary).values() if quantity.name in REGISTRY):
+        expected = statistic(first, quantity)
+        for side in streamed_sides:
+            assert side is not None
+            drawn = statistic(side, quantity)
+            assert (drawn is None) == (expected is None)
+            if drawn is not None and expected is not None:
+                np.testing.assert_allclose(drawn(draws(side.blocks)), expected(draws(first.blocks)), rtol=ROUNDING)
+
+
+def measured_run(records: Records, summary: Summary) -> Run:
+    return Run(
+        id="r",
+        started_at="2026-01-01T00:00:00+00:00",
+        plan=StoredPlan(next(plans()).model_dump(mode="json")),
+        environment=Environment(),
+        summary=summary,
+        verdict=Verdict(status="valid"),
+        read_records=lambda: records,
+    )
+
+
 @settings(parent=anything, max_examples=2)
 @given(made=records())
 @pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("json", "parquet", "inferx", "ray-routing")])
@@ -161,17 +195,7 @@ def test_an_export_is_the_same(
     name: str, made: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_batches: None
 ) -> None:
     held, in_file, _ = streamed(made, tmp_path, monkeypatch)
-    plan = next(plans())
-    summary = summarize(held, plan)
-    run = Run(
-        id="r",
-        started_at="2026-01-01T00:00:00+00:00",
-        plan=StoredPlan(plan.model_dump(mode="json")),
-        environment=Environment(),
-        summary=summary,
-        verdict=Verdict(status="valid"),
-        read_records=lambda: held,
-    )
+    run = measured_run(held, summarize(held, next(plans())))
     ours = made_files(name, run)
     theirs = made_files(name, replace(run, read_records=lambda: in_file))
     assert theirs.keys() == ours.keys()

@@ -4,8 +4,8 @@ consecutive requests are drawn in blocks, because a slow second is slow for all 
 import math
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -15,11 +15,12 @@ from inferometer.measure.inputs import Answers
 from inferometer.measure.quantiles import Floats, Ints, block_count
 from inferometer.measure.rates import arrived
 from inferometer.measure.registry import REGISTRY, Measure
+from inferometer.measure.tally import Tally, gap_batches
 from inferometer.measure.values import Quantity
 from inferometer.measure.window import Window
 from inferometer.record.columns import Mask
 from inferometer.record.run import Run
-from inferometer.vocabulary import NANOSECONDS
+from inferometer.vocabulary import NANOSECONDS, MeasureName
 
 # -- bootstrap -------------------------------------------------------------------------------------------------------
 
@@ -108,6 +109,15 @@ class Evidence:
     block: Ints
     blocks: int
     window: Window
+    _tallies: dict[MeasureName, Tally] = field(default_factory=dict)
+
+    def tally(self, measure: Measure, drawn: Mask) -> Tally:
+        """Of gaps that are not held in memory; kept, as several numbers are made of the same."""
+        if measure.name not in self._tallies:
+            self._tallies[measure.name] = Tally(
+                lambda: gap_batches(self.answers, drawn, measure, self.block), self.blocks
+            )
+        return self._tallies[measure.name]
 
 
 def evidence(run: Run) -> Evidence | None:
@@ -166,7 +176,7 @@ def _requested_alike(one: Answers, here: Ints, other: Answers, there: Ints) -> b
 def _renumbered(of: Evidence, index: Ints, number: Ints, blocks: int) -> Evidence:
     block = np.full(len(of.answers), NOBODY, np.int64)
     block[index] = number
-    return replace(of, block=block, blocks=blocks)
+    return Evidence(of.answers, block, blocks, of.window)
 
 
 def statistic(of: Evidence, quantity: Quantity) -> Statistic | None:
@@ -195,11 +205,22 @@ def _per_request(of: Evidence, measure: Measure, wanted: str | None) -> Statisti
 
 def _gaps(of: Evidence, measure: Measure, wanted: str | None) -> Statistic | None:
     assert measure.gaps is not None
+    drawn = (of.block >= 0) & of.answers.ok
+    if not of.answers.records.held:
+        return _of_tally(of.tally(measure, drawn), wanted)
     series = measure.gaps(of.answers.gaps)
-    block = of.block[series.owner]
-    drawn = (block >= 0) & of.answers.ok[series.owner]
-    weights = None if series.weights is None else series.weights[drawn]
-    return _of_values(series.values[drawn], block[drawn], of.blocks, wanted, weights)
+    inside = drawn[series.owner]
+    weights = None if series.weights is None else series.weights[inside]
+    return _of_values(series.values[inside], of.block[series.owner[inside]], of.blocks, wanted, weights)
+
+
+def _of_tally(tally: Tally, wanted: str | None) -> Statistic | None:
+    """Of values that are not held in memory."""
+    if not len(tally) or wanted is None:
+        return None
+    if wanted == "mean":
+        return ratio_of(tally.block_sums(), tally.block_weights)
+    return partial(tally.drawn_quantiles, q=share_of(wanted)) if _is_quantile(wanted) else None
 
 
 def _of_values(
@@ -209,9 +230,11 @@ def _of_values(
         return None
     if wanted == "mean":
         return mean_of(values, block, blocks, weights)
-    if wanted[0] == "p" and wanted[1:].replace(".", "", 1).isdigit():
-        return quantile_of(values, block, blocks, share_of(wanted), weights)
-    return None
+    return quantile_of(values, block, blocks, share_of(wanted), weights) if _is_quantile(wanted) else None
+
+
+def _is_quantile(wanted: str) -> bool:
+    return wanted[0] == "p" and wanted[1:].replace(".", "", 1).isdigit()
 
 
 def _share(of: Evidence, part: Mask, whole: Mask) -> Statistic:
@@ -222,15 +245,16 @@ def _share(of: Evidence, part: Mask, whole: Mask) -> Statistic:
 
 def _rate(of: Evidence, name: str) -> Statistic | None:
     """What arrived in blocks of time."""
-    came = arrived(of.answers).get(name)
     length = of.window.end_at - of.window.start_at
-    if came is None or length <= 0:
+    if length <= 0:
         return None
-    at, amount = came
-    inside = of.window.holds(at)
-    block = np.minimum((at[inside] - of.window.start_at) * of.blocks // length, of.blocks - 1)
-    sums = np.bincount(block, amount[inside], of.blocks)
-    return ratio_of(sums.astype(np.float64), np.full(of.blocks, length / NANOSECONDS / of.blocks))
+    sums: Floats | None = None
+    for at, amount in arrived(of.answers, name):
+        inside = of.window.holds(at)
+        block = np.minimum((at[inside] - of.window.start_at) * of.blocks // length, of.blocks - 1)
+        came = np.bincount(block, amount[inside], of.blocks).astype(np.float64)
+        sums = came if sums is None else sums + came
+    return None if sums is None else ratio_of(sums, np.full(of.blocks, length / NANOSECONDS / of.blocks))
 
 
 Pair = tuple[Evidence, Evidence]

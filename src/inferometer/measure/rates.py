@@ -1,6 +1,6 @@
 """What arrived per second, and how much was in flight: over the window, over the run, and the busiest second."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -20,12 +20,16 @@ PEAK_STEP = NANOSECONDS // 100  # the busiest second is looked for in steps of 1
 Arrived = tuple[Ints, Floats]  # instants, and how much came with each
 
 
-def arrived(answers: Answers) -> dict[str, Arrived]:
-    """What counts for each rate, and when it counts: all of it at once, for reads that are held in memory."""
-    records, others = answers.records, _arrived_once(answers)
-    inputs, outputs = others["input_rate"], (records.read_at, records.read_tokens.astype(np.float64))
-    total = (np.concatenate((inputs[0], outputs[0])), np.concatenate((inputs[1], outputs[1])))
-    return {**others, "output_rate": outputs, "total_rate": total}
+def arrived(answers: Answers, name: str) -> Iterator[Arrived]:
+    """What counts for a rate, and when it counts, in pieces; nothing for what is no rate of requests or tokens."""
+    once = _arrived_once(answers)
+    if name in once:
+        yield once[name]
+    if name == "total_rate":
+        yield once["input_rate"]
+    if name in ("output_rate", "total_rate"):
+        for reads in answers.records.read_batches(None, ("read_at", "read_tokens")):
+            yield reads.at, reads.tokens.astype(np.float64)
 
 
 def _arrived_once(answers: Answers) -> dict[str, Arrived]:

@@ -33,24 +33,25 @@ _MOST_KEPT = 1 << 20  # kept values before equal ones are joined
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Values:
-    """Some values with their whole weights (None: all 1) and their instants (None: blocks do not matter)."""
+    """Some values with their whole weights (None: all 1), and their instants, of which blocks are made, or the blocks
+    that they lie in (None: blocks do not matter)."""
 
     values: Floats
     weights: Ints | None = None
     at: Ints | None = None
+    block: Ints | None = None
 
 
 Source = Callable[[], Iterator[Values]]  # all of the values, each time anew
 
 
 class Tally:
-    """A distribution of what a source gives."""
+    """A distribution of what a source gives; `blocks` where the values name theirs, of so many."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, blocks: int | None = None) -> None:
         self._source = source
         self._reach = _Reach.of(source())
-        self._squares: float | None = None
-        self.blocks = block_count(len(self)) if self._reach.first_at is not None else 1
+        self.blocks = blocks or (block_count(len(self)) if self._reach.first_at is not None else 1)
         self._counts = np.zeros((_BUCKETS, self.blocks), np.int64)
         self._sums = np.zeros(self.blocks)
         self._kept: dict[int, _Kept] = {}
@@ -132,6 +133,22 @@ class Tally:
     def block_sums(self) -> Floats:
         return self._sums
 
+    def drawn_quantiles(self, drawn: Floats, q: float) -> Floats:
+        """A quantile of each resample: a row of `drawn` says how often it holds each block."""
+        some = np.flatnonzero(self._counts.any(1))
+        upto = (drawn @ self._counts[some].T).cumsum(axis=1)
+        wanted = q * upto[:, -1] * (1 - 1e-12)
+        places = (upto >= wanted[:, None]).argmax(axis=1)
+        self._keep(some[places].tolist())
+        quantiles = np.empty(len(drawn))
+        for row, place in enumerate(places):
+            kept = self._kept[some[place]]
+            within = (drawn[row, kept.block] * kept.weights).cumsum()
+            before = upto[row, place - 1] if place else 0.0
+            at = int(np.searchsorted(before + within, wanted[row]))
+            quantiles[row] = kept.values[min(at, len(kept.values) - 1)]
+        return quantiles
+
     def sum(self) -> float:
         return self._reach.sum
 
@@ -157,9 +174,9 @@ class Tally:
         return None if self._reach.alike else batch.weights
 
     def _block(self, batch: Values) -> Ints | None:
-        """As `Sample` cuts them: equal spans of time."""
-        if batch.at is None or self.blocks == 1:
-            return None
+        """Its own, or as `Sample` cuts them: equal spans of time."""
+        if batch.block is not None or batch.at is None or self.blocks == 1:
+            return batch.block
         assert self._reach.first_at is not None
         span = self._reach.last_at - self._reach.first_at + 1
         block = ((batch.at - self._reach.first_at) * (self.blocks / span)).astype(np.int64)
@@ -367,8 +384,9 @@ def gap_tally(answers: Answers, of: Mask, measure: Measure) -> Tally:
     return Tally(lambda: gap_batches(answers, of, measure))
 
 
-def gap_batches(answers: Answers, of: Mask, measure: Measure) -> Iterator[Values]:
+def gap_batches(answers: Answers, of: Mask, measure: Measure, block: Ints | None = None) -> Iterator[Values]:
+    """`block` names that of each request."""
     assert measure.gaps is not None
     for series in map(measure.gaps, answers.gap_batches(of)):
         weights = None if series.weights is None else series.weights.astype(np.int64)
-        yield Values(series.values, weights, series.at)
+        yield Values(series.values, weights, series.at, None if block is None else block[series.owner])
