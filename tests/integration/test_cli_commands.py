@@ -209,6 +209,44 @@ def test_nobody_reads_the_rest(store: Path, kept: dict[str, Any]) -> None:
     assert said == b""
 
 
+def test_help_into_a_closed_pipe_is_no_failed_limit(store: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-m", "inferometer", "run", "--help"], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.wait() == 141
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_closed_standard_files_get_nothing_of_ours(store: Path, closed: str) -> None:
+    words = f"{sys.executable} -m inferometer run {' '.join(QUICK)} --requests 20 --rate 200 {closed}"
+    ended = subprocess.run(["sh", "-c", words], env=environment(store), capture_output=True, text=True)
+    assert ended.returncode in (0, INVALID), ended.stderr  # whatever the machine was busy with
+    assert "Traceback" not in ended.stderr
+    logs = [file for run in (store / "runs").iterdir() for file in run.iterdir() if file.suffix in (".json", ".log")]
+    assert not any(b"see more" in file.read_bytes() for file in logs)  # printed into a file that had number 1
+
+
+def test_bytes_that_are_no_text_are_a_mistake(store: Path, tmp_path: Path) -> None:
+    odd = os.fsdecode(b"a\xffb")
+    (tmp_path / "plan.json").write_text('{"name": "\\ud800x", "load": {"\\udfff": 1}}')
+    for words, environ in (
+        (("list", odd), NOTHING),
+        (("run", "--name", odd), NOTHING),
+        (("list",), {"INFEROMETER_STORE": odd}),
+    ):
+        refused = command_line.command(*words, environ=environ)
+        assert refused.returncode == 2 and "UTF-8" in refused.stderr, refused.stderr
+    refused = command(store, "plan", "check", str(tmp_path / "plan.json"))
+    assert refused.returncode == 2
+    assert "name must be text in UTF-8, got \\ud800x" in refused.stderr
+    assert "load must have names in UTF-8, got \\udfff" in refused.stderr
+
+
+def test_a_secret_of_any_bytes_is_no_obstacle(store: Path) -> None:
+    ended = command(store, "run", *QUICK, "--requests", "9", environ={"HF_TOKEN": os.fsdecode(b"\xff\xfe") + "x" * 20})
+    assert_ran(ended.returncode, ended.stderr)
+
+
 def started_run(store: Path, *more: str) -> tuple[subprocess.Popen[bytes], Path]:
     """A long run, once it has logged something."""
     (store / "runs").mkdir(exist_ok=True)

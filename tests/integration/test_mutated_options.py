@@ -55,7 +55,7 @@ def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple
 def odd_value(draw: random.Random) -> str:
     kind = draw.random()
     odd = draw.choice(PLAIN) if kind < 0.4 else draw.choice(TEXTS) if kind < 0.7 else dumped(draw.choice(NUMBERS))
-    return odd.replace("\0", "").encode("utf-8", "replace").decode()
+    return odd.replace("\0", "").encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
 
 
 def words_for(path: tuple[str, ...], command: click.Command, draw: random.Random) -> list[str]:

@@ -10,7 +10,8 @@ from typing import NoReturn
 import click
 
 from inferometer.cli.errors import BROKEN_PIPE, TERMINATED, end_on_term, interrupted_code, print_message, report
-from inferometer.cli.group import ReaderGoneError, group, unknown_option
+from inferometer.cli.group import ReaderGoneError, WrongUseError, group, unknown_option
+from inferometer.documents.document import is_unicode
 from inferometer.errors import InferometerError, Terminated
 
 # Objects between two collections: Python's own 700 take an eighth of a short command, because all that imports made is
@@ -20,6 +21,7 @@ GARBAGE_AT = 500_000
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The `inferometer` command; ends the process with the exit code."""
+    _open_standard_files()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's idle threads would spin during the load
     gc.set_threshold(GARBAGE_AT)
     if isinstance(sys.stdout, TextIOWrapper):
@@ -39,8 +41,10 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and give its exit code; what went wrong is printed on stderr."""
     if "inferometer.store.folder" in sys.modules:  # by a command before this one
         sys.modules["inferometer.store.folder"].FOLDERS_READ.clear()
+    words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        code = group.main(arguments, prog_name="inferometer", standalone_mode=False)
+        _check_words(words)
+        code = group.main(words, prog_name="inferometer", standalone_mode=False)
     except ReaderGoneError:
         _forget_stdout()
         return BROKEN_PIPE
@@ -49,10 +53,28 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         return _interrupted(interrupt)
     except click.NoSuchOption as mistake:
-        return report(unknown_option(mistake, sys.argv[1:] if arguments is None else arguments))
+        return report(unknown_option(mistake, words))
     except Exception as mistake:
         return report(_blamed(mistake))
     return code if isinstance(code, int) else 0
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """What is typed is stored, sent and printed: bytes that are no text could be none of these."""
+    if broken := [word for word in words if not is_unicode(word)]:
+        hint = "a file with such a name has to be renamed"
+        raise WrongUseError(f"an argument must be text in UTF-8, got {broken[0][:200]!a}", hint)
+
+
+def _open_standard_files() -> None:
+    """Whoever starts us with one of them closed, as some services do, wants nothing of it; what is opened next, such as
+    a log, must not get its number."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    sys.stdin = sys.stdin or open(0)  # noqa: SIM115 - for as long as we live
+    sys.stdout = sys.stdout or open(1, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w")  # noqa: SIM115
 
 
 def _interrupted(cause: BaseException | None) -> int:

@@ -45,6 +45,7 @@ EXIT_CODES = {
 }
 _signals: list[int] = []  # that ended this process, as far as it went on after them
 
+_MEMORY_HINT = "use a machine with more free memory, or allow this process more (ulimit -v, the limit of a container)"
 _COLOURS = {"error": "red", "warning": "yellow", "hint": "cyan", "note": "cyan"}
 
 
@@ -81,6 +82,10 @@ def report(mistake: Exception) -> int:
             return _print_mistakes([_sentence(mistake.format_message())], _help_of(mistake), WRONG_USE)
         case click.ClickException():
             return _print_mistakes([mistake.format_message()], None, WRONG_USE)
+        case MemoryError():
+            return _print_mistakes(["out of memory"], _MEMORY_HINT, WRONG_USE)
+        case ImportError() if "failed to map" in str(mistake) or "cannot allocate memory" in str(mistake):
+            return _print_mistakes([f"out of memory: {mistake}"], _MEMORY_HINT, WRONG_USE)
         case OSError():
             return _print_mistakes([_file_trouble(mistake)], _file_hint(mistake), WRONG_USE)
     hint = "this is a bug in Inferometer; --traceback shows where it happened"

@@ -3,6 +3,8 @@
 import difflib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import click
 
@@ -243,15 +245,26 @@ def unknown_command(command: str, path: str) -> InferometerError:
 # -- the group -------------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def _watching_reader() -> Iterator[None]:
+    """click would end a broken pipe with exit code 1, which means a failed limit here."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise ReaderGoneError from None
+
+
 class LazyGroup(click.Group):
     """Imports a command's file when the command is called, not when it is listed."""
 
+    def make_context(self, *arguments: Any, **more: Any) -> click.Context:
+        """Prints the help, where that is requested."""
+        with _watching_reader():
+            return super().make_context(*arguments, **more)
+
     def invoke(self, ctx: click.Context) -> object:
-        """click would end a broken pipe with exit code 1, which means a failed limit here."""
-        try:
+        with _watching_reader():
             return super().invoke(ctx)
-        except BrokenPipeError:
-            raise ReaderGoneError from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

@@ -28,6 +28,18 @@ MOST_COUNT = 2**53  # of requests and tokens: what every JSON reader and databas
 MOST_LETTERS = 400  # of a number written as text
 
 
+def is_unicode(text: str) -> bool:
+    """JSON can write halves of characters, and file names and variables can be any bytes: neither is text that can be
+    stored or sent."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class Document(Mapping[str, JsonValue]):
     """A mapping like the one that was parsed, which is not copied: its long lists may be read as they are needed."""
 

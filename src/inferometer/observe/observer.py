@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from inferometer.documents.document import is_unicode
 from inferometer.observe.gpu import visible_gpus
 from inferometer.router.feed import PATH as JOURNAL
 from inferometer.wire.child import python_command
@@ -71,7 +72,7 @@ def job_of(plan: "Plan", urls: Sequence[str], headers: Mapping[str, str], log: P
         routers=_routers(plan, urls, headers),
         tls=plan.target.tls.trust,
         proxy=plan.target.proxy,
-        hidden=sorted(redactor_of(plan).secrets),
+        hidden=sorted(filter(is_unicode, redactor_of(plan).secrets)),  # the others are in no text that it reads
     )
 
 

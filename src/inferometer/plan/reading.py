@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from inferometer.documents.document import JsonObject, JsonValue, settings_of
+from inferometer.documents.document import JsonObject, JsonValue, is_unicode, settings_of
 from inferometer.documents.files import file_bytes, stdin_bytes, text_in, unpacked
-from inferometer.documents.json_text import RefusedError
+from inferometer.documents.json_text import MOST_DEPTH, RefusedError
 from inferometer.errors import PlanError
 from inferometer.plan import overrides, short
 from inferometer.plan.fields import Mistake, SectionError
@@ -78,6 +78,8 @@ def mistakes_in(plan: JsonObject) -> tuple[Plan | None, list[Mistake]]:
     looked at once more; of that second look only what concerns no left-out section counts.
     """
     written = _Written(plan)
+    if broken := list(_broken_texts(plan, ())):
+        return None, broken
     try:
         return Plan.model_validate(dict(plan)), []
     except ValidationError as error:
@@ -91,6 +93,24 @@ def mistakes_in(plan: JsonObject) -> tuple[Plan | None, list[Mistake]]:
             mistake for mistake in _mistakes(error, written) if mistake.about and not left_out & set(mistake.about)
         ]
     return None, list(dict.fromkeys(mistakes))
+
+
+def _broken_texts(value: object, path: PlanPath) -> Iterator[Mistake]:
+    if len(path) > MOST_DEPTH:  # of Python's objects one may contain itself: the check of types reports it
+        return
+    if isinstance(value, str):
+        if not is_unicode(value):
+            yield Mistake(path, f"must be text in UTF-8, got {ascii(value)[1:-1][:80]}")
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            key = str(name)
+            if is_unicode(key):
+                yield from _broken_texts(inner, (*path, key))
+            else:
+                yield Mistake(path, f"must have names in UTF-8, got {ascii(key)[1:-1][:80]}")
+    elif isinstance(value, list | tuple):
+        for at, inner in enumerate(value):
+            yield from _broken_texts(inner, (*path, at))
 
 
 def _section(path: PlanPath) -> PlanPath:

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache
 from typing import Any, Literal, TypeVar, get_args, get_origin
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -97,7 +97,7 @@ def _hidden_in(section: SectionType, redactor: Redactor) -> SectionType:
     return section.model_copy(update=changed) if changed else section
 
 
-@lru_cache(maxsize=None)
+@cache
 def _words(section: type[Section], name: str) -> tuple[str, ...]:
     """From which a field is chosen."""
     return tuple(_words_in(section.model_fields[name].annotation))

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from inferometer.documents.document import JsonObject
+from inferometer.documents.document import JsonObject, is_unicode
 from inferometer.errors import StoreError
 from inferometer.record.encoding import converted, environment_from, summary_from, verdict_from
 from inferometer.record.environment import Environment
@@ -201,11 +201,7 @@ def _wrong_scalar(value: Any) -> str | None:
     if isinstance(value, int) and not SMALLEST_INT <= value <= LARGEST_INT:
         return f"{_number_text(value)} is out of range, whole numbers go from -2^63 to 2^63-1"
     if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return "text that is not valid Unicode"
-        return None
+        return None if is_unicode(value) else "text that is not valid Unicode"
     known = value is None or isinstance(value, bool | int | float | date | np.generic | np.ndarray)
     return None if known else f"a {type(value).__name__} where text, a number, a list or a mapping is expected"
 

@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from inferometer.documents.document import is_unicode
 from inferometer.errors import PlanError, StoreError
 from inferometer.judge.identity import Identity
 from inferometer.record.run import Kind, Run
@@ -453,6 +454,8 @@ def open_store(where: Place = None, records: str | Path | None = None) -> Store:
         hint = f"put the index into a folder or PostgreSQL: --store FOLDER --records {chosen}"
         raise PlanError(f"--store {chosen}: run folders can be stored there, the index cannot", hint)
     for name, place in (("--store", chosen), ("--records", kept_at)):
+        if not is_unicode(place):
+            raise PlanError(f"{name} {place!a}: must be a path in UTF-8")
         if "://" in place and not (_is_postgres(place) if name == "--store" else is_object_store(place)):
             takes = "a folder or postgresql://..." if name == "--store" else "a folder, s3://... or gs://..."
             raise PlanError(f"{name}: takes {takes}, not {place.partition('://')[0]}://")

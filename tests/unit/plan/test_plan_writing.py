@@ -86,7 +86,10 @@ def test_a_secret_is_hidden_wherever_the_plan_repeats_it() -> None:
     plan = plan_from(
         {
             "name": "with hunter2hunter2",
-            "target": {"url": "http://h:1", "headers": {"authorization": "Bearer hunter2hunter2", "x": "hunter2hunter2"}},
+            "target": {
+                "url": "http://h:1",
+                "headers": {"authorization": "Bearer hunter2hunter2", "x": "hunter2hunter2"},
+            },
             "sampling": {"stop": ["hunter2hunter2"], "structured": {"choice": ["no", "hunter2hunter2"]}},
             "traffic": [{"headers": {"x-api-key": "completions", "y": "of completions"}}],
         }
