@@ -2,14 +2,14 @@
 # make test   install what tests need and run them
 # make check  format, lint, types and the import contract
 # make build  wheel and source distribution in dist/
-# make test-engines  install vLLM for CPU (5 GB) and measure it for real, beside its own benchmarks (70 min)
+# make test-engines  install vLLM for CPU (5 GB) and measure it for real, next to its own benchmarks (70 min)
 # make test-ray  install Ray (490 MB), run workers on a real cluster of three nodes and applications on Ray Serve (ten minutes)
 # make test-routers  install nginx, HAProxy, vllm-router, sglang-router, smg and LiteLLM (1 GB) and put each in front of a fleet (five minutes)
 # make test-harnesses  install guidellm, aiperf, inference-perf, sglang, genai-bench and vLLM (9 GB) and run each in our place
 # make test-kubernetes  build a Kubernetes control plane from Debian's packages (12 CPU minutes, once) and test on it (13 CPU minutes)
 # make test-image  build deploy/Dockerfile on a base of Debian's packages, without a registry, and start it as a pod does (needs root, buildah, podman)
 # make chaos  hostile servers, kills, damaged stores and mutated inputs against the command line (under ten minutes)
-# make bench  our own speed and error beside the truth (a few minutes; leave the machine alone meanwhile)
+# make bench  our own speed and error against a server that logs the truth (a few minutes; leave the machine alone meanwhile)
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -21,7 +21,7 @@ ATONCE ?= 2  # processes of tests; a file stays in one
 .PHONY: run test test-engines test-routers test-ray test-harnesses test-kubernetes test-image check chaos build bench docs clean
 
 run: .venv/core
-	$(BIN)/inferometer run --rate 20 --duration 30s $(ARGS) || [ $$? = 4 ]  # not valid as a measurement: said, no error of make
+	$(BIN)/inferometer run --rate 20 --duration 30s $(ARGS) || [ $$? = 4 ]  # exit code 4, not valid as a measurement, is no error of make
 
 test: .venv/test
 	$(BIN)/python -m pytest -n $(ATONCE) --dist loadfile $(ARGS)

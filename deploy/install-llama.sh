@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds llama.cpp's server from the sources in llama-cpp-python, and a model file for it, beside what install-engines.sh made.
+# Builds llama.cpp's server from the sources in llama-cpp-python, and a model file for it, next to what install-engines.sh made.
 # Use: install-llama.sh FOLDER. Needs a C++ compiler; ten minutes on two cores.
 set -eu
 folder=$(cd "$1" && pwd)

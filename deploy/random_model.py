@@ -1,4 +1,4 @@
-"""Writes a model of random weights beside a real tokenizer, which every engine can serve: SIZE FOLDER TOKENIZER."""
+"""Writes a model of random weights and a real tokenizer, which every engine can serve: SIZE FOLDER TOKENIZER."""
 
 import shutil
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 SIZES = {  # hidden size, layers
     "tiny": (128, 4),  # 20M weights, starts and answers fast
-    "small": (512, 8),  # 103M weights: a first token takes long beside what a client adds to it
+    "small": (512, 8),  # 103M weights: a first token takes long compared with what a client adds to it
 }
 HEAD = 64
 

@@ -12,7 +12,7 @@ commit() {
 }
 
 # Their state, and over it the files that we added or changed: runs are in folders of their own, so nothing is lost; of
-# what both wrote, which is the site and what people have been told, the one is made anew and the other is ours.
+# what both wrote, which is the site and what people were notified of, the one is made anew and the other is ours.
 after_theirs() {
   local ours
   ours=$(git rev-parse HEAD)

@@ -41,7 +41,7 @@ MOST_NOTES = 3
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag the runs. Repeatable.")
 @click.option("--again", is_flag=True, help="Import files again that were already imported.")
 @click.option("--dry-run", is_flag=True, help="Show what would be imported; store nothing.")
-@click.option("--explain", is_flag=True, help="List every field of the files: read, kept, or ignored.")
+@click.option("--explain", is_flag=True, help="List every field of the files: read, kept as metadata, or ignored.")
 @click.option("--formats", "list_formats", is_flag=True, help="List the supported formats.")
 @json_option
 @quiet_option

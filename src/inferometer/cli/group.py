@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -182,14 +183,11 @@ def unknown_option(mistake: click.NoSuchOption, arguments: Sequence[str]) -> Inf
     context = mistake.ctx
     path = context.command_path if context else "inferometer"
     options = {name: option for option in context.command.params for name in option.opts} if context else {}
-    name, value = mistake.option_name.replace("_", "-"), _value_of(mistake.option_name, arguments)
-    text = f"no such option {mistake.option_name}"
-    ours = _ours(name)
-    if name == "--endpoint" and value.startswith("/"):  # a path, as vllm bench takes it
-        ours, value = "--api", "chat" if "chat" in value else "completions"
+    name, text = mistake.option_name.replace("_", "-"), f"no such option {mistake.option_name}"
+    ours = _ours(name, _value_of(mistake.option_name, arguments))
     if ours in options:
-        flags = [f"{ours}{_shown(value, options[ours])}", *_renamed(arguments, options)]
-        return WrongUseError(f"{text}; use {ours}", " ".join([path, *dict.fromkeys(flags)]))
+        typed = arguments[len(path.split()) - 1 :]
+        return WrongUseError(f"{text}; use {ours}", " ".join([path, *_translated(typed, options)]))
     if name in _OTHER_SETTINGS and "--set" in options:
         return WrongUseError(f"{text}; use a setting of the plan", f"{path} --set {_OTHER_SETTINGS[name]}")
     if name in _OTHER_WAYS and "--set" in options:
@@ -198,24 +196,48 @@ def unknown_option(mistake: click.NoSuchOption, arguments: Sequence[str]) -> Inf
     return WrongUseError(f"{text}; did you mean {' or '.join(close)}?" if close else text, f"{path} --help")
 
 
-def _ours(name: str) -> str | None:
+def _ours(name: str, value: str) -> str | None:
+    """Our name of another tool's option; the path behind --endpoint, as vllm bench takes it, is our --api."""
+    if name == "--endpoint" and value.startswith("/"):
+        return "--api"
     return next((ours for ours, others in _OTHER_OPTIONS.items() if name in others.split()), None)
 
 
-def _renamed(arguments: Sequence[str], options: Mapping[str, click.Parameter]) -> Iterator[str]:
-    """The other flags of the line that have another name here, by our name and with their values."""
-    for argument in arguments:
-        flag = argument.partition("=")[0]
-        name, ours = flag.replace("_", "-"), _ours(flag.replace("_", "-"))
-        if ours is not None and ours in options and name not in options and name != "--endpoint":
-            yield f"{ours}{_shown(_value_of(flag, arguments), options[ours])}"
+def _translated(typed: Sequence[str], options: Mapping[str, click.Parameter]) -> Iterator[str]:
+    """The whole line under our names. An option that has none here is left out, with its value."""
+    at, address = 0, {"--host": "", "--port": ""}
+    while at < len(typed):
+        flag, equals, value = typed[at].partition("=")
+        at += 1
+        if not flag.startswith("-"):
+            yield from () if "@" in flag else (typed[at - 1],)
+            continue
+        name = flag.replace("_", "-")
+        if not equals and not _is_switch(options.get(name)) and at < len(typed) and not typed[at].startswith("-"):
+            value, at = typed[at], at + 1
+        if name in address and name not in options:
+            address[name] = value
+        ours = flag if flag in options else _ours(name, value)
+        if ours == "--api" and value.startswith("/"):
+            value = "chat" if "chat" in value else "completions"
+        if ours is not None and ours in options:
+            yield f"{ours}{_shown(value, options[ours])}"
+    if any(address.values()) and "--url" in options:
+        url = f"http://{address['--host'] or 'localhost'}:{address['--port'] or 8000}"
+        yield f"--url{_shown(url, options['--url'])}"
+
+
+def _is_switch(option: click.Parameter | None) -> bool:
+    return isinstance(option, click.Option) and option.is_flag
 
 
 def _shown(value: str, option: click.Parameter) -> str:
     """The typed value behind our option; not where it may hold a secret."""
-    if isinstance(option, click.Option) and option.is_flag:
+    if _is_switch(option):
         return ""
-    return f" {value}" if value and "@" not in value and option.name != "header" else f" {option.metavar or 'VALUE'}"
+    if not value or "@" in value or option.name in ("header", "headers"):
+        return f" {option.metavar if isinstance(option, click.Option) and option.metavar else 'VALUE'}"
+    return f" {shlex.quote(value)}"
 
 
 def _value_of(option: str, arguments: Sequence[str]) -> str:
@@ -230,7 +252,7 @@ def _value_of(option: str, arguments: Sequence[str]) -> str:
 
 def unknown_command(command: str, path: str) -> InferometerError:
     """The command that was probably meant."""
-    text = f"no command {command!r}; there are {', '.join(COMMANDS)}"
+    text = f"no command {command!r}"
     if command in _OTHER_TOOLS:
         return WrongUseError(text, f"{path} run -- {command} ... runs its command line")
     if "://" in command or command.startswith("localhost"):
@@ -239,7 +261,9 @@ def unknown_command(command: str, path: str) -> InferometerError:
         return WrongUseError(text, f"{path} run {command}")
     ours = next((ours for ours, others in _OTHER_COMMANDS.items() if command in others.split()), None)
     close = [ours] if ours else difflib.get_close_matches(command, COMMANDS, n=1, cutoff=0.5)
-    return WrongUseError(text, f"{path} {close[0]}, if that is what you meant" if close else f"{path} --help")
+    if close:
+        return WrongUseError(f"{text}; did you mean {close[0]}?", f"{path} {close[0]}")
+    return WrongUseError(f"{text}; there are {', '.join(COMMANDS)}", f"{path} --help")
 
 
 # -- the group -------------------------------------------------------------------------------------------------------

@@ -77,10 +77,10 @@ def _check_server(server: str | None) -> None:
 @quiet_option
 @store_option
 def calibrate(quick: bool, as_json: bool, quiet: bool, store: Path | None) -> None:
-    """Measure what this instrument adds to what it measures, and keep the curve for this machine.
+    """Measure the load generator's own error on this machine, and store it as a curve.
 
-    Our client reads from a server that logs when it sent each token. Every run looks its own load up afterwards and
-    shows the error with the result. Leave the machine otherwise idle meanwhile. With --store the curve is kept there
+    Our client reads from a server that logs when it sent each token. Later runs read the error at their own load from
+    the curve and show it with the result. Leave the machine idle meanwhile. With --store the curve is stored there
     instead."""
     from inferometer.cli.printing import print_json
     from inferometer.conduct.curves import keep_curve, keep_for_machine

@@ -45,7 +45,9 @@ _STACK_OPTIONS = (
     click.option("--router", metavar="POLICY", help="Put our router in front of them, with this policy."),
     click.option("--server-image", metavar="NAME", help="Image of the server. [default: vllm/vllm-openai:latest]"),
     click.option("--server-port", "port", type=int, default=8000, metavar="N", help="Port. [default: 8000]"),
-    click.option("--arg", "args", multiple=True, metavar="WORD", help="Word of the server's command line. Repeatable."),
+    click.option(
+        "--arg", "args", multiple=True, metavar="ARG", help="Argument of the server's command line. Repeatable."
+    ),
     click.option("--server-env", multiple=True, metavar="NAME=VALUE", help="Variable of the server. Repeatable."),
     click.option("--server-cpu", metavar="N", help="CPUs of a server, request and limit."),
     click.option("--server-memory", metavar="SIZE", help="Memory of a server, request and limit."),

@@ -235,15 +235,20 @@ def _physics(gpu: str | None, shape: str | None) -> "tuple[Accelerator, ModelSha
 
 @click.command(epilog=FIT_EXAMPLES)
 @click.argument("runs", nargs=-1)
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Where to write the model.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="File to write the model to.")
 @click.option("--name", metavar="TEXT", help="Name of the model. [default: that of the file]")
 @click.option(
-    "--server-log", type=click.Path(path_type=Path), metavar="FILE", help="Log of the server's start: its limits."
+    "--server-log",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Log of the server's start, which has its limits.",
 )
 @click.option("--kv-tokens", type=click.IntRange(min=1024), metavar="N", help="Tokens in the KV cache.")
-@click.option("--max-sequences", type=click.IntRange(min=1), metavar="N", help="Most sequences in one step.")
-@click.option("--token-budget", type=click.IntRange(min=1), metavar="N", help="Most tokens in one step.")
-@click.option("--gpu", metavar="GPU", help="With --shape: begin from the data sheet of h100, h200, l4, ...")
+@click.option(
+    "--max-sequences", type=click.IntRange(min=1), metavar="N", help="Maximum number of sequences in one step."
+)
+@click.option("--token-budget", type=click.IntRange(min=1), metavar="N", help="Maximum number of tokens in one step.")
+@click.option("--gpu", metavar="GPU", help="With --shape: start from the data sheet of h100, h200, l4, ...")
 @click.option("--shape", metavar="MODEL", help="With --gpu: shape of the model: llama-3.1-8b, qwen3-32b, ...")
 @click.option("--gpus", type=click.IntRange(min=1), default=1, metavar="N", help="Without runs: number of GPUs.")
 @click.option(
@@ -406,7 +411,13 @@ Examples:
 @work_flags
 @click.option("--serve", is_flag=True, help="Run the simulator as a real server in the foreground until Ctrl-C.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="With --serve: address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="With --serve; 0: any.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="With --serve: port to listen on; 0 means any free port.",
+)
 @model_file_option()
 @slowest_option
 @json_option

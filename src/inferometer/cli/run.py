@@ -64,7 +64,7 @@ Environment variables, used if neither the plan nor a flag sets the value:
     metavar="[FORMAT=]FILE",
     help="Also write the run to a file: .json, .csv, .parquet, or vllm=FILE and other export formats. Repeatable.",
 )
-@click.option("--tag", "tags", multiple=True, metavar="WORD", help="Tag the run. Repeatable.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag the run. Repeatable.")
 @click.option(
     "--harness",
     "harnesses",

@@ -64,10 +64,10 @@ Examples:
 @click.option(
     "--budget",
     metavar="TIME",
-    help="For the whole search, but for the start of a server; what is known by then is the answer.",
+    help="Time limit of the whole search, not counting the start of a server; the result so far is the answer.",
 )
-@click.option("--least", metavar="N", help="Nothing below is tried. [default: a thousandth of the start, or 1 request]")
-@click.option("--most", metavar="N", help="Nothing above is tried. [default: a thousand times the start]")
+@click.option("--least", metavar="N", help="Lowest load to try. [default: a thousandth of the start, or 1 request]")
+@click.option("--most", metavar="N", help="Highest load to try. [default: a thousand times the start]")
 @model_file_option()
 @json_option
 @quiet_option
@@ -84,8 +84,8 @@ def search(
 ) -> int:
     """Find the highest load within the limits of PLAN.
 
-    Loads are doubled until a limit is missed, then the range is halved until it is narrow. Each load is a run of its
-    own, kept like any other. The search starts at a load found by a probe of two seconds, or at --rate (--concurrency).
+    Loads are doubled until a limit is missed, then the range is halved until it is narrow. Each load is stored
+    as a run. The search starts at a load found by a probe of two seconds, or at --rate (--concurrency).
     """
     bounded = {name: flags.pop(name) for name in ("within", "steps", "budget", "least", "most")}
     plan = plan_of(plan_args, quiet=quiet, **flags)

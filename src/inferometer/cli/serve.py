@@ -51,11 +51,11 @@ Examples:
 
 @click.command(epilog=SERVE_EXAMPLES)
 @click.argument("kind", metavar="KIND|PLAN")
-@click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[-- WORDS]")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 @click.option("--model", metavar="NAME", help="Model to serve.")
 @click.option("--host", metavar="HOST", help="Address to listen on. [default: 127.0.0.1]")
 @click.option("--port", metavar="N", help="Port to listen on. [default: a free port]")
-@click.option("--image", metavar="IMAGE", help="Of a container.")
+@click.option("--image", metavar="IMAGE", help="Image of the container.")
 @click.option(
     "--env", multiple=True, metavar="NAME=VALUE", help="Set an environment variable of the server. Repeatable."
 )

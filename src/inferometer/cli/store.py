@@ -316,7 +316,7 @@ def list_runs(
     as_json: bool,
     store: str | None,
 ) -> None:
-    """List the kept runs, newest first.
+    """List the stored runs, newest first.
 
     A NAME is a column (id, started, state, kind, source, verdict, name, model, target, engine, engine_version, commit,
     hardware, requests, tag, baseline, experiment, case), a measure with its statistic (ttft.p99, output_rate), or a

@@ -31,7 +31,7 @@ def worker(
     serve: bool,
     print_from: str | None,
 ) -> int:
-    """Measure a plan in a pod and keep the run in a folder of its volume.
+    """Measure a plan in a pod and store the run in a folder of its volume.
 
     Exit code 0 if a run was kept, whatever its numbers are. The number of the pod is read from JOB_COMPLETION_INDEX,
     which an Indexed Job sets, or from INFEROMETER_INDEX.

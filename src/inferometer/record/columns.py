@@ -152,12 +152,12 @@ class Reads:
 _FRAMES = "inferometer.measure.registry"  # above this room: imported by name, when used
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Records:
     """One array per field of `Record`, under its name; record i has the slice `reads(i)` of its `read_*`.
 
     Go through reads with `read_batches` or `reads_in_order`: of a long run they are not in memory
-    (`streamed.StreamedRecords`), and `read_at` as a whole is as large as it sounds.
+    (`parquet.StreamedRecords`), and `read_at` as a whole is as large as it sounds.
     """
 
     session: Ints
@@ -237,6 +237,10 @@ class Records:
 
     def __len__(self) -> int:
         return len(self.session)
+
+    def __repr__(self) -> str:
+        """Not its arrays: a notebook prints it."""
+        return f"<{len(self):,} requests, {int(self.read_offsets[-1]):,} reads: to_pandas(), to_polars() or to_arrow()>"
 
     def take(self, chosen: Mask | Ints) -> Self:
         """The records where a mask is true, or at the given indices, in their order."""

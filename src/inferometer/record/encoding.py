@@ -235,6 +235,7 @@ _FORMER: dict[type, dict[str, str]] = {  # names of version 1
     Startup: {"asked_sleep": "requested_sleep"},
     MeasureSummary: {"unknown": "weak"},  # whose value was left out
     Adjusted: {"unknown": "weak"},
+    Environment: {"said": "metadata"},
 }
 
 

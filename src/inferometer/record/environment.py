@@ -247,7 +247,7 @@ class Environment(EnvironmentPart, frozen=True, kw_only=True):
     tool: ToolVersion | None = None
     versions: dict[str, Json] = {}  # versions from an imported file
     description: str | None = None  # description of an imported run
-    said: dict[str, Json] = {}  # other fields of an imported file
+    metadata: dict[str, Json] = {}  # other fields of an imported file
     imported: ImportOrigin | None = None
 
     @property

@@ -137,7 +137,7 @@ STATES: dict[State, str] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """Plan, environment, summary and verdict; records and samples are read when they are needed."""
 
@@ -152,8 +152,8 @@ class Run:
     source: str | None = None  # the format that it was imported from; None: measured by us
     folder: Path | None = None
     by_older_rules: bool = False  # summary and verdict are of a version that measured and judged otherwise
-    read_records: Callable[[], Records] | None = field(default=None, repr=False, compare=False)
-    read_samples: Callable[[], Samples] | None = field(default=None, repr=False, compare=False)
+    read_records: Callable[[], Records] | None = field(default=None, compare=False)
+    read_samples: Callable[[], Samples] | None = field(default=None, compare=False)
 
     @cached_property
     def subject(self) -> Subject:
@@ -187,6 +187,10 @@ class Run:
     def chart(self, name: str) -> Any:
         """A chart by its name, `ttft-cdf`, as `inferometer chart --list` has them; it draws itself in a notebook."""
         return attribute_at(_DRAW)(name.replace("-", "_"), self)
+
+    def __repr__(self) -> str:
+        """One line: `print` shows the summary."""
+        return f"<run {self.id}: {self.status or self.state}, {self.subject.line or self.kind}>"
 
     def __str__(self) -> str:
         """The summary that the terminal shows."""

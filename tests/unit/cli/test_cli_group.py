@@ -37,7 +37,7 @@ def test_every_command_has_the_help_that_the_list_promises(name: str, capsys: py
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["rum"], "error: no command 'rum'; there are run,"),
+        (["rum"], "error: no command 'rum'; did you mean run?"),
         (["--no-such"], "error: no such option"),
         (["show", "--slowest", "x"], "error: invalid value for '--slowest'"),
         (["run", "--sed", "4"], "error: no such option"),

@@ -35,7 +35,12 @@ def plan(said: object = None, **flags: object) -> Plan:
         (
             "run --rps 5 --num-prompts=10 --url h",
             "no such option --rps; use --rate",
-            "inferometer run --rate 5 --requests 10",
+            "inferometer run --rate 5 --requests 10 --url h\n",
+        ),
+        (
+            "run p.yaml -q --rps=5 --host h --port 1",
+            "no such option --rps",
+            "run p.yaml -q --rate 5 --url http://h:1\n",
         ),
         ("run --qps=5", "no such option --qps; use --rate", "inferometer run --rate 5"),
         ("run --num-prompts 9", "no such option --num-prompts; use --requests", "inferometer run --requests 9"),
@@ -51,12 +56,12 @@ def plan(said: object = None, **flags: object) -> Plan:
         ("run --sed 4", "no such option --sed; did you mean --seed", "inferometer run --help"),
         ("show --rps 4", "no such option --rps\n", "inferometer show --help"),
         ("run http://h:1", "http://h:1: this is a URL, not a plan", "inferometer run --url http://h:1"),
-        ("rn", "no command 'rn'; there are ", "inferometer run, if that"),
-        ("compaer", "no command 'compaer'; there are ", "inferometer compare, if that"),
-        ("ls", "no command 'ls'; there are ", "inferometer list, if that"),
-        ("vllm bench serve", "no command 'vllm'; there are ", "inferometer run -- vllm"),
-        ("plan.yaml", "no command 'plan.yaml'; there are ", "inferometer run plan.yaml"),
-        ("localhost:8000", "no command 'localhost:8000'; there are ", "inferometer run --url localhost:8000"),
+        ("rn", "no command 'rn'; did you mean run?", "inferometer run"),
+        ("compaer", "no command 'compaer'; did you mean compare?", "inferometer compare"),
+        ("ls", "no command 'ls'; did you mean list?", "inferometer list"),
+        ("vllm bench serve", "no command 'vllm'", "inferometer run -- vllm"),
+        ("plan.yaml", "no command 'plan.yaml'", "inferometer run plan.yaml"),
+        ("localhost:8000", "no command 'localhost:8000'", "inferometer run --url localhost:8000"),
     ],
 )
 def test_another_tools_words_are_met_with_a_hint(
@@ -70,7 +75,23 @@ def test_another_tools_words_are_met_with_a_hint(
 
 
 @pytest.mark.parametrize(
-    "typed", [["run", "--api-key", "sk-1234567890"], ["run", "--headers", "K: sk-1234567890"]], ids=" ".join
+    "typed",
+    [
+        ["run", "--api-key", "sk-1234567890"],
+        ["run", "--headers", "K: sk-1234567890"],
+        [
+            "run",
+            "--rps",
+            "5",
+            "--api-key",
+            "sk-1234567890",
+            "-H",
+            "K: sk-1234567890",
+            "--url",
+            "http://u:sk-1234567890@h",
+        ],
+    ],
+    ids=" ".join,
 )
 def test_a_hint_repeats_no_secret(typed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(typed) == 2

@@ -139,7 +139,7 @@ def test_chunks_with_several_tokens_share_them_out_and_keep_every_gap() -> None:
 def test_metadata_between_the_fields_tells_the_stack() -> None:
     run = only("r.json", VLLM | {"version": "0.10.1", "gpu": "H100", "tp": "2", "api_key": "sk-secret"})
     assert run.environment.target == MeasuredTarget(server="vllm", version="0.10.1")
-    assert (run.environment.hardware, run.environment.said) == ("H100", {"tp": "2"})
+    assert (run.environment.hardware, run.environment.metadata) == ("H100", {"tp": "2"})
 
 
 def test_an_endless_rate_under_a_cap_is_a_closed_loop() -> None:

@@ -342,7 +342,7 @@ def test_times_without_a_unit_are_seconds_if_the_run_is_long_enough(tmp_path: Pa
     (run,) = import_file(written(tmp_path, "r.json", bare), tmp_path / "store").runs
     assert (run.summary.measures["ttft"].p50, run.summary.measures["ttft"].p99) == (0.29, 1.2)
     assert run.summary.measures["e2e"].p50 == 1.5
-    assert "median_ttft" not in run.environment.said
+    assert "median_ttft" not in run.environment.metadata
     with pytest.raises(DataError, match="longer than the whole run"):
         import_file(written(tmp_path, "ms.json", {**plain, "median_ttft": 290.0}), tmp_path / "store")
 

@@ -68,3 +68,7 @@ def test_what_is_unknown_is_left_out_of_one_that_was_not_read() -> None:
 def test_what_cannot_be_read_is_named(document: dict[str, Any], where: str) -> None:
     with pytest.raises(StoreError, match=f"its environment cannot be read: {where}"):
         environment_from(document)
+
+
+def test_other_fields_of_an_imported_file_are_read_under_their_former_name() -> None:
+    assert environment_from({"hardware": "H100", "said": {"tp": "2"}}).metadata == {"tp": "2"}

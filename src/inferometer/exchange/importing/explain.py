@@ -17,7 +17,7 @@ from inferometer.record.columns import Records
 Use = Literal["read", "kept", "ignored"]
 DEEPEST = 4
 MOST_FIELDS = 600
-_KEPT = "environment.said"
+_KEPT = "environment.metadata"
 KeyPath = tuple[str | int, ...]
 
 

@@ -160,7 +160,7 @@ def environment_of(
         description=_text(description),
         stack=without_missing(dict(stack or {})),
         versions=without_missing(dict(versions or {})),
-        said=without_missing(dict(metadata or {})),
+        metadata=without_missing(dict(metadata or {})),
         tool=tool,
     )
 

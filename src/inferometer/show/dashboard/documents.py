@@ -100,7 +100,7 @@ class LiveDocument:
     planned_s: float | None  # None: the plan does not set how long it takes
     done: int  # requests that are over
     planned: int | None
-    rate_asked: float | None
+    rate_planned: float | None
     rate_sent: float | None
     run: RunDocument
 

@@ -236,7 +236,7 @@ class LiveRuns:
             planned_s=planned_s,
             done=sum(now.summary.outcomes.values()),
             planned=planned,
-            rate_asked=requested,
+            rate_planned=requested,
             rate_sent=rate.value if rate else None,
             run=run_document(now, entry),
         )

@@ -2,8 +2,8 @@
    Every chart reacts: a crosshair with all values, drag to zoom and double click to reset, pictures, CSV, a table. */
 (function () {
   "use strict";
-  var SIDES = 96; /* axis labels beside a plot of several panels, which cannot size themselves */
-  var BESIDE = 70, LETTER = 6.6, SYMBOL = 30; /* of a legend: the axis beside it, a letter, what is beside a name */
+  var SIDES = 96; /* axis labels next to a plot of several panels, which cannot size themselves */
+  var BESIDE = 70, LETTER = 6.6, SYMBOL = 30; /* of a legend: the axis next to it, a letter, the space around a name */
   var MOST_ROWS = 500, FEWEST_PIXELS = 8;
   var themes = JSON.parse(document.getElementById("chart-themes").textContent);
   var drawn = new Map();
@@ -24,7 +24,7 @@
   function isContinuous(channel) { return channel && channel.field && (channel.type === "quantitative" || channel.type === "temporal"); }
   /* The lines of a panel that a crosshair can read: where they are, and what tells them apart. */
   function readable(panel) {
-    var layer = layersOf(panel).find(function (each) { return isLine(each) && each.encoding && isContinuous(each.encoding.x) && each.encoding.y && each.encoding.y.field; });
+    var layer = layersOf(panel).find(function (member) { return isLine(member) && member.encoding && isContinuous(member.encoding.x) && member.encoding.y && member.encoding.y.field; });
     if (!layer || layer.encoding.order) return null; /* points joined by load are no function of x */
     var rows = ((layer.data || panel.data || {}).values || []).filter(function (row) { return row && !row.invalid && row[layer.encoding.x.field] !== null; });
     var colour = layer.encoding.color && layer.encoding.color.field;
@@ -63,7 +63,7 @@
     [panel].concat(panel.layer || []).forEach(function (part) { if (part.data && Array.isArray(part.data.values)) part.data.values = part.data.values.filter(inside); });
     if (panel.layer) panel.layer = panel.layer.filter(function (layer) { return !layer.data || layer.data.values.length; });
   }
-  /* As many names beside each other as there is room for: a legend does not wrap, it is cut off. */
+  /* As many names side by side as fit: a legend does not wrap, it is cut off. */
   function legends(part, width) {
     if (!part || typeof part !== "object") return;
     var colour = part.encoding && part.encoding.color;
@@ -114,7 +114,7 @@
     plot.setAttribute("aria-label", caption.textContent);
     if (svg) svg.setAttribute("aria-hidden", "true");
   }
-  /* Labels beside points: those that would cover another one are not shown. */
+  /* Labels next to points: those that would cover another one are not shown. */
   function thin(plot) {
     var kept = [];
     plot.querySelectorAll(".labels_marks text").forEach(function (label) {
@@ -145,7 +145,7 @@
     var start = null;
     function place(event) {
       var area = svg.getBoundingClientRect(), left = event.clientX - area.left - origin[0], top = event.clientY - area.top - origin[1];
-      var panel = panels.find(function (each) { return left >= each.x - 2 && left <= each.x + each.width + 2 && top >= each.y - 2 && top <= each.y + each.height + 2; });
+      var panel = panels.find(function (member) { return left >= member.x - 2 && left <= member.x + member.width + 2 && top >= member.y - 2 && top <= member.y + member.height + 2; });
       return panel ? { panel: panel, at: Math.max(0, Math.min(panel.width, left - panel.x)), left: event.clientX - plot.getBoundingClientRect().left + plot.scrollLeft, area: area } : null;
     }
     function hide() { cross.hidden = box.hidden = true; }
@@ -160,12 +160,12 @@
     };
     plot.onpointerleave = function () { hide(); };
     function show(now) {
-      var found = values(now.panel.line, now.panel.scale, now.at);
-      if (!found.length) { hide(); return; }
+      var readings = values(now.panel.line, now.panel.scale, now.at);
+      if (!readings.length) { hide(); return; }
       cross.hidden = box.hidden = false;
       Object.assign(cross.style, { left: now.left + "px", top: top(now.panel), height: height(now.panel) });
-      box.replaceChildren.apply(box, [element("b", {}, across(now.panel.line, now.panel.scale.invert(now.at)))].concat(found.map(function (each) {
-        return element("div", {}, each.name ? each.name + ": " : "", element("span", {}, each.text));
+      box.replaceChildren.apply(box, [element("b", {}, across(now.panel.line, now.panel.scale.invert(now.at)))].concat(readings.map(function (member) {
+        return element("div", {}, member.name ? member.name + ": " : "", element("span", {}, member.text));
       })));
       var room = plot.clientWidth - now.left, wide = box.offsetWidth;
       Object.assign(box.style, { left: (room < wide + 20 ? Math.max(0, now.left - wide - 12) : now.left + 12) + "px", top: top(now.panel) });

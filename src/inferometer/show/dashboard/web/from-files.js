@@ -1,4 +1,4 @@
-/* Where the pages of the static site have their data from: files beside them, each a script that hands over its data.
+/* Where the pages of the static site have their data from: script files next to them that hand over their data.
    Scripts, not fetch: so the site also works when it is opened from a disk. */
 (function () {
   "use strict";
@@ -32,10 +32,10 @@
     }).reverse();
   }
   function all(names, enough) {
-    var found = [];
+    var result = [];
     return names.lists.reduce(function (before, list) {
-      return before.then(function () { return found.length >= enough ? null : read(list.name).then(function (chunk) { found = found.concat(rowsOf(chunk)); }); });
-    }, Promise.resolve()).then(function () { return found; });
+      return before.then(function () { return result.length >= enough ? null : read(list.name).then(function (chunk) { result = result.concat(rowsOf(chunk)); }); });
+    }, Promise.resolve()).then(function () { return result; });
   }
 
   /* `list --where` on what a site knows of a run: columns, tags and the headline numbers. */
@@ -47,32 +47,32 @@
   function condition(text) {
     var match = /^\s*(.+?)\s*(=~|!~|!=|==|<=|>=|=|<|>)\s*(.*?)\s*$/.exec(text);
     if (!match) throw Object.assign(new Error("'" + text + "' is no condition"), { hint: "write NAME OPERATOR VALUE, such as model=~llama or ttft.p99 < 500ms" });
-    var name = match[1], key = name.toLowerCase().replace(".", " ").split(/\s+/).join("."), said = match[3], number = numeric(said);
+    var name = match[1], key = name.toLowerCase().replace(".", " ").split(/\s+/).join("."), wanted = match[3], number = numeric(wanted);
     var operator = match[2] === "==" ? "=" : match[2];
     if (name.startsWith("plan.")) throw Object.assign(new Error(name + " is not known to a static site"), { hint: "inferometer list --where '" + text + "'" });
     return function (run) {
       var value = name === "tag" || name === "tags" ? (run.tags || []) : name in run ? run[name] : run.values[key];
-      return holds(value, operator, said, number);
+      return holds(value, operator, wanted, number);
     };
   }
-  function holds(value, operator, said, number) {
+  function holds(value, operator, wanted, number) {
     if (Array.isArray(value)) {
       var positive = { "!=": "=", "!~": "=~" }[operator];
-      var any = value.some(function (each) { return holds(each, positive || operator, said, number); });
+      var any = value.some(function (entry) { return holds(entry, positive || operator, wanted, number); });
       return positive ? !any : any;
     }
-    if (operator === "=~") return value !== undefined && new RegExp(said, "i").test(value);
-    if (operator === "!~") return value === undefined || !new RegExp(said, "i").test(value);
+    if (operator === "=~") return value !== undefined && new RegExp(wanted, "i").test(value);
+    if (operator === "!~") return value === undefined || !new RegExp(wanted, "i").test(value);
     if (typeof value === "number") {
       if (number === null) return false;
       var same = Math.abs(value - number) <= Math.abs(number) * 1e-4;
       return { "=": same, "!=": !same, "<": value < number, "<=": value <= number, ">": value > number, ">=": value >= number }[operator];
     }
     if (value === undefined) return operator === "!=";
-    return { "=": value === said, "!=": value !== said, "<": value < said, "<=": value <= said, ">": value > said, ">=": value >= said }[operator];
+    return { "=": value === wanted, "!=": value !== wanted, "<": value < wanted, "<=": value <= wanted, ">": value > wanted, ">=": value >= wanted }[operator];
   }
   function fits(run, words) {
-    var text = Object.values(run).filter(function (each) { return typeof each === "string" || Array.isArray(each); }).join(" ").toLowerCase();
+    var text = Object.values(run).filter(function (entry) { return typeof entry === "string" || Array.isArray(entry); }).join(" ").toLowerCase();
     return words.every(function (word) { return text.includes(word); });
   }
   function sorted(runs, sort) {
@@ -91,8 +91,8 @@
     var cases = query.experiments !== "false" || (query.where || []).some(function (text) { return /^\s*(experiment|case|id)\b/.test(text); });
     var simple = !words.length && !where.length && !query.sort && cases;
     return read("names").then(function (names) {
-      return all(names, simple ? offset + limit : Infinity).then(function (found) {
-        var fitting = found.filter(function (run) { return fits(run, words) && where.every(function (holds) { return holds(run); }); });
+      return all(names, simple ? offset + limit : Infinity).then(function (result) {
+        var fitting = result.filter(function (run) { return fits(run, words) && where.every(function (holds) { return holds(run); }); });
         var own = cases ? fitting : fitting.filter(function (run) { return !run.experiment; });
         var ordered = query.sort ? sorted(own, query.sort) : own;
         return { total: simple ? names.total : ordered.length, offset: offset, runs: ordered.slice(offset, offset + limit), hidden: fitting.length - own.length };
@@ -105,22 +105,22 @@
   }
   /* A run against the one before it was judged when the site was made; that needs records, which a site does not have. */
   function compare(query) {
-    return run(query.after).catch(function () { return {}; }).then(function (found) {
-      return found.before && found.before === query.before ? read("compare/" + file(query.after)) : unjudged(query);
+    return run(query.after).catch(function () { return {}; }).then(function (result) {
+      return result.before && result.before === query.before ? read("compare/" + file(query.after)) : unjudged(query);
     });
   }
   function unjudged(query) {
     var before = query.before.split(","), ids = before.concat(query.after.split(","));
-    return Promise.all(ids.map(run)).then(function (found) {
+    return Promise.all(ids.map(run)).then(function (result) {
       var lines = new Map();
-      found.forEach(function (each, at) {
-        each.quantities.forEach(function (one) {
+      result.forEach(function (entry, at) {
+        entry.quantities.forEach(function (one) {
           if (!lines.has(one.key)) lines.set(one.key, { key: one.key, title: one.title, unit: one.unit, direction: one.direction, values: ids.map(function () { return null; }), weak: ids.map(function () { return false; }) });
           lines.get(one.key).values[at] = one.value;
           lines.get(one.key).weak[at] = Boolean(one.needed);
         });
       });
-      var rows = found.map(function (each) { return each.about; });
+      var rows = result.map(function (entry) { return entry.about; });
       return { note: "Numbers side by side, without statistics. The site compares a run statistically only with the one before it (link on its page). For these runs: inferometer compare " + query.before + " " + query.after,
         runs: { before: rows.slice(0, before.length), after: rows.slice(before.length) }, table: Array.from(lines.values()), charts: [] };
     });
@@ -141,18 +141,18 @@
     runs: runs,
     run: run,
     charts: function (id) {
-      return run(id).then(function (found) {
-        return found.drawn ? read("charts/" + file(id)) : { charts: [], absent: [], note: "The site has no charts of this run. Draw them: inferometer report " + id };
+      return run(id).then(function (result) {
+        return result.drawn ? read("charts/" + file(id)) : { charts: [], absent: [], note: "The site has no charts of this run. Draw them: inferometer report " + id };
       });
     },
     file: function () { return ""; },
     compare: compare,
     histories: function () { return read("histories"); },
     history: function (family, measures) {
-      return read("histories").then(function (found) {
-        var one = found.histories.find(function (each) { return each.id === family; });
-        var files = one.measures.filter(function (each) { return measures.includes(each.key); });
-        return Promise.all(files.map(function (each) { return read("history/" + family + "/" + each.file); })).then(function (lines) { return { history: one, lines: lines }; });
+      return read("histories").then(function (result) {
+        var one = result.histories.find(function (entry) { return entry.id === family; });
+        var files = one.measures.filter(function (entry) { return measures.includes(entry.key); });
+        return Promise.all(files.map(function (entry) { return read("history/" + family + "/" + entry.file); })).then(function (lines) { return { history: one, lines: lines }; });
       });
     },
     tradeOffs: function (family) { return read("history/" + family + "/trade-offs").catch(function () { return { charts: [] }; }); },

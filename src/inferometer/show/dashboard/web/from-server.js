@@ -12,7 +12,7 @@
   }
   function gone() {
     app.gone(true);
-    throw Object.assign(new Error("the dashboard does not answer"), { hint: "is it still running? It is asked again.", gone: true });
+    throw Object.assign(new Error("the dashboard does not answer"), { hint: "is it still running? The page keeps trying.", gone: true });
   }
   /* The token is no longer the right one, for instance after a restart: the page leads to the login form. */
   function login(response) {
@@ -20,11 +20,11 @@
     return response;
   }
   function ask(path, query) {
-    var said = new URLSearchParams();
+    var params = new URLSearchParams();
     Object.entries(query || {}).forEach(function (pair) {
-      [].concat(pair[1]).forEach(function (value) { if (value !== null && value !== undefined && value !== "") said.append(pair[0], value); });
+      [].concat(pair[1]).forEach(function (value) { if (value !== null && value !== undefined && value !== "") params.append(pair[0], value); });
     });
-    var text = said.toString();
+    var text = params.toString();
     return fetch("api/" + path + (text ? "?" + text : "")).catch(gone).then(login).then(answer);
   }
   function change(method, path, body) {

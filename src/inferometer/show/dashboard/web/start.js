@@ -1,4 +1,4 @@
-/* The view that the page names. The words come first: every view needs them. A server that is gone is asked again. */
+/* The view that the page names. The texts are loaded first: every view needs them. A server that is gone is polled. */
 (function () {
   "use strict";
   var app = window.inferometer;

@@ -1,10 +1,10 @@
-/* Comparison of any runs: two sides, judged measure by measure, and all numbers beside each other. */
+/* Comparison of any runs: two sides, judged measure by measure, and all numbers side by side. */
 (function () {
   "use strict";
   var app = window.inferometer, make = app.make, state, suggestions;
 
   function words(name) { return app.unpackIds(app.query().get(name)); }
-  var known = {}; /* runs by id, once a comparison told who they are */
+  var known = {}; /* runs by id, as the last comparison described them */
   app.views.compare = function () {
     state = { before: words("before"), after: words("after"), every: app.query().get("every") === "1" };
     app.show(make("h1", {}, "Compare"), make("div", { id: "sides" }), make("div", { id: "found" }));
@@ -38,8 +38,8 @@
     var input = make("input", { type: "text", list: "run-ids", placeholder: app.names.live ? "id, name, latest, tag" : "the id of a run" }), suggested = make("datalist", { id: "run-ids" });
     input.addEventListener("focus", function () { /* who reads a comparison does not wait for them */
       suggestions = suggestions || app.data.runs({ limit: 100, experiments: "false" });
-      suggestions.then(function (found) {
-        if (!suggested.childNodes.length) suggested.append.apply(suggested, found.runs.map(function (run) { return make("option", { value: run.id }, [run.what, run.workload, run.load].filter(Boolean).join(" · ")); }));
+      suggestions.then(function (answer) {
+        if (!suggested.childNodes.length) suggested.append.apply(suggested, answer.runs.map(function (run) { return make("option", { value: run.id }, [run.what, run.workload, run.load].filter(Boolean).join(" · ")); }));
       }).catch(function () { suggestions = null; /* without them; the next focus asks again */ });
     });
     function add(name) {
@@ -59,27 +59,27 @@
     place.replaceChildren(make("p.muted", { role: "status" }, "Comparing…"));
     app.soon();
     return app.data.compare({ before: state.before.join(","), after: state.after.join(","), every: state.every ? "true" : "" })
-      .then(function (found) {
-        found.runs.before.concat(found.runs.after).forEach(function (about) { known[about.id] = about; });
+      .then(function (answer) {
+        answer.runs.before.concat(answer.runs.after).forEach(function (about) { known[about.id] = about; });
         /* a name, a tag or `latest` in the address becomes the id that it meant */
-        state.before = found.runs.before.map(function (about) { return about.id; });
-        state.after = found.runs.after.map(function (about) { return about.id; });
+        state.before = answer.runs.before.map(function (about) { return about.id; });
+        state.after = answer.runs.after.map(function (about) { return about.id; });
         write(); drawSides();
-        place.replaceChildren(); app.fill(place, [found.note ? make("p.muted", {}, found.note) : null, verdict(found), judged(found), app.charts({ charts: found.charts }), numbers(found)]);
+        place.replaceChildren(); app.fill(place, [answer.note ? make("p.muted", {}, answer.note) : null, verdict(answer), judged(answer), app.charts({ charts: answer.charts }), numbers(answer)]);
       })
       .catch(function (error) { place.replaceChildren(app.failed(error)); });
   }
   /* Texts as the terminal and the report have them: the server writes them once. */
-  function verdict(found) {
-    var view = found.view;
+  function verdict(answer) {
+    var view = answer.view;
     if (!view) return null; /* the note says why */
     var style = view.status === "not comparable" ? "bad" : app.style(view.status);
     return make("div.verdict" + (style ? "." + style : ""), {}, make("b", {}, view.status), view.counts ? " " + view.counts : null,
       view.objections.length ? make("ul", {}, view.objections.map(function (text) { return make("li", {}, text); })) : null);
   }
-  function judged(found) {
-    if (!found.view) return null;
-    var view = found.view, last = view.columns.length + 1;
+  function judged(answer) {
+    if (!answer.view) return null;
+    var view = answer.view, last = view.columns.length + 1;
     var heads = ["measure"].concat(view.columns, [""]).map(function (text, at) { return make("th" + (at && at < last ? ".right" : ""), {}, text); });
     var rows = view.rows.map(function (row) {
       return make("tr", {}, make("td", {}, row.title), row.cells.map(function (text) { return make("td.right", {}, text); }), make("td", {}, app.word(row.status)));
@@ -87,14 +87,14 @@
     var facts = view.facts.map(function (pair) { return make("tr", {}, make("td", {}, pair[0]), make("td", {}, pair[1])); });
     return make("section", {}, make("h2", {}, "Changes"), rows.length ? app.table(heads, rows, ".grid") : null, app.table([], facts, ".facts"));
   }
-  function numbers(found) {
-    var runs = found.runs.before.concat(found.runs.after);
+  function numbers(answer) {
+    var runs = answer.runs.before.concat(answer.runs.after);
     var heads = [make("th", {}, "measure")].concat(runs.map(function (run, at) {
-      return make("th.right.wrap", {}, app.link("run", { id: run.id }, [run.name, run.load].filter(Boolean).join(" · ") || run.id.replace(/^\d+-\d+-/, ""), { title: app.line(run) }), make("br"), make("small", {}, (at < found.runs.before.length ? "before" : "after") + ", " + app.day(run.started)));
+      return make("th.right.wrap", {}, app.link("run", { id: run.id }, [run.name, run.load].filter(Boolean).join(" · ") || run.id.replace(/^\d+-\d+-/, ""), { title: app.line(run) }), make("br"), make("small", {}, (at < answer.runs.before.length ? "before" : "after") + ", " + app.day(run.started)));
     }));
-    var rows = found.table.map(function (line) {
+    var rows = answer.table.map(function (line) {
       return make("tr", {}, make("td", {}, line.title), line.values.map(function (value, at) { return make("td.right", {}, (line.weak && line.weak[at] ? "~" : "") + app.text.value(value, line.unit)); }));
     });
-    return make("section", {}, make("h2", {}, "All numbers"), make("details", { open: !found.view }, make("summary", {}, rows.length + " numbers"), app.table(heads, rows, ".grid")));
+    return make("section", {}, make("h2", {}, "All numbers"), make("details", { open: !answer.view }, make("summary", {}, rows.length + " numbers"), app.table(heads, rows, ".grid")));
   }
 })();

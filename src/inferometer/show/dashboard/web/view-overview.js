@@ -7,28 +7,28 @@
   app.views.index = function () { return load(); };
   function load() {
     clearTimeout(timer);
-    return app.data.overview().then(function (found) {
-      draw(found);
+    return app.data.overview().then(function (content) {
+      draw(content);
       if (app.names.live) timer = setTimeout(function () { load().catch(function (error) { if (error.gone) timer = setTimeout(load, 1000); }); }, AGAIN_MS);
     });
   }
-  function draw(found) {
-    if (!found.total) {
+  function draw(content) {
+    if (!content.total) {
       app.show(make("h1", {}, "Overview"), make("div.empty", {}, make("p", { role: "status" }, "No runs yet."), make("p", {}, "Create one: ", make("code", {}, "inferometer run"))));
       return;
     }
-    var worse = found.lines.filter(function (line) { return line.state === "worse"; }).length;
-    var repeated = found.lines.filter(function (line) { return line.runs > 1; }), once = found.lines.filter(function (line) { return line.runs === 1; });
+    var worse = content.lines.filter(function (line) { return line.state === "worse"; }).length;
+    var repeated = content.lines.filter(function (line) { return line.runs > 1; }), once = content.lines.filter(function (line) { return line.runs === 1; });
     app.show(make("h1", {}, "Overview"),
-      make("p.muted", { role: "status" }, summary(found, worse)),
-      found.running.length ? running(found.running) : null,
-      lines("Histories", repeated, found.left_out ? make("p.muted", {}, found.left_out + " more lines are on the page of histories.") : null),
-      found.experiments.length ? experiments(found.experiments) : null,
+      make("p.muted", { role: "status" }, summary(content, worse)),
+      content.running.length ? running(content.running) : null,
+      lines("Histories", repeated, content.left_out ? make("p.muted", {}, content.left_out + " more lines are on the page of histories.") : null),
+      content.experiments.length ? experiments(content.experiments) : null,
       lines("One run so far", once, null, true));
   }
-  function summary(found, worse) {
-    var parts = [app.text.number(found.total) + (found.total === 1 ? " run" : " runs"), found.lines.length + (found.lines.length === 1 ? " line of history" : " lines of history")];
-    if (found.lines.some(function (line) { return line.runs > 1; })) parts.push(worse ? worse + " worse" : "none worse");
+  function summary(content, worse) {
+    var parts = [app.text.number(content.total) + (content.total === 1 ? " run" : " runs"), content.lines.length + (content.lines.length === 1 ? " line of history" : " lines of history")];
+    if (content.lines.some(function (line) { return line.runs > 1; })) parts.push(worse ? worse + " worse" : "none worse");
     return parts.join(", ") + ".";
   }
   function running(rows) {
@@ -38,15 +38,15 @@
     })));
   }
   function number(line, title, names) {
-    var found = line.numbers.find(function (each) { return names.includes(each.key); });
-    return make("td.right" + (found ? "" : ".none"), { "data-name": title }, found ? (found.weak ? "~" : "") + app.text.value(found.value, found.unit === "tokens/s" ? "" : found.unit) : "-");
+    var content = line.numbers.find(function (entry) { return names.includes(entry.key); });
+    return make("td.right" + (content ? "" : ".none"), { "data-name": title }, content ? (content.weak ? "~" : "") + app.text.value(content.value, content.unit === "tokens/s" ? "" : content.unit) : "-");
   }
   /* A heading for each model, engine and hardware; a row for each of its lines. */
-  function lines(title, found, more, single) {
-    if (!found.length) return null;
+  function lines(title, content, more, single) {
+    if (!content.length) return null;
     var numbers = ["TTFT p50", "TTFT p99", "TPOT p50", "Output tok/s"], families = new Map();
     var heads = [].concat("Workload · load", single ? [] : ["State", "Trend"], numbers, single ? "When" : ["Runs", "Last"]);
-    found.forEach(function (line) { if (!families.has(line.family)) families.set(line.family, []); families.get(line.family).push(line); });
+    content.forEach(function (line) { if (!families.has(line.family)) families.set(line.family, []); families.get(line.family).push(line); });
     var rows = Array.from(families.values()).flatMap(function (own) { return [heading(own[0], heads.length)].concat(own.map(function (line) { return row(line, single); })); });
     return make("section", {}, make("h2", {}, title),
       app.table(heads.map(function (text) { return make("th" + (numbers.includes(text) || text === "Runs" ? ".right" : ""), {}, text); }), rows, ".runs.cards.overview", title), more);
@@ -55,8 +55,8 @@
     return make("tr.group", {}, make("th", { colspan: String(columns), scope: "rowgroup" }, app.link("history", { family: line.family }, line.title), line.kind === "serving" ? null : make("span.muted", {}, " " + app.names.kinds[line.kind])));
   }
   function row(line, single) {
-    var others = line.numbers.length && !line.numbers.some(function (each) { return /^(ttft|tpot|output_rate)/.test(each.key); });
-    var cells = others ? [make("td.words", { colspan: "4" }, line.numbers.map(function (each) { return each.title + " " + (each.weak ? "~" : "") + app.text.value(each.value, each.unit); }).join(", "))]
+    var others = line.numbers.length && !line.numbers.some(function (entry) { return /^(ttft|tpot|output_rate)/.test(entry.key); });
+    var cells = others ? [make("td.words", { colspan: "4" }, line.numbers.map(function (entry) { return entry.title + " " + (entry.weak ? "~" : "") + app.text.value(entry.value, entry.unit); }).join(", "))]
       : [number(line, "TTFT p50", ["ttft_scheduled.p50", "ttft.p50"]), number(line, "TTFT p99", ["ttft_scheduled.p99", "ttft.p99"]), number(line, "TPOT p50", ["tpot.p50"]), number(line, "Output tok/s", ["output_rate"])];
     var words = [line.workload, line.load].filter(Boolean).join(" · ") || (line.label === "all runs" ? app.names.kinds[line.kind] : line.label);
     return make("tr", {}, make("td.name", {}, app.link("history", { family: line.family, series: line.series }, words)),

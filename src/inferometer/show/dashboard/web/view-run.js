@@ -7,82 +7,82 @@
     var id = app.query().get("id");
     if (!id) return Promise.resolve(app.show(make("h1", {}, "Run"), app.failed({ message: "no run in the address", hint: "choose one from the list of runs" })));
     app.soon();
-    var charts = app.data.charts(id); /* of a run in progress they are asked for again and again */
-    charts.catch(function () { /* told where they are drawn */ });
-    return app.data.run(id).then(function (found) { draw(found, charts); });
+    var charts = app.data.charts(id); /* of a run in progress they are polled */
+    charts.catch(function () { /* reported where they are drawn */ });
+    return app.data.run(id).then(function (content) { draw(content, charts); });
   };
-  function draw(found, made) {
-    var run = found.run;
-    document.title = app.line(found.about) + " · Inferometer";
+  function draw(content, made) {
+    var run = content.run;
+    document.title = app.line(content.about) + " · Inferometer";
     var live = make("div", { id: "live" }), numbers = make("div", { id: "numbers" }), charts = make("div", { id: "charts" }, make("p.muted", {}, "Drawing…"));
     app.show(
-      make("header.top", {}, make("div", {}, app.header(found.about, run.state === "complete" ? null : [" ", app.word(run.state)]),
+      make("header.top", {}, make("div", {}, app.header(content.about, run.state === "complete" ? null : [" ", app.word(run.state)]),
         make("p.muted.small", {}, [run.kind === "serving" ? null : run.kind_means, run.source && "imported from " + run.source].filter(Boolean).join(" · "))),
-        actions(found)),
+        actions(content)),
       live, numbers,
       make("section", {}, make("h2", {}, "Charts"), charts),
-      make("section", {}, make("h2", {}, "All numbers"), everything(found)),
+      make("section", {}, make("h2", {}, "All numbers"), everything(content)),
       make("section", {}, make("h2", {}, "Plan"), run.source || run.kind === "benchmark" ? null : make("p", {}, "Repeat: ", make("code", {}, "inferometer rerun " + run.id)),
-        make("details", {}, make("summary", {}, "As it was run"), make("pre", { tabindex: "0" }, yaml(found.plan)))),
-      make("section", {}, make("h2", {}, "Environment"), make("details", {}, make("summary", {}, "Machine, versions, target"), make("pre", { tabindex: "0" }, yaml(found.environment)))),
-      files(found), changes(found));
+        make("details", {}, make("summary", {}, "As it was run"), make("pre", { tabindex: "0" }, yaml(content.plan)))),
+      make("section", {}, make("h2", {}, "Environment"), make("details", {}, make("summary", {}, "Machine, versions, target"), make("pre", { tabindex: "0" }, yaml(content.environment)))),
+      files(content), changes(content));
     if (run.state === "partial" && app.names.live) { follow(run.id, live, numbers, charts); return; }
-    numbers.replaceChildren(judged(found));
+    numbers.replaceChildren(judged(content));
     drawCharts(run.id, charts, null, made);
   }
-  function actions(found) {
-    var tags = (found.marks.tags || []).map(function (tag) { return app.link("runs", { where: "tag=" + tag }, tag, { class: "word" }); });
-    var names = (found.marks.baselines || []).map(function (name) { return make("span.word", {}, "baseline " + name); });
+  function actions(content) {
+    var tags = (content.marks.tags || []).map(function (tag) { return app.link("runs", { where: "tag=" + tag }, tag, { class: "word" }); });
+    var names = (content.marks.baselines || []).map(function (name) { return make("span.word", {}, "baseline " + name); });
     return make("div.chips", {}, names, tags,
-      found.marks.experiment ? app.link("experiment", { id: found.marks.experiment }, "its experiment") : null,
-      found.before ? app.link("compare", { before: found.before, after: found.run.id }, "against the run before") : null,
-      app.link("compare", { after: found.run.id }, "compare"));
+      content.marks.experiment ? app.link("experiment", { id: content.marks.experiment }, "its experiment") : null,
+      content.before ? app.link("compare", { before: content.before, after: content.run.id }, "against the run before") : null,
+      app.link("compare", { after: content.run.id }, "compare"));
   }
-  function judged(found, going) {
-    var verdict = found.verdict || { status: null, doubts: [] };
-    var word = going ? "in progress" : verdict.status;
-    var reasons = verdict.doubts.filter(function (each) { return !going || each.code !== "interrupted"; }).map(function (each) { return make("li", {}, each.text + (each.remedy ? " " + each.remedy.charAt(0).toUpperCase() + each.remedy.slice(1) + "." : "")); });
+  function judged(content, going) {
+    var verdict = content.verdict || { status: null, doubts: [] };
+    var shownStatus = going ? "in progress" : verdict.status;
+    var reasons = verdict.doubts.filter(function (entry) { return !going || entry.code !== "interrupted"; }).map(function (entry) { return make("li", {}, entry.text + (entry.remedy ? " " + entry.remedy.charAt(0).toUpperCase() + entry.remedy.slice(1) + "." : "")); });
     var numbers = {};
-    found.quantities.forEach(function (each) { numbers[each.key] = each; });
-    var tiles = found.headline.map(function (key) { return tile(numbers[key]); });
-    var limits = (found.limits || []).map(function (limit) {
+    content.quantities.forEach(function (entry) { numbers[entry.key] = entry; });
+    var tiles = content.headline.map(function (key) { return tile(numbers[key]); });
+    var limits = (content.limits || []).map(function (limit) {
       var kept = limit.met === true ? ["good", "met"] : limit.met === false ? ["bad", "not met"] : ["doubt", "unclear"];
       return make("tr", {}, make("td", {}, [limit.traffic, limit.limit].filter(Boolean).join(": ")), make("td", {}, make("span.word." + kept[0], {}, kept[1])), make("td.words", {}, limitText(limit)));
     });
-    var outcomes = Object.entries(found.outcomes).map(function (pair) { return app.text.number(pair[1]) + " " + pair[0]; }).join(", ");
-    return make("div", {}, make("div.verdict" + (app.style(word) ? "." + app.style(word) : ""), {},
-      make("b", {}, word || found.run.state), going && reasons.length ? make("p.muted", {}, "Doubts if it ended now:") : null, reasons.length ? make("ul", {}, reasons) : make("p", {}, word ? "No problems were found with this measurement" + (going ? " so far." : ".") : found.run.state_means)),
-    found.run.older_rules ? make("p.muted", {}, "These numbers and this verdict are by the rules of an older version. By the present ones: ", make("code", {}, "inferometer store remeasure " + found.run.id)) : null,
+    var outcomes = Object.entries(content.outcomes).map(function (pair) { return app.text.number(pair[1]) + " " + pair[0]; }).join(", ");
+    return make("div", {}, make("div.verdict" + (app.style(shownStatus) ? "." + app.style(shownStatus) : ""), {},
+      make("b", {}, shownStatus || content.run.state), going && reasons.length ? make("p.muted", {}, "Doubts if it ended now:") : null, reasons.length ? make("ul", {}, reasons) : make("p", {}, shownStatus ? "No problems were found with this measurement" + (going ? " so far." : ".") : content.run.state_means)),
+    content.run.older_rules ? make("p.muted", {}, "These numbers and this verdict are by the rules of an older version. By the present ones: ", make("code", {}, "inferometer store remeasure " + content.run.id)) : null,
     limits.length ? app.table(["limit", "", "measured"].map(function (text) { return make("th", {}, text); }), limits, ".grid.limits", "Limits") : null,
     tiles.length ? make("div.tiles", {}, tiles) : null, outcomes ? make("p.muted", {}, "Requests: " + outcomes) : null);
   }
-  /* `ttft p90 < 300ms: met, TTFT p90 is 92.5 ms` without what stands in the cells beside it. */
+  /* `ttft p90 < 300ms: met, TTFT p90 is 92.5 ms` without what the cells next to it show. */
   function limitText(limit) {
     var text = limit.text || "";
     if (text.startsWith(limit.limit + ": ")) text = text.slice(limit.limit.length + 2);
     return text.replace(/^(met|not met|unclear), /, "");
   }
-  function spread(each) {
-    return app.text.interval(each.low, each.high, each.unit);
+  function spread(entry) {
+    return app.text.interval(entry.low, entry.high, entry.unit);
   }
-  function tile(each) {
-    var weak = each.needed !== null && each.needed !== undefined;
-    return make("div.tile", { "data-key": each.key }, make("div.name", {}, each.title), make("div.value", {}, (weak ? "~" : "") + app.text.value(each.value, each.unit)),
-      make("div.spread", {}, [spread(each), weak ? app.text.number(each.needed) + " samples needed" : null].filter(Boolean).join(", ")));
+  function tile(entry) {
+    var weak = entry.needed !== null && entry.needed !== undefined;
+    return make("div.tile", { "data-key": entry.key }, make("div.name", {}, entry.title), make("div.value", {}, (weak ? "~" : "") + app.text.value(entry.value, entry.unit)),
+      make("div.spread", {}, [spread(entry), weak ? app.text.number(entry.needed) + " samples needed" : null].filter(Boolean).join(", ")));
   }
-  function everything(found) {
-    if (!found.quantities.length) return make("p.muted", {}, "No numbers yet.");
+  function everything(content) {
+    if (!content.quantities.length) return make("p.muted", {}, "No numbers yet.");
     var heads = ["measure", "value", "interval", "name"].map(function (text, at) { return make("th" + (at === 1 ? ".right" : ""), {}, text); });
-    var rows = found.quantities.map(function (each) {
-      return make("tr", {}, make("td", {}, each.title), make("td.right", {}, (each.needed ? "~" : "") + app.text.value(each.value, each.unit)), make("td.muted", {}, spread(each)), make("td", {}, make("code", {}, each.key)));
+    var rows = content.quantities.map(function (entry) {
+      return make("tr", {}, make("td", {}, entry.title), make("td.right", {}, (entry.needed ? "~" : "") + app.text.value(entry.value, entry.unit)), make("td.muted", {}, spread(entry)), make("td", {}, make("code", {}, entry.key)));
     });
     return make("details", {}, make("summary", {}, rows.length + " numbers"), app.table(heads, rows));
   }
-  function files(found) {
-    if (!found.files || !found.files.length) return null;
+  function files(content) {
+    if (!content.files || !content.files.length) return null;
     var shown = make("pre.file", { hidden: true, tabindex: "0", "aria-label": "File content" });
-    var links = found.files.map(function (file) {
-      var address = app.data.file(found.run.id, file.name);
+    var links = content.files.map(function (file) {
+      var address = app.data.file(content.run.id, file.name);
       return make("li", {}, make("a", { href: address, onclick: function (event) {
         event.preventDefault();
         fetch(address).then(function (answer) { return answer.text(); }).then(function (text) { shown.hidden = false; shown.textContent = text || "(empty)"; shown.scrollIntoView({ block: "nearest" }); });
@@ -91,12 +91,12 @@
     return make("section", {}, make("h2", {}, "Files"), make("ul", {}, links), shown);
   }
   function drawCharts(id, place, first, made) {
-    return (made || app.data.charts(id)).then(function (found) {
-      if (first) found.charts.sort(function (a, b) { return rankIn(first, a) - rankIn(first, b); });
+    return (made || app.data.charts(id)).then(function (content) {
+      if (first) content.charts.sort(function (a, b) { return rankIn(first, a) - rankIn(first, b); });
       var known = new Map(Array.from(place.querySelectorAll("figure")).map(function (figure) { return [figure.id, figure]; }));
-      var same = found.charts.length && found.charts.every(function (chart) { return known.has("chart-" + chart.name); });
-      if (same) found.charts.forEach(function (chart) { app.redraw(known.get("chart-" + chart.name), chart.spec); });
-      else place.replaceChildren.apply(place, app.charts(found).filter(Boolean));
+      var same = content.charts.length && content.charts.every(function (chart) { return known.has("chart-" + chart.name); });
+      if (same) content.charts.forEach(function (chart) { app.redraw(known.get("chart-" + chart.name), chart.spec); });
+      else place.replaceChildren.apply(place, app.charts(content).filter(Boolean));
       if (!place.childNodes.length) place.append(make("p.muted", {}, "There are no charts."));
     }).catch(function (error) { if (!error.gone) place.replaceChildren(app.failed(error)); });
   }
@@ -123,24 +123,24 @@
     var left = now.planned_s && now.elapsed_s !== null ? Math.max(0, now.planned_s - now.elapsed_s) : share ? now.elapsed_s * (1 - share) / share : null;
     var facts = [now.elapsed_s === null ? null : "elapsed " + app.text.duration(Math.round(now.elapsed_s)), left === null || left === undefined ? null : left > 0 ? "about " + app.text.duration(Math.round(left)) + " left" : "waiting for the last answers",
       app.text.number(now.done) + (now.planned ? " of " + app.text.number(now.planned) : "") + " requests done",
-      now.rate_sent === null ? null : app.text.number(now.rate_sent) + " req/s sent" + (now.rate_asked ? ", " + app.text.number(now.rate_asked) + " asked for" : ""),
+      now.rate_sent === null ? null : app.text.number(now.rate_sent) + " req/s sent" + (now.rate_planned ? ", " + app.text.number(now.rate_planned) + " planned" : ""),
       now.running ? null : "not written to for " + Math.round(now.quiet_s) + " s", now.too_large ? "its logs are too large to read while it runs" : null];
     return make("div", { role: "status" }, share === null ? null : make("progress", { max: 1, value: share, "aria-label": "Progress" }, app.text.percent(share)), make("p", {}, facts.filter(Boolean).join(" · ")));
   }
   var FIRST_LIVE = ["latency_over_time", "in_flight", "tokens_over_time"];
-  function changes(found) {
+  function changes(content) {
     if (!app.names.write) return null;
-    var id = found.run.id, tag = make("input", { type: "text", placeholder: "nightly" }), baseline = make("input", { type: "text", placeholder: "main" });
-    var said = make("p", { role: "status" });
-    function done(promise) { promise.then(function () { app.views.run(); }).catch(function (error) { said.replaceChildren(app.failed(error)); }); }
+    var id = content.run.id, tag = make("input", { type: "text", placeholder: "nightly" }), baseline = make("input", { type: "text", placeholder: "main" });
+    var notice = make("p", { role: "status" });
+    function done(promise) { promise.then(function () { app.views.run(); }).catch(function (error) { notice.replaceChildren(app.failed(error)); }); }
     function form(label, input, text, send) {
       return make("form.tools", { onsubmit: function (event) { event.preventDefault(); if (input.value.trim()) done(send(input.value.trim())); } }, make("label", {}, label, input), make("button", { type: "submit" }, text));
     }
-    return make("section", {}, make("h2", {}, "Change"), said,
-      form("Tag", tag, "Add tag", function (word) { return app.data.change("POST", "runs/" + id + "/tags", { tags: [word] }); }),
-      form("Baseline", baseline, "Set as baseline", function (word) { return app.data.change("PUT", "baselines/" + encodeURIComponent(word), { run: id }); }),
+    return make("section", {}, make("h2", {}, "Change"), notice,
+      form("Tag", tag, "Add tag", function (shownStatus) { return app.data.change("POST", "runs/" + id + "/tags", { tags: [shownStatus] }); }),
+      form("Baseline", baseline, "Set as baseline", function (shownStatus) { return app.data.change("PUT", "baselines/" + encodeURIComponent(shownStatus), { run: id }); }),
       make("button", { type: "button", onclick: function () {
-        if (window.confirm("Delete " + id + " with all its files?")) app.data.change("DELETE", "runs/" + id).then(function () { location.href = "runs.html"; }).catch(function (error) { said.replaceChildren(app.failed(error)); });
+        if (window.confirm("Delete " + id + " with all its files?")) app.data.change("DELETE", "runs/" + id).then(function () { location.href = "runs.html"; }).catch(function (error) { notice.replaceChildren(app.failed(error)); });
       } }, "Delete this run"));
   }
   /* Plain data as indented lines; a reader's view, no format for machines. */

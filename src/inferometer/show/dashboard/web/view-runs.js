@@ -3,7 +3,7 @@
   "use strict";
   var app = window.inferometer, make = app.make, PAGE = 50, AGAIN_MS = 5000;
   var MOST_PICKS = 12; /* a link to a comparison of more would be too long; Explore takes any number */
-  var state, parts = {}, chosen = new Set(), timer = null, asked = 0, shown = false;
+  var state, parts = {}, chosen = new Set(), timer = null, latest = 0, shown = false;
 
   /* Picks outlive paging, Back and a reload of this tab. */
   function remember() { try { sessionStorage.setItem("picks", Array.from(chosen).join(",")); } catch (_) { /* private window */ } }
@@ -80,19 +80,19 @@
     } }, make("label", {}, "Any measure or setting", more), make("button", { type: "submit" }, "Add column"))));
   }
   function load(quietly) {
-    var now = ++asked;
+    var now = ++latest;
     clearTimeout(timer);
     write();
     return app.data.runs({ search: state.search, where: state.where, sort: state.sort, limit: PAGE, offset: state.offset, experiments: state.cases ? "true" : "false",
       columns: state.columns.filter(function (name) { return !isPlain(name); }).join(",") })
-      .then(function (found) {
-        if (now !== asked) return;
+      .then(function (answer) {
+        if (now !== latest) return;
         parts.mistake.replaceChildren();
         shown = true;
-        draw(found);
+        draw(answer);
         if (app.names.live) timer = setTimeout(function () { load(true); }, AGAIN_MS);
       }).catch(function (error) {
-        if (now !== asked) return;
+        if (now !== latest) return;
         if (!error.gone) mistaken(error);
         if (error.gone) timer = setTimeout(function () { load(true); }, 1000);
       });
@@ -101,25 +101,25 @@
   function mistaken(error) {
     parts.mistake.replaceChildren(app.failed(error));
     if (shown || !state.where.length) return;
-    app.data.runs({ limit: PAGE, experiments: state.cases ? "true" : "false" }).then(function (found) { if (!shown) draw(found); }).catch(function () { /* told already */ });
+    app.data.runs({ limit: PAGE, experiments: state.cases ? "true" : "false" }).then(function (answer) { if (!shown) draw(answer); }).catch(function () { /* reported already */ });
   }
-  function draw(found) {
-    if (!found.runs.length && found.total) { state.offset = PAGE * Math.floor((found.total - 1) / PAGE); load(); return; } /* past the end: runs were deleted */
-    if (!found.runs.length) { parts.rows.replaceChildren(nothing(found)); return; }
+  function draw(answer) {
+    if (!answer.runs.length && answer.total) { state.offset = PAGE * Math.floor((answer.total - 1) / PAGE); load(); return; } /* past the end: runs were deleted */
+    if (!answer.runs.length) { parts.rows.replaceChildren(nothing(answer)); return; }
     var focused = document.activeElement && document.activeElement.id;
     var heads = [make("th", {}, make("small", {}, "pick")), head("id", "Run")].concat(state.columns.map(function (name) { return head(name); }));
-    var table = app.table(heads, found.runs.map(line), ".runs.cards");
-    parts.rows.replaceChildren(app.make("p.muted", { role: "status", id: "count" }, counted(found)), table, pager(found));
+    var table = app.table(heads, answer.runs.map(line), ".runs.cards");
+    parts.rows.replaceChildren(app.make("p.muted", { role: "status", id: "count" }, counted(answer)), table, pager(answer));
     if (focused && document.getElementById(focused)) document.getElementById(focused).focus();
   }
-  function counted(found) {
-    var text = found.total === 1 ? "1 run" : app.text.number(found.total) + " runs";
-    return found.hidden ? text + "; " + app.text.number(found.hidden) + " cases of experiments are not shown" : text;
+  function counted(answer) {
+    var text = answer.total === 1 ? "1 run" : app.text.number(answer.total) + " runs";
+    return answer.hidden ? text + "; " + app.text.number(answer.hidden) + " cases of experiments are not shown" : text;
   }
-  function nothing(found) {
+  function nothing(answer) {
     var filtered = state.search || state.where.length;
-    if (found.hidden) return make("div.empty", {}, make("p", { role: "status", id: "count" }, filtered ? "Only cases of experiments match." : "Only cases of experiments so far."),
-      make("button", { type: "button", onclick: function () { state.cases = true; write(); app.views.runs(); } }, "Show " + app.text.number(found.hidden)));
+    if (answer.hidden) return make("div.empty", {}, make("p", { role: "status", id: "count" }, filtered ? "Only cases of experiments match." : "Only cases of experiments so far."),
+      make("button", { type: "button", onclick: function () { state.cases = true; write(); app.views.runs(); } }, "Show " + app.text.number(answer.hidden)));
     return make("div.empty", {}, make("p", { role: "status", id: "count" }, filtered ? "No run matches." : "No runs yet."),
       filtered ? make("button", { type: "button", onclick: function () { state.search = ""; state.where = []; app.keep("runs", {}); app.views.runs(); } }, "Show all")
         : make("p", {}, "Create one: ", make("code", {}, "inferometer run")));
@@ -161,11 +161,11 @@
     var ids = Array.from(chosen).sort();
     location.href = app.address("compare", { before: ids[0], after: app.packIds(ids.slice(1)) });
   }
-  function pager(found) {
-    if (found.total <= PAGE) return null;
+  function pager(answer) {
+    if (answer.total <= PAGE) return null;
     function to(offset, text) {
-      return make("button", { type: "button", disabled: offset < 0 || offset >= found.total, onclick: function () { state.offset = offset; load(); } }, text);
+      return make("button", { type: "button", disabled: offset < 0 || offset >= answer.total, onclick: function () { state.offset = offset; load(); } }, text);
     }
-    return make("div.pager", {}, to(found.offset - PAGE, "Newer"), make("span.muted", {}, (found.offset + 1) + " to " + Math.min(found.total, found.offset + PAGE)), to(found.offset + PAGE, "Older"));
+    return make("div.pager", {}, to(answer.offset - PAGE, "Newer"), make("span.muted", {}, (answer.offset + 1) + " to " + Math.min(answer.total, answer.offset + PAGE)), to(answer.offset + PAGE, "Older"));
   }
 })();

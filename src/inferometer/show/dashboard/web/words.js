@@ -39,13 +39,13 @@
     return app.make("a", Object.assign({ href: app.address(page, query) }, attributes || {}), text);
   };
   app.address = function (page, query) {
-    var said = new URLSearchParams();
+    var params = new URLSearchParams();
     Object.entries(query || {}).forEach(function (pair) {
       [].concat(pair[1]).forEach(function (value) {
-        if (value !== null && value !== undefined && value !== "" && value !== false) said.append(pair[0], value);
+        if (value !== null && value !== undefined && value !== "" && value !== false) params.append(pair[0], value);
       });
     });
-    var text = said.toString();
+    var text = params.toString();
     return page + ".html" + (text ? "?" + text : "");
   };
 
