@@ -92,7 +92,8 @@ def replace_numbers(store: Store, entry: Entry, run: Run) -> None:
         raise StoreError(f"{entry.id}: its folder is not on this machine", f"inferometer show {entry.id} --again")
     assert run.verdict is not None
     parts = {"summary": summary_document(run.summary), "verdict": verdict_document(run.verdict)}
-    replace_files(entry.folder, _contents(run.plan, parts), OLDER)
+    contents = {f"{name}.json": content for name, content in _contents(run.plan, parts).items()}
+    replace_files(entry.folder, contents, OLDER)
     store.enter(load_run(entry.folder))
 
 
