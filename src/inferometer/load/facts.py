@@ -30,8 +30,9 @@ def facts_of(
     """Works on whole logs and on those of a run that was killed: what they do not contain is missing."""
     starts = [note.at for note in notes if note.what == "start" and note.at is not None]
     ends = [note.facts for note in notes if note.what == "ended"]
-    stops = [note for note in notes if note.what == "interrupted"]
     lost = [note for note in notes if note.what == "lost worker"]
+    lost_shards = {note.facts["shard"] for note in lost if "shard" in note.facts}  # whose interrupts are losses
+    stops = [note for note in notes if note.what == "interrupted" and note.facts.get("shard") not in lost_shards]
     start_at = min(starts, default=None)
     goals = {str(note.facts["traffic"]): goal_of(note) for note in notes if note.what == "goal"}
     kernel = bool(ends) and all(end.get("stamps") == "kernel" for end in ends)

@@ -344,7 +344,7 @@ class _Shard:
         self.report.interrupted = True
         if self._primer is not None:
             self._primer.stop()
-        self.log.add(Note("interrupted", now(), {"signal": number.name}))
+        self.log.add(Note("interrupted", now(), {"signal": number.name, "shard": self.job.shard}))
         self.drain("cancelled")
         self._for_all_drives(lambda drive: drive.interrupt("cancelled"))
         self._report_progress()

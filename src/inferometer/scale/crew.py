@@ -20,9 +20,12 @@ from inferometer.load.progress import Progress
 from inferometer.load.shard import CANCEL_SIGNAL
 from inferometer.scale.frames import ShardError, ShardFunction, Unpacker, Watch, job_and_report_types, name_of
 from inferometer.scale.place import LostShard, ShardsEnd
+from inferometer.vocabulary import duration_text
 from inferometer.wire.reactor import now
 
 WAIT_S = 0.05  # for the next frames, between two looks at signals and goals
+SILENT_S = 120.0  # workers report four times a second; one that sends nothing for so long hangs
+STOPPED = "it was stopped by a signal that did not come from this command"
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -34,6 +37,8 @@ class Worker(ABC):
     def __init__(self, shard: int) -> None:
         self.shard = shard
         self.ready = self.ended = False
+        self.interrupted = False  # by its own account
+        self.heard_at: float | None = None  # when something last came from it; None: before the start
         self.why = ""  # how it ended
         self.report: msgspec.Raw | None = None
         self.error: ShardError | None = None
@@ -50,7 +55,9 @@ class Worker(ABC):
                 case "ready":
                     self.ready = True
                 case "progress":
-                    yield msgspec.msgpack.decode(frame.payload, type=Progress)
+                    progress = msgspec.msgpack.decode(frame.payload, type=Progress)
+                    self.interrupted = progress.interrupted
+                    yield progress
                 case "report":
                     self.report = frame.payload
                 case "error":
@@ -96,9 +103,9 @@ class Crew(ABC, Generic[OneWorker]):
     def _stop(self) -> None:
         """Leave nothing running, however far it came."""
 
-    def _give_up(self, worker: OneWorker) -> None:
-        """One that has not ended after two interrupts."""
-        worker.lose("it did not end after two interrupts")
+    def _give_up(self, worker: OneWorker, why: str) -> None:
+        """One that does not end after two interrupts, or hangs."""
+        worker.lose(why)
 
     def _ahead_ns(self, worker: OneWorker) -> int:
         """What to add to an instant of its clock to have it on ours."""
@@ -120,12 +127,15 @@ class Crew(ABC, Generic[OneWorker]):
         while not all(worker.ended for worker in self._workers):
             self._poll()
             self._forward()
+            self._check_silent()
             if all(worker.ready or worker.ended for worker in self._workers):
                 self._start()
 
     def _heed(self, worker: OneWorker, data: bytes) -> None:
+        worker.heard_at = time.monotonic() if self._started else None
         for progress in worker.frames(data):
-            self._watch(_moved(progress, self._ahead_ns(worker)))
+            own = progress if self._interrupts else msgspec.structs.replace(progress, interrupted=False)
+            self._watch(_moved(own, self._ahead_ns(worker)))
 
     def _start(self) -> None:
         """One instant for all, on the clock of each."""
@@ -136,6 +146,14 @@ class Crew(ABC, Generic[OneWorker]):
         for worker in self._workers:
             if not worker.ended:
                 worker.start(start_at - self._ahead_ns(worker))
+                worker.heard_at = time.monotonic()
+
+    def _check_silent(self) -> None:
+        """Nobody waits for a worker that hangs: it is lost, like one that died."""
+        moment = time.monotonic()
+        for worker in self._workers:
+            if not worker.ended and worker.heard_at is not None and moment > worker.heard_at + SILENT_S:
+                self._give_up(worker, f"it hung: nothing came from it for {duration_text(SILENT_S)}")
 
     def _check_interrupts(self) -> None:
         """Before anything was sent, one is enough."""
@@ -154,11 +172,14 @@ class Crew(ABC, Generic[OneWorker]):
             self._give_up_at = self._give_up_at or time.monotonic() + self.grace_s
             if time.monotonic() > self._give_up_at:
                 for worker in self._workers:
-                    self._give_up(worker)
+                    self._give_up(worker, "it did not end after two interrupts")
 
     def _end(self) -> ShardsEnd[Any]:
         """Reports and losses; when nothing but one and the same mistake came back, that mistake."""
         decode = msgspec.msgpack.Decoder(self._report_type).decode
+        for worker in self._workers:
+            if worker.interrupted and not self._interrupts:
+                worker.report, worker.why = None, STOPPED
         reports = [decode(worker.report) for worker in self._workers if worker.report is not None]
         lost = [
             LostShard(worker.shard, worker.error.message if worker.error else worker.why, worker.host)

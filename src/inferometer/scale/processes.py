@@ -144,11 +144,12 @@ class _Crew(Crew[_Worker]):
                 self._frames.unregister(worker.process.frames)
                 worker.ended = True
 
-    def _give_up(self, worker: _Worker) -> None:
+    def _give_up(self, worker: _Worker, why: str) -> None:
+        worker.why = why
         worker.process.signal(signal.SIGKILL)
 
     def _stop(self) -> None:
         for worker in self._workers:
             worker.process.end()
-            worker.why = worker.process.why()
+            worker.lose(worker.process.why())
         self._frames.close()

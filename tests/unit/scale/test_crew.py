@@ -9,7 +9,7 @@ import pytest
 from inferometer import errors
 from inferometer.load.progress import Progress
 from inferometer.load.shard import CANCEL_SIGNAL
-from inferometer.scale.crew import Crew, Worker
+from inferometer.scale.crew import STOPPED, Crew, Worker
 from inferometer.scale.frames import ShardError, Start, Watch, packed
 from inferometer.scale.place import LostShard, ShardsEnd
 from inferometer.wire.reactor import now
@@ -131,6 +131,24 @@ def test_who_waits_for_the_start_hears_an_interrupt() -> None:
     crew._interrupts.append(signal.SIGTERM)
     assert [one.shard for one in crew.run().reports] == [0]
     assert waiting.starts and absent.signals == [signal.SIGTERM]
+
+
+def test_one_that_is_stopped_from_outside_is_lost_and_the_run_is_not_interrupted() -> None:
+    """An interrupt of ours is for all of them; a signal that only one worker had is none of the user's."""
+    stopped = packed("progress", Progress(shard=0, at=1_000, sent=3, done=2, interrupted=True))
+    one, other = InMemory(0, [READY, stopped, report(0), None]), InMemory(1, [READY, report(1), None])
+    crew = CrewInMemory([one, other])
+    assert crew.run() == ShardsEnd([Count(1)], [LostShard(0, STOPPED)])
+    assert [progress.interrupted for progress in crew.seen] == [False], "no note that the run is being finished"
+    one, other = InMemory(0, [READY, stopped, report(0), None]), InMemory(1, [READY, report(1), None])
+    assert CrewInMemory([one, other], [signal.SIGTERM]).run() == ShardsEnd([Count(0), Count(1)])
+
+
+def test_one_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inferometer.scale.crew.SILENT_S", 0.01)
+    hung, slow = InMemory(0, [READY]), InMemory(1, [*[b""] * 5, READY, report(1), None])
+    (lost,) = CrewInMemory([hung, slow]).run().lost
+    assert lost.shard == 0 and lost.why.startswith("it hung: nothing came from it for")
 
 
 def test_a_place_that_fails_leaves_nothing_running() -> None:
