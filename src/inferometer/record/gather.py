@@ -3,7 +3,7 @@ file. Instants of logs from other hosts are brought to one clock: by the reading
 where there are any, else to the first log's by the real-time offsets in their headers."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from pathlib import Path
@@ -43,6 +43,20 @@ class ClockReading(msgspec.Struct, frozen=True):
         return cls(clock, note.at or 0, int(facts["ahead_ns"]), int(facts["error_ns"]))
 
 
+@dataclass(slots=True)
+class Extent:
+    """Of the entries of one host's logs, on the reference clock: when the last one began, and the longest one."""
+
+    last_at: int = 0
+    longest_ns: int = 0
+
+    def include(self, entry: Entry) -> None:
+        begin = _instant(entry)
+        end = entry.ended_at if isinstance(entry, Record) else None
+        self.last_at = max(self.last_at, begin)
+        self.longest_ns = max(self.longest_ns, (end or begin) - begin)
+
+
 class OffsetLine:
     """The offset of one host over the time of a run."""
 
@@ -63,6 +77,13 @@ class OffsetLine:
     @property
     def error_ns(self) -> int:
         return max(reading.error_ns for reading in self.readings)
+
+    def error_within(self, extent: "Extent") -> float:
+        """In ns, of all instants of a host's logs: between readings that of the readings; after the last one the drift
+        is not known; and an entry is moved as a whole, by the offset at its begin."""
+        beyond_ns = max(0, extent.last_at - self.readings[-1].at)
+        drift = min(DRIFT, abs(self.drift_ppm or 0.0) * 1e-6)  # a jump is named apart
+        return self.error_ns + DRIFT * beyond_ns + drift * extent.longest_ns
 
     @property
     def drift_ppm(self) -> float | None:
@@ -131,13 +152,13 @@ def read_clocks(logs: Iterable[Path]) -> HostClocks:
     return HostClocks(log.header.clock, {name: OffsetLine(taken) for name, taken in readings.items()})
 
 
-def clocks_summary(hosts: HostClocks, headers: Sequence[Header]) -> Clocks | None:
+def clocks_summary(hosts: HostClocks, headers: Sequence[Header], extents: Mapping[str, Extent]) -> Clocks | None:
     """How well the hosts of a run agree on time; None where all shards are on one clock that did not jump."""
     shards = [header for header in headers if header.shard >= 0]
     groups: dict[str, list[Header]] = {}
     for header in shards:
         groups.setdefault(_name(header.clock), []).append(header)
-    summaries = [_host(hosts, group) for group in groups.values()]
+    summaries = [_host(hosts, group, extents.get(name, Extent())) for name, group in groups.items()]
     if len(groups) < 2 and not any(summary.jump_s for summary in summaries):
         return None
     errors = [summary.uncertainty_s for summary in summaries]
@@ -148,7 +169,7 @@ def clocks_summary(hosts: HostClocks, headers: Sequence[Header]) -> Clocks | Non
     )
 
 
-def _host(hosts: HostClocks, group: list[Header]) -> HostClockSummary:
+def _host(hosts: HostClocks, group: list[Header], extent: Extent) -> HostClockSummary:
     clock = group[0].clock
     line = hosts.line_of(clock)
     if line is None:
@@ -160,7 +181,7 @@ def _host(hosts: HostClocks, group: list[Header]) -> HostClockSummary:
         workers=len(group),
         offset_s=-line.readings[0].ahead_ns / 1e9,
         drift_ppm=line.drift_ppm,
-        uncertainty_s=line.error_ns / 1e9,
+        uncertainty_s=line.error_within(extent) / 1e9,
         readings=len(line.readings),
         jump_s=None if jump is None else jump / 1e9,
     )
@@ -181,12 +202,13 @@ class Gathered:
     truncated: list[Path] = field(default_factory=list)
     skipped: dict[Path, int] = field(default_factory=dict)
     hosts: HostClocks = field(default_factory=HostClocks)
+    extents: dict[str, Extent] = field(default_factory=dict)  # of the logs of other hosts, by the name of the clock
     stored_clocks: Clocks | None = None  # of a stored run, whose logs are gone
 
     @property
     def clocks(self) -> Clocks | None:
         """How well the hosts agree on the time; None where there is one."""
-        return self.stored_clocks or clocks_summary(self.hosts, self.headers)
+        return self.stored_clocks or clocks_summary(self.hosts, self.headers, self.extents)
 
     @property
     def clock(self) -> HostClock:
@@ -236,7 +258,10 @@ def _records(paths: Iterable[Path], gathered: Gathered, clock: HostClock | None 
         log = LogReader(path)
         gathered.headers.append(log.header)
         ahead = _ahead(log.header.clock, gathered.hosts, clock or gathered.clock)
+        extent = gathered.extents.setdefault(_name(log.header.clock), Extent()) if ahead else None
         for entry in (moved(entry, ahead(_instant(entry))) for entry in log) if ahead else log:
+            if extent is not None:
+                extent.include(entry)
             if isinstance(entry, Record):
                 yield entry
             elif isinstance(entry, Sample):

@@ -137,11 +137,25 @@ def test_a_clock_that_jumped_is_a_doubt_and_no_record_is_lost(tmp_path: Path, ot
 def test_between_two_foreign_hosts_both_uncertainties_count(tmp_path: Path) -> None:
     third = HostClock("third", "boot-2", 0)
     with LogWriter(tmp_path / CLOCKS_LOG, shard=-1, clock=DRIVER) as readings:
-        readings.add(reading(0, SECOND, 200_000).as_note())
-        readings.add(ClockReading(third, 0, 2 * SECOND, 500_000).as_note())
+        readings.add(reading(1, SECOND, 200_000).as_note())
+        readings.add(ClockReading(third, 2 * SECOND, 2 * SECOND, 500_000).as_note())
     logs = [write(tmp_path, 0, THERE, [0]), write(tmp_path, 1, third, [0])]
     _, gathered = read_logs([*logs, tmp_path / CLOCKS_LOG])
     assert gathered.clocks is not None and gathered.clocks.uncertainty_s == pytest.approx(0.0007)
+
+
+def test_what_lies_behind_the_last_reading_or_takes_long_is_less_certain(tmp_path: Path) -> None:
+    """A host that was lost 20 s after its clock was last read; a request of 10 s on a clock that runs 50 ppm fast."""
+    with LogWriter(tmp_path / CLOCKS_LOG, shard=-1, clock=DRIVER) as readings:
+        for at_s, ahead_ns in ((0, 0), (20, -1_000_000)):
+            readings.add(reading(at_s, ahead_ns, 300_000).as_note())
+    logs = [write(tmp_path, 0, DRIVER, [0]), write(tmp_path, 1, THERE, [0, 40 * SECOND + 1_000_000])]
+    clocks = read_logs([*logs, tmp_path / CLOCKS_LOG])[1].clocks
+    assert clocks is not None and clocks.uncertainty_s == pytest.approx(300e-6 + 20 * 100e-6)
+    with LogWriter(logs[1], 1, THERE) as log:
+        log.append(Record(session=0, shard=1, scheduled_at=0, ended_at=10 * SECOND))
+    clocks = read_logs([*logs, tmp_path / CLOCKS_LOG])[1].clocks
+    assert clocks is not None and clocks.uncertainty_s == pytest.approx(300e-6 + 10 * 50e-6)
 
 
 def test_hosts_whose_clocks_nobody_read_have_no_known_uncertainty(tmp_path: Path) -> None:
