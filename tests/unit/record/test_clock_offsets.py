@@ -152,6 +152,7 @@ def test_what_lies_behind_the_last_reading_or_takes_long_is_less_certain(tmp_pat
     logs = [write(tmp_path, 0, DRIVER, [0]), write(tmp_path, 1, THERE, [0, 40 * SECOND + 1_000_000])]
     clocks = read_logs([*logs, tmp_path / CLOCKS_LOG])[1].clocks
     assert clocks is not None and clocks.uncertainty_s == pytest.approx(300e-6 + 20 * 100e-6)
+    logs[1].unlink()
     with LogWriter(logs[1], 1, THERE) as log:
         log.append(Record(session=0, shard=1, scheduled_at=0, ended_at=10 * SECOND))
     clocks = read_logs([*logs, tmp_path / CLOCKS_LOG])[1].clocks
