@@ -12,6 +12,7 @@ import numpy as np
 from inferometer.measure.quantiles import Floats, Ints
 from inferometer.record.columns import MISSING, Mask, Reads, Records, known
 from inferometer.record.environment import Curve
+from inferometer.record.parquet import ReadSums, SummedRecords
 from inferometer.record.record import CENSORED
 from inferometer.record.summary import Clocks, Goal
 from inferometer.vocabulary import NANOSECONDS
@@ -52,7 +53,7 @@ class Answers:
     @classmethod
     def of(cls, records: Records) -> Self:
         records = in_time_order(records)
-        columns, one_token_each = _of_reads(records)
+        columns, one_token_each = records.read_sums() if isinstance(records, SummedRecords) else sums_of_reads(records)
         reported, read_tokens = known(records.output_tokens), columns["read_tokens"]
         ok, censored = records.outcome.mask("ok"), records.outcome.mask(*CENSORED)
         return cls(
@@ -86,7 +87,7 @@ class Answers:
         return numbers(self.first_slack) / NANOSECONDS
 
 
-def _of_reads(records: Records) -> tuple[dict[str, Ints], bool]:
+def sums_of_reads(records: Records) -> ReadSums:
     """What each record's reads come to, and whether all but the first of each carried one token."""
     n = len(records)
     names = ("first_at", "last_at", "first_tokens", "first_slack", "last_slack", "longest_gap")
@@ -108,7 +109,7 @@ def _of_reads(records: Records) -> tuple[dict[str, Ints], bool]:
         columns["longest_gap"][owner[several]] = _longest(reads.at, starts[several], ends[several])
         others = np.count_nonzero(reads.tokens != 1) - np.count_nonzero(reads.tokens[starts] != 1)
         one_token_each = one_token_each and bool(others == 0)
-    return columns, one_token_each
+    return ReadSums(columns, one_token_each)
 
 
 def _longest(at: Ints, starts: Ints, ends: Ints) -> Ints:

@@ -12,10 +12,19 @@ from msgspec import structs
 
 from inferometer.measure.accuracy import lateness_moves, tokens, uncertainty, with_clock_errors, with_error
 from inferometer.measure.delivery import delivery
-from inferometer.measure.describe import ALWAYS, describe_all, described
+from inferometer.measure.describe import ALWAYS, describe, describe_all, described, per_request_names
 from inferometer.measure.inputs import Answers, Facts, seconds_between
 from inferometer.measure.quantiles import Floats, Ints
-from inferometer.measure.rates import attainments, basis_for, concurrency, goodput, rates, span_of, stalls
+from inferometer.measure.rates import (
+    attainments,
+    basis_for,
+    concurrency,
+    goodput,
+    judged_measure,
+    rates,
+    span_of,
+    stalls,
+)
 from inferometer.measure.registry import REGISTRY, request_values
 from inferometer.measure.steadiness import backlog, precision_of, steadiness
 from inferometer.measure.window import (
@@ -215,19 +224,8 @@ class Scope:
 
 def _class_summary(answers: Answers, plan: Plan, facts: Facts, name: str, run: Window) -> ClassSummary:
     """One traffic class: its window, its stages, and whether its load was delivered."""
-    traffic = traffic_named(plan, name)
-    window = class_window(answers, plan, facts, name)
-    measured = answers.records.scheduled_at >= warmup_end(answers.records, plan, facts)
-    scope = Scope(
-        window,
-        run,
-        traffic.limits,
-        _loop([traffic]),
-        _requested_concurrency(traffic),
-        plan.confidence,
-        measured,
-        None if traffic.load.changes else run.start_at,
-    )
+    traffic, scope = traffic_named(plan, name), _class_scope(answers, plan, facts, name, run)
+    window = scope.window
     cuts = stage_windows(answers, plan, facts, name, window) if traffic.load.type == "stages" else []
     stages = [_stage_summary(answers, scope, traffic, stage, window) for stage, window in cuts]
     return ClassSummary(
@@ -236,6 +234,44 @@ def _class_summary(answers: Answers, plan: Plan, facts: Facts, name: str, run: W
         goal=facts.goals.get(name),
         delivery=_delivery(answers, plan, traffic, facts, window),
         stages=stages,
+    )
+
+
+def goal_summary(answers: Answers, plan: Plan, facts: Facts, name: str) -> ClassSummary:
+    """Of a traffic class only what shows whether its goal is reached, given its answers: a run under way is looked at
+    again and again."""
+    traffic = traffic_named(plan, name)
+    run = Window(start_of(answers.records, facts), end_of(answers.records, facts), "the run so far")
+    scope = _class_scope(answers, plan, facts, name, run)
+    chosen = _chosen(answers, scope.window)
+    named = [judged_measure(limit.measure, scope.loop != "closed") for limit in traffic.limits]
+    measures = {
+        measure: describe(answers, chosen, REGISTRY[measure], traffic.limits, plan.confidence)
+        for measure in per_request_names()
+        if measure in named
+    }
+    of_sessions = any(measure.startswith("session_") for measure in named)
+    return ClassSummary(
+        loop=scope.loop,
+        confidence=scope.confidence,
+        window=_window(answers, scope, chosen),
+        measures=measures,
+        sessions=sessions(answers, chosen, plan.confidence) if of_sessions else None,
+        precision=precision_of(answers, plan, facts, traffic),
+    )
+
+
+def _class_scope(answers: Answers, plan: Plan, facts: Facts, name: str, run: Window) -> Scope:
+    traffic = traffic_named(plan, name)
+    return Scope(
+        class_window(answers, plan, facts, name),
+        run,
+        traffic.limits,
+        _loop([traffic]),
+        _requested_concurrency(traffic),
+        plan.confidence,
+        answers.records.scheduled_at >= warmup_end(answers.records, plan, facts),
+        None if traffic.load.changes else run.start_at,
     )
 
 

@@ -11,9 +11,16 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from inferometer.record.columns import BATCH_READS, Records, SampleColumns
+from inferometer.record.columns import BATCH_READS, Mask, Records, SampleColumns
 from inferometer.record.log import UNREADABLE, Entry, Header, HostClock, LogReader, Note
-from inferometer.record.parquet import HELD_READS, ReadsPiece, StreamedRecords, write_batches
+from inferometer.record.parquet import (
+    HELD_READS,
+    ReadsPiece,
+    ReadSums,
+    StreamedRecords,
+    SummedRecords,
+    write_batches,
+)
 from inferometer.record.record import Record, Sample
 from inferometer.record.summary import Clocks, HostClockSummary
 
@@ -225,7 +232,7 @@ def read_logs(paths: Iterable[Path]) -> tuple[Records, Gathered]:
     gathered = Gathered(hosts=read_clocks(logs))
     parts: list[Records] = []
     kept, held = 0, True
-    sizes: list[int] = []
+    stretches: list[_Stretch] = []
     for log in logs:
         before = sum(map(len, parts))
         for batch in _batches(_records([log], gathered)):
@@ -233,12 +240,53 @@ def read_logs(paths: Iterable[Path]) -> tuple[Records, Gathered]:
             parts.append(batch if held else _without_reads(batch))
             if held and kept > HELD_READS:
                 held, parts = False, [_without_reads(part) for part in parts]
-        sizes.append(sum(map(len, parts)) - before)
+        stretches.append(_Stretch(log, 0, sum(map(len, parts)) - before))
     if held:
         return Records.concat(parts), gathered
     hosts, clock = gathered.hosts, gathered.clock
-    pieces = lambda columns, _wanted: _log_pieces(logs, sizes, columns, hosts, clock)  # noqa: E731
+    pieces = lambda columns, _wanted: _stretch_pieces(stretches, columns, hosts, clock)  # noqa: E731
     return StreamedRecords.joined(parts, pieces), gathered
+
+
+class GrowingLogs:
+    """The logs of a run under way, in a folder: each look reads what was added since the one before. `sums_of` are the
+    columns that stay in memory in place of the reads, which remain in the logs."""
+
+    def __init__(self, folder: Path, sums_of: Callable[[Records], ReadSums]) -> None:
+        self._folder, self._sums_of = folder, sums_of
+        self._logs: dict[Path, int] = {}  # how far each was read
+        self._parts: list[Records] = []
+        self._sums: list[ReadSums] = []
+        self._stretches: list[_Stretch] = []  # of the logs, in the order of the parts
+        self.gathered = Gathered()
+
+    def size(self) -> int:
+        """Bytes of all logs."""
+        return sum(log.stat().st_size for log in self._paths())
+
+    def look(self) -> Records:
+        """All records so far. Each is on the clock of all as it was known when the record was read."""
+        self.gathered = replace(self.gathered, hosts=read_clocks(self._folder.glob(CLOCKS_LOG)))
+        for path in self._paths():
+            reader = LogReader(path, self._logs.get(path, 0))
+            if path not in self._logs:
+                self.gathered.headers.append(reader.header)
+            stretch = _Stretch(path, reader.end)
+            for batch in _batches(_records_of(reader, self.gathered)):
+                stretch.records += len(batch)
+                self._sums.append(self._sums_of(batch))
+                self._parts.append(_without_reads(batch))
+            self._logs[path] = reader.end
+            self._stretches.append(stretch)
+        if not self._parts:
+            return Records.of([])
+        return SummedRecords.joined([*self._parts], self._pieces).with_sums(ReadSums.joined(self._sums))
+
+    def _paths(self) -> list[Path]:
+        return sorted(self._folder.glob("log-[0-9]*.bin"))
+
+    def _pieces(self, columns: Sequence[str], _wanted: Mask | None) -> Iterator[ReadsPiece]:
+        return _stretch_pieces([*self._stretches], columns, self.gathered.hosts, self.gathered.clock)
 
 
 def logs_to_parquet(paths: Iterable[Path], out: Path) -> Gathered:
@@ -257,22 +305,26 @@ def _records(paths: Iterable[Path], gathered: Gathered, clock: HostClock | None 
             continue
         log = LogReader(path)
         gathered.headers.append(log.header)
-        ahead = _ahead(log.header.clock, gathered.hosts, clock or gathered.clock)
-        extent = gathered.extents.setdefault(_name(log.header.clock), Extent()) if ahead else None
-        for entry in (moved(entry, ahead(_instant(entry))) for entry in log) if ahead else log:
-            if extent is not None:
-                extent.include(entry)
-            if isinstance(entry, Record):
-                yield entry
-            elif isinstance(entry, Sample):
-                gathered.samples.append(entry)
-            else:
-                gathered.notes.append(entry)
+        yield from _records_of(log, gathered, clock)
         if log.truncated:
             gathered.truncated.append(path)
         if log.skipped:
             gathered.skipped[path] = log.skipped
             gathered.notes.append(Note(UNREADABLE, facts={"log": path.name, "entries": log.skipped}))
+
+
+def _records_of(log: LogReader, gathered: Gathered, clock: HostClock | None = None) -> Iterator[Record]:
+    ahead = _ahead(log.header.clock, gathered.hosts, clock or gathered.clock)
+    extent = gathered.extents.setdefault(_name(log.header.clock), Extent()) if ahead else None
+    for entry in (moved(entry, ahead(_instant(entry))) for entry in log) if ahead else log:
+        if extent is not None:
+            extent.include(entry)
+        if isinstance(entry, Record):
+            yield entry
+        elif isinstance(entry, Sample):
+            gathered.samples.append(entry)
+        else:
+            gathered.notes.append(entry)
 
 
 def _ahead(theirs: HostClock, hosts: HostClocks, clock: HostClock) -> Callable[[int], int] | None:
@@ -326,12 +378,22 @@ def _without_reads(records: Records) -> Records:
     return replace(records, read_at=none, read_tokens=none, read_slack=none)
 
 
-def _log_pieces(
-    logs: Iterable[Path], sizes: Iterable[int], columns: Sequence[str], hosts: HostClocks, clock: HostClock
+@dataclass(slots=True)
+class _Stretch:
+    """A part of a log, from a byte on, and how many records it has."""
+
+    log: Path
+    start: int
+    records: int = 0
+
+
+def _stretch_pieces(
+    stretches: Iterable[_Stretch], columns: Sequence[str], hosts: HostClocks, clock: HostClock
 ) -> Iterator[ReadsPiece]:
     """A log that is still written to is read as far as it was read before."""
     row = 0
-    for log, size in zip(logs, sizes, strict=True):
-        for batch in _batches(islice(_records([log], Gathered(hosts=hosts), clock), size)):
+    for stretch in stretches:
+        log = LogReader(stretch.log, stretch.start)
+        for batch in _batches(islice(_records_of(log, Gathered(hosts=hosts), clock), stretch.records)):
             yield ReadsPiece(row, batch.read_counts(), {name: getattr(batch, name) for name in columns})
             row += len(batch)

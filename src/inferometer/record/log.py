@@ -215,17 +215,21 @@ class LogWriter:
 
 
 class LogReader:
-    """The entries of a log, one by one. After the last, `truncated` is whether the log broke off, and `skipped` how
-    many entries in it could not be read."""
+    """The entries of a log, one by one. After the last, `truncated` is whether the log broke off, `skipped` how
+    many entries in it could not be read, and `end` where whole entries ended: another reader may `start` there when
+    the log has grown."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, start: int = 0) -> None:
         self.path = path
         self.truncated = False
         self.skipped = 0
+        self.end = len(MAGIC)
         with translated_errors(path):
             self._file = path.open("rb", buffering=_CHUNK)
         try:
             self.header = self._read_header()
+            if start > self.end:
+                self.end = self._file.seek(start)
         except BaseException:
             self._file.close()
             raise
@@ -258,7 +262,7 @@ class LogReader:
             self.truncated = True
             return Header()
         if frame[0] != _HEADER_KIND:
-            self._file.seek(len(MAGIC))
+            self.end = self._file.seek(len(MAGIC))
             self.skipped = 0  # counted when the entries are read
             return Header()
         try:
@@ -272,18 +276,19 @@ class LogReader:
         """Whole frames, up to the end. One with a wrong checksum is damage inside of the log where a whole one follows,
         and otherwise where the log broke off."""
         read, size = self._file.read, _FRAME.size
-        damaged = 0
+        damaged, position = 0, self.end
         while len(head := read(size)) == size:
             length, checksum, kind = _FRAME.unpack(head)
             payload = read(length) if length <= LARGEST_FRAME else b""
             if len(payload) != length:
                 self.truncated = True
                 return
+            position += size + length
             if crc32(payload, _SEEDS[kind]) != checksum:
                 damaged += 1
                 continue
             self.skipped += damaged
-            damaged = 0
+            damaged, self.end = 0, position
             yield kind, payload
         self.truncated = self.truncated or damaged > 0 or len(head) > 0
 

@@ -155,6 +155,44 @@ class StreamedRecords(Records):
         return column
 
 
+class ReadSums(NamedTuple):
+    """What measures of a request need of its reads: columns with a value for each record, and whether all gaps were
+    ended by a single token. `LAST_AT` is among them."""
+
+    columns: dict[str, Ints]
+    one_token_each: bool
+
+    @classmethod
+    def joined(cls, parts: Sequence["ReadSums"]) -> Self:
+        names = parts[0].columns
+        columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in names}
+        return cls(columns, all(part.one_token_each for part in parts))
+
+
+LAST_AT = "last_at"
+
+
+class SummedRecords(StreamedRecords):
+    """With the sums of their reads in memory: only measures of gaps read the reads again."""
+
+    __slots__ = ("_sums",)
+
+    _sums: ReadSums  # by stored row
+
+    def with_sums(self, sums: ReadSums) -> Self:
+        object.__setattr__(self, "_sums", sums)
+        return self
+
+    def take(self, chosen: Mask | Ints) -> Self:
+        return super().take(chosen).with_sums(self._sums)
+
+    def read_sums(self) -> ReadSums:
+        return ReadSums({name: column[self._row] for name, column in self._sums.columns.items()}, self._sums[1])
+
+    def last_read_at(self) -> int:
+        return int(self._sums.columns[LAST_AT][self._row].max(initial=MISSING))
+
+
 def _in_order(parts: Sequence[Reads]) -> Reads:
     owner = np.concatenate([part.owner for part in parts])
     at, tokens, slack = (np.concatenate([getattr(part, name) for part in parts]) for name in ("at", "tokens", "slack"))

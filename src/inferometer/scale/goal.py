@@ -2,14 +2,14 @@
 reached: a number known well enough, or a limit that is certainly missed. Logs of workers on other hosts are read as far
 as they came. `python -m inferometer.scale.goal FOLDER`, the plan on stdin.
 
-It looks again when there is a tenth more to see: so all looks together cost a constant times the last one, and an
-interval that is narrow by chance has few chances.
+It looks again when there is a tenth more to see: an interval that is narrow by chance has few chances then. Each look
+reads only what was added to the logs, and measures only what the goals need.
 """
 
 import select
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,14 +18,16 @@ import orjson
 from inferometer.judge.limits import certainly_missed
 from inferometer.load.facts import facts_of
 from inferometer.load.progress import GOALS, Goals, ReachedGoal, write_goals
-from inferometer.measure.inputs import Answers
+from inferometer.measure.inputs import Answers, sums_of_reads
 from inferometer.measure.steadiness import decided, settled_at
-from inferometer.measure.summary import summarize
+from inferometer.measure.summary import goal_summary
 from inferometer.measure.verdict import queue_grows
 from inferometer.measure.window import of_class
 from inferometer.observe.observer import lower_priority
 from inferometer.plan.model import Plan, Traffic
-from inferometer.record.gather import CLOCKS_LOG, read_logs
+from inferometer.record.columns import Records
+from inferometer.record.gather import GrowingLogs
+from inferometer.record.log import Note
 from inferometer.record.summary import ClassSummary
 from inferometer.vocabulary import percent_written
 from inferometer.wire.child import python_command
@@ -66,14 +68,13 @@ def main(folder: Path) -> None:
     plan = Plan.model_validate(orjson.loads(sys.stdin.buffer.readline()))
     goals: Goals = {}
     before: Goals = {}  # one look may be luck: a goal is reached when two in a row find it
-    seen = 0
+    logs, seen = GrowingLogs(folder, sums_of_reads), 0
     while not _parent_gone():
-        logs = [*sorted(folder.glob("log-[0-9]*.bin")), *folder.glob(CLOCKS_LOG)]
-        size = sum(log.stat().st_size for log in logs)
+        size = logs.size()
         if size < seen * GROWN:
             continue
         seen = size
-        reached = reached_goals(plan, logs)
+        reached = reached_goals(plan, logs.look(), logs.gathered.notes)
         again = {name: why for name, why in reached.items() if name in before and name not in goals}
         before = reached
         if again:
@@ -83,19 +84,20 @@ def main(folder: Path) -> None:
             return
 
 
-def reached_goals(plan: Plan, logs: list[Path]) -> Goals:
+def reached_goals(plan: Plan, records: Records, notes: Sequence[Note]) -> Goals:
     """By class, what it was that is reached; of classes without one, or not there yet, nothing."""
-    records, gathered = read_logs(logs)
     sure = decided(records)
     if len(sure) < FEWEST:
         return {}
-    facts = facts_of(plan, sure, gathered.notes)
-    answers, summary = Answers.of(sure), summarize(sure, plan, facts)
-    strictly = summarize(sure, plan.model_copy(update={"confidence": LOST_CONFIDENCE}), facts)
+    facts, answers = facts_of(plan, sure, notes), Answers.of(sure)
+    strictly = plan.model_copy(update={"confidence": LOST_CONFIDENCE})
     goals: Goals = {}
     for traffic in plan.classes:
-        part, strict = (whole.traffic.get(traffic.name, whole) for whole in (summary, strictly))
-        why = _precise(part, of_class(answers, plan, traffic.name), traffic) or lost(part, strict, traffic)
+        own = of_class(answers, plan, traffic.name)
+        part = goal_summary(own, plan, facts, traffic.name)
+        why = _precise(part, own, traffic)
+        if why is None and traffic.stop.lost:
+            why = lost(part, goal_summary(own, strictly, facts, traffic.name), traffic)
         goals |= {traffic.name: why} if why else {}
     return goals
 
@@ -115,7 +117,7 @@ def lost(part: ClassSummary, strict: ClassSummary, traffic: Traffic) -> ReachedG
     """A limit that is missed by its interval, and either by far or in a queue that only grows: others have bad spells,
     and whoever looks often sees one."""
     by = part if queue_grows(part) else strict
-    reasons = (certainly_missed(limit, by) for limit in traffic.limits) if traffic.stop.lost else ()
+    reasons = (certainly_missed(limit, by) for limit in traffic.limits)
     return next((ReachedGoal(text, "lost") for text in reasons if text), None)
 
 

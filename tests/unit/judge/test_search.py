@@ -23,8 +23,9 @@ from inferometer.judge.search import (
     next_try,
     result,
 )
+from inferometer.measure.inputs import Answers
 from inferometer.measure.steadiness import decided
-from inferometer.measure.summary import summarize
+from inferometer.measure.summary import goal_summary, summarize
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.scale.goal import FEWEST, LOST_CONFIDENCE, lost
@@ -286,7 +287,8 @@ def lost_at(rate: float, limit: str, seed: int) -> float | None:
     while after_s < 30:
         seen = decided(records.take(records.ended_at <= start_at + round(after_s * 1e9)))
         part, strict = (
-            summarize(seen, plan.model_copy(update={"confidence": c}), facts) for c in (0.95, LOST_CONFIDENCE)
+            goal_summary(Answers.of(seen), plan.model_copy(update={"confidence": c}), facts, plan.classes[0].name)
+            for c in (0.95, LOST_CONFIDENCE)
         )
         if len(seen) >= FEWEST and lost(part, strict, plan.classes[0]):
             return after_s
