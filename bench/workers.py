@@ -22,7 +22,7 @@ from inferometer.plan.model import Plan
 from inferometer.record.columns import Records, known
 from inferometer.record.gather import read_logs
 from inferometer.scale.processes import PIN_ENV, run_shards
-from inferometer.scale.shard import observed_shard
+from inferometer.scale.worker import observed_shard
 from inferometer.simulator.metronome_process import MODEL, RunningMetronome, compare, quantile_s, running_metronome
 
 FIRST_S = 0.05

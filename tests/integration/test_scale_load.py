@@ -16,7 +16,7 @@ from inferometer.record.log import LogReader, clock_here
 from inferometer.record.record import Record, Sample
 from inferometer.scale.place import place_named
 from inferometer.scale.processes import run_shards
-from inferometer.scale.shard import observed_shard
+from inferometer.scale.worker import observed_shard
 from inferometer.target.server import running
 
 

@@ -40,7 +40,7 @@ from inferometer.record.summary import Summary, Value
 from inferometer.record.verdict import worst
 from inferometer.scale.goal import has_goals, watched_goals
 from inferometer.scale.place import LostShard, ShardsEnd, place_named, workers_for
-from inferometer.scale.shard import observed_shard
+from inferometer.scale.worker import observed_shard
 from inferometer.store.folder import RunFolder, gathered_of, logs_of
 from inferometer.store.save import keep, replace_numbers
 from inferometer.store.store import Place, open_store

@@ -1,4 +1,5 @@
-"""One shard in a process of its own: `python -m inferometer.scale.worker module:function`, the job on stdin."""
+"""A shard as workers run it, the load with the sampler of the process that generates it; and one shard in a process of
+its own: `python -m inferometer.scale.worker module:function`, the job on stdin."""
 
 import os
 import signal
@@ -11,12 +12,25 @@ import msgspec
 
 from inferometer.errors import InferometerError
 from inferometer.load.progress import Progress
-from inferometer.load.shard import CANCEL_SIGNAL
-from inferometer.scale.frames import ShardError, ShardFunction, job_and_report_types, packed
+from inferometer.load.shard import CANCEL_SIGNAL, ShardJob, ShardReport, run_shard
+from inferometer.observe.host import ClientSampler
+from inferometer.scale.frames import ShardError, ShardFunction, Start, Watch, job_and_report_types, packed
 from inferometer.vocabulary import attribute_at
 
 HEARD_S = 0.5  # two signals closer than this count as one
 ORPHAN_S = 10.0  # how long a cancelled shard without a parent may take to close its log
+
+
+def observed_shard(job: ShardJob, watch: Watch, start: Start) -> ShardReport:
+    """Run one shard to its end, with samples of its own process in its log."""
+    sampler = ClientSampler(job.shard)
+
+    def begin() -> int:
+        start_at = start()
+        sampler.begin()
+        return start_at
+
+    return run_shard(job, watch, begin, sampler.sample)
 
 
 class Parent:

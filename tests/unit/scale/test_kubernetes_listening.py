@@ -5,7 +5,7 @@ from typing import Any
 
 from inferometer.plan.model import KubernetesSettings
 from inferometer.scale.kubernetes.place import _Crew, _Worker
-from inferometer.scale.shard import observed_shard
+from inferometer.scale.worker import observed_shard
 
 
 def test_rubbish_in_place_of_records_is_a_pod_that_does_not_answer() -> None:
