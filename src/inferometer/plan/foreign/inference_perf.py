@@ -29,13 +29,36 @@ TOOL = "inference-perf"
 SECTIONS = ("load", "api", "server", "tokenizer", "data", "report", "storage", "metrics", "circuit_breakers")
 _APIS = {"completion": None, "chat": "chat", "anthropic_messages": "anthropic"}
 _REPORTS = "every run has a summary, stages and records; there is nothing to choose"
-_NO_EFFECT = {
-    "storage": "runs are stored in the store (--store); outputs writes more files",
-    "metrics": "server metrics are read from the servers, not through Prometheus",
+_STORED = "runs are stored in the store (--store); outputs writes more files"
+_SCRAPED = "server metrics are read from the servers, not through Prometheus"
+_PLACE = ("path", "report_file_prefix")
+_PARTS = ("summary", "per_stage")
+_NO_EFFECT: Mapping[str, tuple[str, tuple[str, ...]]] = {  # why, and the keys that the section has there
+    "storage.local_storage": (_STORED, _PLACE),
+    "storage.google_cloud_storage": (_STORED, (*_PLACE, "bucket_name")),
+    "storage.simple_storage_service": (
+        _STORED,
+        (*_PLACE, "bucket_name", "endpoint_url", "region_name", "addressing_style"),
+    ),
+    "metrics": (_SCRAPED, ("type",)),
+    "metrics.prometheus": (_SCRAPED, ("url", "scrape_interval", "filters", "google_managed")),
+    "report.request_lifecycle": (
+        _REPORTS,
+        (
+            *(*_PARTS, "per_request", "per_adapter", "per_adapter_stage"),
+            *("percentiles", "use_server_output_tokens", "max_error_messages"),
+        ),
+    ),
+    "report.prometheus": (_REPORTS, _PARTS),
+    "report.session_lifecycle": (_REPORTS, (*_PARTS, "per_session")),
+    "load": ("connections are opened on demand", ("worker_max_tcp_connections",)),
+    "server": ("the API decides what is sent", ("type",)),
+    "tokenizer": ("code from models is never executed; HF_TOKEN is read", ("trust_remote_code", "token")),
 }
-_LOAD_NO_EFFECT = {
-    "worker_max_tcp_connections": "connections are opened on demand",
-}
+_FAILING = "a failing target ends the run: stop.errors after a number of failures, or when all of the first 100 fail"
+_BREAKER = {"": ("name",), "metrics": ("matches", "rules")}
+_TRIGGER = ("type", "threshold", "window_sec", "min_samples")
+_OURS = {"name", "about", "target", "workload", "sampling", "stop", "warmup", "limits", "traffic", "plan", "cases"}
 _GOODPUT = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "ntpot": "ntpot", "request_latency": "e2e"}
 CONSTANT = (
     "constant of inference-perf has exponential gaps between requests, and the rate as their mean: read as poisson;"
@@ -46,8 +69,11 @@ BURST_S = 5  # in which a sweep sends all requests of its first stage
 
 def is_it(mapping: Mapping[str, Any]) -> bool:
     """Whether a file's content is an inference-perf configuration: no plan of ours has these sections."""
-    theirs = {"data", "api", "tokenizer", "report", "storage"} & set(mapping)
-    return bool(theirs) and bool({"data", "load", "api"} & set(mapping)) and set(mapping) <= set(SECTIONS)
+    known, unknown = set(mapping) & set(SECTIONS), set(mapping) - set(SECTIONS)
+    if not {"data", "api", "tokenizer", "report", "storage"} & known or not {"data", "load", "api"} & known:
+        return False
+    sections = sum(isinstance(mapping[name], Mapping) for name in ("data", "load", "api", "server") if name in known)
+    return not unknown or (sections > 1 and len(unknown) < len(known) and not unknown & _OURS)
 
 
 def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
@@ -79,16 +105,12 @@ def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
 
 def _accounted(settings: Settings) -> None:
     """What changes nothing of what is sent."""
-    for name, why in _NO_EFFECT.items():
-        settings.no_effect(name, why)
-    load, report = settings.section("load"), settings.section("report")
-    for name, why in _LOAD_NO_EFFECT.items():
-        load.no_effect(name, why)
-    for name in ("request_lifecycle", "prometheus", "session_lifecycle"):
-        report.no_effect(name, _REPORTS)
-    settings.section("server").no_effect("type", "the API decides what is sent")
-    for name in ("trust_remote_code", "token"):
-        settings.section("tokenizer").no_effect(name, "code from models is never executed; HF_TOKEN is read")
+    for place, (why, names) in _NO_EFFECT.items():
+        section = settings
+        for step in place.split("."):
+            section = section.section(step)
+        for name in names:
+            section.no_effect(name, why)
     _breakers(settings)
 
 
@@ -96,13 +118,14 @@ def _breakers(settings: Settings) -> None:
     """A breaker that ends a stage after failures; ours ends the run."""
     used = settings.section("load").several("circuit_breakers")
     for breaker in settings.sections("circuit_breakers"):
-        if breaker.text("name") not in used:
-            breaker.account.no_effect(breaker.prefix.rstrip("."), "no load uses it")
-            continue
-        text = (
-            "a failing target ends the run: stop.errors after a number of failures, or when all of the first 100 fail"
-        )
-        breaker.account.note(breaker.prefix.rstrip("."), text)
+        unused = breaker.text("name") not in used
+        text = "no load uses it" if unused else _FAILING
+        for section, names in (
+            *((breaker.section(place) if place else breaker, names) for place, names in _BREAKER.items()),
+            *((trigger, _TRIGGER) for trigger in breaker.sections("triggers")),
+        ):
+            for name in names:
+                section.no_effect(name, text)
     if used:
         settings.section("load").note("circuit_breakers", "see circuit_breakers")
 
@@ -351,8 +374,9 @@ def _replayed(load: Settings, data: inference_perf_data.InferencePerfData) -> Wh
         load.account.mistakes.append(
             f"{TOOL}: data.trace.file must be the file of load.trace: times and lengths are its rows"
         )
-    if load.values.get("stages"):
-        load.no_effect("stages", "the trace has its own times")
+    for stage in load.sections("stages"):
+        for name in ("rate", "duration"):
+            stage.no_effect(name, "the trace has its own times")
     return {"load": {"type": "replay"}}
 
 

@@ -336,6 +336,10 @@ def _dataset(name: str) -> dict[str, Any] | None:
 
 TOOL = "nm-vllm"
 LIST_FILE = "benchmark_config_list_file"
+_BUILDING = (  # inputs of its workflows
+    *("label", "build_label", "benchmark_labels", "build_timeout", "gitref", "python", "whl", "Gi_per_thread"),
+    *("nvcc_threads", "wf_category", "push_benchmark_results_to_gh_pages", "push_to_pypi", "test_configs", "test_timeout"),
+)
 
 
 def is_it(mapping: Mapping[str, Any]) -> bool:
@@ -411,9 +415,8 @@ def _in_time(foreign: Foreign, inputs: Mapping[str, Any], where: str) -> Foreign
     settings = Settings(inputs, Account(where))
     settings.value(LIST_FILE)
     minutes = settings.number("timeout")
-    for name in inputs:
-        if name not in (LIST_FILE, "timeout"):
-            settings.no_effect(name, "describes how nm-vllm is built, which is not done here")
+    for name in _BUILDING:
+        settings.no_effect(name, "describes how nm-vllm is built, which is not done here")
     settings.settle()
     if minutes:
         foreign.experiment["budget"] = {"time": f"{minutes:g}min"}
@@ -423,6 +426,8 @@ def _in_time(foreign: Foreign, inputs: Mapping[str, Any], where: str) -> Foreign
 
 def _configs(mapping: Mapping[str, Any], where: str) -> list[tuple[str, dict[str, Any]]]:
     """Each with where it stands."""
+    if "configs" in mapping and (others := [name for name in mapping if name != "configs"]):
+        raise PlanError([f"{TOOL}: {name} is not understood next to configs" for name in others])
     configs = mapping.get("configs", [mapping])
     if not isinstance(configs, list) or not configs or not all(isinstance(config, dict) for config in configs):
         raise PlanError(f"{where}: configs must be a list of configs, got {as_written(configs)}")
