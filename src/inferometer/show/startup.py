@@ -12,6 +12,7 @@ from inferometer.record.summary import Phase, Process, Startup
 from inferometer.show.console import emit, facts_table, first_that_fits, plain_table
 from inferometer.show.summary import verdict_table
 from inferometer.target.startup.phases import PHASES
+from inferometer.target.startup.report import SIZES
 from inferometer.vocabulary import duration_text, value_text
 
 BAR = 24
@@ -67,6 +68,11 @@ def _about(run: Run) -> Iterator[tuple[str, str | Text]]:
         )
     if startup.why:  # it is `FILE: what it is`
         yield "phases", f"unmatched: {startup.why.partition(': ')[2] or startup.why}"
+    for missing in startup.missing_ranks:
+        yield (
+            SIZES[missing.name][0],
+            f"unknown: {missing.reporting} of {missing.expected} workers report it in this log",
+        )
     if len(startup.processes) > 1:
         yield "processes", ", ".join(_process_text(process) for process in startup.processes)
 

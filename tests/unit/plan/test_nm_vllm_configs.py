@@ -194,6 +194,16 @@ def test_a_list_of_configs_and_the_workflows_time(tmp_path: Path) -> None:
     assert open_experiment(tmp_path / "list.txt", ["budget.time=2h"]).experiment.budget.time == 7200
 
 
+def test_keys_that_nm_vllm_does_not_have_are_named(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="new is not understood next to configs"):
+        from_mapping({**serving(), "new": 1}, "c.json")
+    (tmp_path / "serving.json").write_text(json.dumps(serving()))
+    (tmp_path / "list.txt").write_text("serving.json\n")
+    (tmp_path / "inputs.json").write_text(json.dumps({"benchmark_config_list_file": "list.txt", "new": "1"}))
+    with pytest.raises(PlanError, match="new is not understood"):
+        open_experiment(tmp_path / "inputs.json")
+
+
 def test_a_list_of_something_else(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("hello\n")
     with pytest.raises(PlanError, match="must list configs"):

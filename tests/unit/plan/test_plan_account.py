@@ -27,6 +27,26 @@ def test_a_key_that_nobody_reads_is_refused_by_its_name() -> None:
         settings.settle()
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "name"),
+    [
+        ("report: {", "new_section: {a: 1}\nreport: {", "new_section.a"),
+        ("{summary: true}", "{summary: true, new: 1}", "report.request_lifecycle.new"),
+        ("report: {", "storage: {local_storage: {path: x, new: 1}}\nreport: {", "storage.local_storage.new"),
+        ("report: {", "metrics: {type: prometheus, prometheus: {new: {a: 1}}}\nreport: {", "metrics.prometheus.new.a"),
+        ("interval: 15,", "interval: 15, new: 1,", "load.new"),
+    ],
+)
+def test_an_unknown_key_is_refused_also_where_a_section_has_no_effect(
+    tmp_path: Path, old: str, new: str, name: str
+) -> None:
+    file = tmp_path / "config.yml"
+    file.write_text(PERF.replace(old, new))
+    with pytest.raises(PlanError, match=rf"inference-perf: {name} is not understood"):
+        explain_file(file)
+    assert [(result.status, name in result.cause) for result in audit(tmp_path)] == [("refused", True)]
+
+
 def test_a_section_that_is_read_as_a_whole_answers_for_its_keys() -> None:
     settings = Settings({"headers": {"a": "b"}, "empty": None}, Account("t"))
     assert settings.value("headers") == {"a": "b"}

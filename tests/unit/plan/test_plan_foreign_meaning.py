@@ -220,6 +220,49 @@ def test_rates_of_genai_bench() -> None:
         read(f"{line} --qps-level 2")
 
 
+def test_genai_bench_asks_vllm_and_sglang_alone_for_full_answers() -> None:
+    line = (
+        "genai-bench benchmark --api-base http://h --api-model-name m --traffic-scenario D(100,50) --num-concurrency 2"
+    )
+    plans = [read(f"{line} --api-backend {kind}").experiment["cases"][0]["plan"] for kind in ("openai", "vllm")]
+    assert [plan["sampling"]["ignore_eos"] for plan in plans] == [False, True]
+    assert plans[0]["sampling"]["temperature"] == 0
+    warm = read(line + """ --additional-request-params '{"temperature": 0.7, "top_k": 5}'""")
+    assert warm.experiment["cases"][0]["plan"]["sampling"] == {
+        "temperature": 0.7,
+        "ignore_eos": False,
+        "extra": {"top_k": 5},
+    }
+    for task in ("text-to-embeddings", "image-text-to-text"):
+        with pytest.raises(PlanError, match="--task has no counterpart"):
+            read(f"{line} --task {task}")
+
+
+@pytest.mark.parametrize(
+    ("scenario", "flags", "rest"),
+    [
+        ("D(100,50)", "--prefix-len 64", 36),
+        ("D(100,50)", "--prefix-ratio 0.4", 60),
+        ("U(100,200)/(10,20)", "--prefix-len 64", "36-136"),
+        ("N(480,40)/(300,150)", "--prefix-len 64", {"mean": 416, "std": 40, "min": 1}),
+    ],
+)
+def test_prefixes_of_genai_bench_are_part_of_the_prompt(scenario: str, flags: str, rest: object) -> None:
+    found = read(f"genai-bench benchmark --api-base http://h --traffic-scenario {scenario} --num-concurrency 1 {flags}")
+    assert found.experiment["cases"][0]["plan"]["workload"]["prefix"]["suffix_tokens"] == rest
+
+
+def test_traces_of_guidellm_have_seconds_and_blocks() -> None:
+    line = "guidellm run --backend kind=openai_http,target=http://h --profile kind=replay --data"
+    plain = read(f"{line} kind=mooncake,path=t.jsonl,hash_id_block_size=64").plan
+    assert (plain["workload"]["unit"], plain["workload"]["block_tokens"]) == ("s", 64)
+    assert plain["workload"]["columns"]["hash_ids"] == "hash_ids"
+    nested = read(f"""{line} '{{"kind": "mooncake", "source": {{"kind": "json_file", "path": "t.jsonl"}}}}'""").plan
+    assert nested["workload"]["path"] == "t.jsonl" and nested["load"]["type"] == "replay"
+    with pytest.raises(PlanError, match=r"data\.0\.max_wait is not understood"):
+        read(f"{line} kind=mooncake,path=t.jsonl,max_wait=3")
+
+
 def test_llmdbenchmark_run_as_it_is_today(tmp_path: Path) -> None:
     (tmp_path / "p.yaml.in").write_text(
         "load:\n  type: constant\n  stages:\n  - rate: 1\n    duration: 5\ndata:\n  type: random\n"

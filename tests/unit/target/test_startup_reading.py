@@ -160,6 +160,36 @@ def test_a_rank_that_speaks_for_its_node_leaves_the_size_unknown(tmp_path: Path)
     assert verdict.status == "valid" and [note.code for note in verdict.notes] == ["ranks_missing"]
 
 
+RAY_V0 = """\
+INFO 08-07 10:26:02 api_server.py:219] vLLM API server version 0.5.4
+INFO 08-07 10:26:04 llm_engine.py:176] Initializing an LLM engine (v0.5.4) with config: model='m',\
+ tensor_parallel_size=4, pipeline_parallel_size=1
+INFO 08-07 10:27:40 model_runner.py:680] Starting to load model m...
+(RayWorkerWrapper pid=66, ip=10.5.1.70) INFO 08-07 10:36:23 model_runner.py:692] Loading model weights took 24.4 GB
+(RayWorkerWrapper pid=66, ip=10.5.1.70) INFO 08-07 10:27:40 model_runner.py:680] Starting to load model m...\
+ [repeated 3x across cluster]
+(RayWorkerWrapper pid=67, ip=10.5.1.70) INFO 08-07 10:36:31 model_runner.py:692] Loading model weights took 24.4 GB
+INFO 08-07 10:46:00 model_runner.py:692] Loading model weights took 24.4 GB
+(RayWorkerWrapper pid=66, ip=10.5.1.70) INFO 08-07 10:46:55 model_runner.py:1170] Graph capturing finished in 20 secs.
+INFO 08-07 10:46:56 model_runner.py:1170] Graph capturing finished in 21 secs.
+INFO:     Application startup complete.
+"""
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_main_process_without_a_name_is_no_worker(tmp_path: Path, encoding: str) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(RAY_V0, encoding=encoding)
+    startup = read_startup(log).report.startup
+    loads = {phase.process: phase.seconds for phase in startup.phases if phase.name == "weights"}
+    assert loads == {"main": 1100}
+    assert {process.name for process in startup.processes} == {"main", "RayWorkerWrapper"}
+    assert [(missing.name, missing.reporting, missing.expected) for missing in startup.missing_ranks] == [
+        ("weights_size", 3, 4)
+    ]
+    assert [phase.seconds for phase in startup.phases if phase.name == "graph_capture"] == [21, 20]
+
+
 def test_a_phase_longer_than_the_start_is_doubted(tmp_path: Path) -> None:
     merged = TWO_NODES.replace(", ip=10.0.0.2", "")  # as if nobody had written the address
     verdict = verdict_of(read_startup(log_of(tmp_path, merged)).report.startup)

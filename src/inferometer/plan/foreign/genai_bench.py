@@ -2,14 +2,16 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
-from inferometer.plan.draft import CaseDraft, LoadDraft, PlanDraft, StopDraft, TargetDraft, WorkloadDraft
+from inferometer.plan.draft import CaseDraft, LoadDraft, PlanDraft, SamplingDraft, StopDraft, TargetDraft, WorkloadDraft
 from inferometer.plan.foreign.common import Foreign, NoPlanError, without_missing
 from inferometer.plan.foreign.shapes import Flag, Given, bell, load_of, parse, tidy, with_parameters
 
 TOOL = "genai-bench benchmark"
 _ONE, _MANY = Flag(), Flag("many")
 _ABOUT = "is only a description"
+_UPLOADED = "results are not uploaded: --records s3://BUCKET or gs://BUCKET stores runs there"
 FLAGS: dict[str, Flag] = {
     **dict.fromkeys(("api-backend", "api-base", "api-key", "model-api-key", "api-model-name", "model-tokenizer"), _ONE),
     **dict.fromkeys(("task", "max-time-per-run", "max-requests-per-run", "additional-request-params"), _ONE),
@@ -20,6 +22,18 @@ FLAGS: dict[str, Flag] = {
     },
     **{name: Flag("one", "runs are stored") for name in ("experiment-folder-name", "experiment-base-dir", "log-dir")},
     **dict.fromkeys(("execution-engine", "distribution", "warmup-ratio", "cooldown-ratio"), _ONE),
+    **{
+        f"storage-{name}": Flag("one", _UPLOADED)
+        for name in (
+            *("provider", "bucket", "prefix", "auth-type", "aws-access-key-id", "aws-secret-access-key"),
+            *("aws-session-token", "aws-region", "aws-profile", "azure-account-name", "azure-account-key"),
+            *("azure-connection-string", "azure-sas-token", "gcp-project-id", "gcp-credentials-path"),
+        )
+    },
+    **dict.fromkeys(("namespace", "github-owner", "github-repo", "github-token"), Flag("one", _UPLOADED)),
+    "upload-results": Flag("none", _UPLOADED),
+    "metrics-refresh-interval": Flag("one", "progress is printed every few seconds"),
+    **dict.fromkeys(("prefix-len", "prefix-ratio"), _ONE),
     "qps-level": _MANY,
     "disable-streaming": Flag("none"),
     "help": Flag("none"),
@@ -28,12 +42,6 @@ FLAGS: dict[str, Flag] = {
     "spawn-rate": Flag("one", "slots are opened at once"),
     "master-port": Flag("one", "there is no master"),
     "metrics-time-unit": Flag("one", "units are always shown"),
-}
-_APIS = {
-    "text-to-text": "chat",
-    "image-text-to-text": "chat",
-    "text-to-embeddings": "embeddings",
-    "text-to-rerank": "rerank",
 }
 _LEVELS = [1, 2, 4, 8, 16, 32, 64, 128, 256]
 _DEFAULT = ["N(480,240)/(300,150)", "D(100,100)", "D(100,1000)", "D(2000,200)", "D(7800,200)"]
@@ -50,8 +58,8 @@ def from_argv(argv: Sequence[str]) -> Foreign:
     if given.on("help"):
         raise NoPlanError(f"{TOOL}: shows its help")
     task = given.text("task") or "text-to-text"
-    if task not in _APIS:
-        given.wrong("task", f"has no counterpart; there are {', '.join(_APIS)}")
+    if task != "text-to-text":
+        given.wrong("task", "has no counterpart but text-to-text: others have images, or batches of texts in a request")
     if (backend := given.text("api-backend") or "openai") not in ("openai", "sglang", "vllm"):
         given.wrong("api-backend", f"has no counterpart but openai, vllm and sglang: {backend} has an API of its own")
     for name in ("dataset-path", "dataset-prompt-column", "dataset-image-column", "dataset-config", "request-rate"):
@@ -67,16 +75,19 @@ def from_argv(argv: Sequence[str]) -> Foreign:
     loads = _loads(given, levels)
     minutes, most = given.number("max-time-per-run", 15.0), given.count("max-requests-per-run")
     common: PlanDraft = {
-        "target": _target(given, task),
-        "sampling": {"extra": given.fields("additional-request-params")},
+        "target": _target(given),
+        "sampling": _sampling(given, backend),
     }
     stop: StopDraft = {"duration": f"{minutes:g}min", "requests": most}
+    workloads = {scenario: _with_prefix(given, _workload(given, scenario)) for scenario in scenarios}
     cases: list[CaseDraft] = [
         {
             "name": f"{scenario} {name}",
-            "plan": without_missing({**common, "workload": _workload(given, scenario), "load": load, "stop": stop}),
+            "plan": without_missing(
+                {**common, "workload": _with_prefix(given, _workload(given, scenario)), "load": load, "stop": stop}
+            ),
         }
-        for scenario in scenarios
+        for scenario, workload in workloads.items()
         for name, load in loads
     ]
     return Foreign.of(given.account, {}, {"cases": with_parameters(cases)})
@@ -98,15 +109,28 @@ def _loads(given: Given, levels: list[int]) -> list[tuple[str, LoadDraft]]:
     return [(f"qps={tidy(rate)}", load_of(rate, None, 1, process or 0.0)) for rate in rates]
 
 
-def _target(given: Given, task: str) -> TargetDraft:
+def _target(given: Given) -> TargetDraft:
     key = given.text("api-key") or given.text("model-api-key")
     return {
         "url": given.text("api-base"),
         "model": given.text("api-model-name"),
-        "api": _APIS.get(task, "chat"),
+        "api": "chat",
         "stream": False if given.on("disable-streaming") else None,
         "headers": {"Authorization": f"Bearer {key}"} if key else {},
     }
+
+
+def _sampling(given: Given, backend: str) -> SamplingDraft:
+    """Chats have a temperature of 0; full answers are asked of vLLM and SGLang only, which know `ignore_eos`."""
+    extra = given.fields("additional-request-params")
+    if "system_message" in extra:
+        given.wrong("additional-request-params", "has a system_message, which has no counterpart")
+    temperature = extra.pop("temperature", 0.0)
+    extra.pop("messages", None)  # is not sent there either
+    extra.pop("ignore_eos", None)  # the scenario decides
+    if backend == "openai":
+        given.account.general.append("--api-backend openai: answers end where the model ends them")
+    return {"temperature": temperature, "ignore_eos": backend != "openai", "extra": extra}
 
 
 def _workload(given: Given, scenario: str) -> WorkloadDraft:
@@ -129,3 +153,35 @@ def _workload(given: Given, scenario: str) -> WorkloadDraft:
         }
     given.wrong("traffic-scenario", "must be D(in,out), N(mean,std)/(mean,std) or U(least,most)/(least,most)")
     return {}
+
+
+def _with_prefix(given: Given, workload: WorkloadDraft) -> WorkloadDraft:
+    """One prefix for all requests, of a length or of a share of the prompt; the rest of a prompt is its own."""
+    tokens, share = given.count("prefix-len"), given.number("prefix-ratio")
+    inputs = workload.get("input_tokens")
+    if tokens is not None and share is not None:
+        given.wrong("prefix-ratio", "contradicts --prefix-len, also there")
+    if share is not None and not isinstance(inputs, int):
+        given.wrong("prefix-ratio", "needs scenarios D(in,out), also there")
+        return workload
+    if isinstance(inputs, int):
+        tokens = int(inputs * share) if share is not None else tokens
+    if not tokens or inputs is None:
+        return workload
+    rest = _less(inputs, tokens)
+    if rest is None:
+        given.wrong("prefix-len", "must be shorter than every prompt")
+        return workload
+    del workload["input_tokens"]
+    workload["prefix"] = {"tokens": tokens, "suffix_tokens": rest}
+    return workload
+
+
+def _less(lengths: Any, tokens: int) -> Any:
+    """Lengths without the prefix: one length, `least-most`, or a normal distribution."""
+    if isinstance(lengths, int):
+        return lengths - tokens if lengths > tokens else None
+    if isinstance(lengths, str):
+        least, most = (int(part) - tokens for part in lengths.split("-"))
+        return f"{least}-{most}" if least > 0 else None
+    return {**lengths, "mean": lengths["mean"] - tokens} if lengths["mean"] > tokens else None

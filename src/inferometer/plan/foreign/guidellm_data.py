@@ -311,18 +311,27 @@ def _hub(own: Settings) -> WorkloadDraft:
 
 
 def _trace(own: Settings) -> WorkloadDraft:
-    own.no_effect("load_kwargs", "nothing is loaded")
+    """Rows with times in seconds, whatever the format: a file of Mooncake has milliseconds, which guidellm does not
+    convert. Since 0.8 the file is a source of its own."""
+    place = own.section("source") if isinstance(own.values.get("source"), dict) else own
+    for part in {own.prefix: own, place.prefix: place}.values():
+        part.no_effect("load_kwargs", "nothing is loaded")
+    if place is not own and place.text("kind") not in _FILES:
+        place.wrong("kind", f"has no counterpart; there are {', '.join(_FILES)}")
     columns = {
         "time": own.text("timestamp_column") or "timestamp",
         "input_tokens": own.text("prompt_tokens_column") or "input_length",
         "output_tokens": own.text("output_tokens_column") or "output_length",
     }
-    return {"type": "trace", "path": own.text("path"), "columns": columns, "unit": "s", "sort": True}
-
-
-def _mooncake(own: Settings) -> WorkloadDraft:
-    own.no_effect("load_kwargs", "nothing is loaded")
-    return {"type": "mooncake", "path": own.text("path"), "sort": True}
+    path = place.text("path")
+    if path is None:
+        place.wrong("path", "is missing")
+    made: WorkloadDraft = {"type": "trace", "path": path, "columns": columns, "unit": "s", "sort": True}
+    if own.text("kind") == "mooncake":
+        columns["hash_ids"] = own.text("hash_ids_column") or "hash_ids"
+        made["block_tokens"] = own.count("hash_id_block_size", 512)
+        own.note("kind", "times are read as seconds, as guidellm does: Mooncake's own files have milliseconds")
+    return made
 
 
 _KINDS: dict[str, Callable[[Settings], WorkloadDraft]] = {
@@ -330,5 +339,5 @@ _KINDS: dict[str, Callable[[Settings], WorkloadDraft]] = {
     **dict.fromkeys(_FILES, _file),
     **dict.fromkeys(("huggingface", "hf"), _hub),
     "trace_synthetic": _trace,
-    "trace_mooncake": _mooncake,
+    "mooncake": _trace,
 }

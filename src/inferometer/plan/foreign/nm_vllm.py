@@ -338,7 +338,14 @@ TOOL = "nm-vllm"
 LIST_FILE = "benchmark_config_list_file"
 _BUILDING = (  # inputs of its workflows
     *("label", "build_label", "benchmark_labels", "build_timeout", "gitref", "python", "whl", "Gi_per_thread"),
-    *("nvcc_threads", "wf_category", "push_benchmark_results_to_gh_pages", "push_to_pypi", "test_configs", "test_timeout"),
+    *(
+        "nvcc_threads",
+        "wf_category",
+        "push_benchmark_results_to_gh_pages",
+        "push_to_pypi",
+        "test_configs",
+        "test_timeout",
+    ),
 )
 
 

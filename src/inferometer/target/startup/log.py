@@ -174,6 +174,7 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     ("cache_blocks", "# {:word} blocks: {blocks:n}, # CPU blocks", "0.8-0.10"),
     ("capturing", "Capturing CUDA graph{:any} {percent:n}%|", "0.6-"),
     ("captured", "Graph capturing finished in {seconds:s} secs, took {size:gib} GiB", "0.6-"),
+    ("captured", "Graph capturing finished in {seconds:s} secs.", "0.4-0.6"),
     ("warmup_begins", "Warming up model for the compilation...", "0.9-"),
     ("warmup_ends", "Warming up done.", "0.9-"),
     # ready

@@ -112,12 +112,12 @@ class _Gathering:
 
     def _name(self, process: str | None) -> None:
         """A name that appears for the first time is that of the oldest child without one, or of the main process
-        where no child was seen before it."""
+        where no child was seen before it: but a worker's, where the main process has none at all (V0 of vLLM)."""
         if process is None or process in self.start.processes:
             return
         if self._nameless:
             self._rename(self._nameless.pop(0), process)
-        elif MAIN in self.start.processes and len(self.start.processes) == 1:
+        elif MAIN in self.start.processes and len(self.start.processes) == 1 and "Worker" not in process:
             self._rename(MAIN, process)
 
     def _rename(self, old: str, new: str) -> None:

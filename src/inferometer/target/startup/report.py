@@ -8,10 +8,11 @@ import re
 import stat
 import time
 import zlib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedReader
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -187,7 +188,7 @@ def _sleep(freed: list[Mark], seconds: float | None = None, wake_seconds: float 
 # -- report ----------------------------------------------------------------------------------------------------------
 
 _EAGER = ("compile", "dynamo", "graph_capture")  # do not take place with --enforce-eager
-_SIZES: dict[str, tuple[str, str, Direction | None]] = {
+SIZES: dict[str, tuple[str, str, Direction | None]] = {
     "weights_size": ("weights, size", "bytes", None),
     "stream_size": ("weights streamed", "bytes", None),
     "kv_cache_size": ("KV cache", "bytes", "higher"),
@@ -350,7 +351,7 @@ def _values(start: Start, startup: Startup, timings: list[PhaseTiming], ready_s:
     values |= _phase_values(timings, resolution)
     sizes = sizes_of(start)
     for name, size in sizes.items():
-        title, unit, direction = _SIZES[name]
+        title, unit, direction = SIZES[name]
         values[name] = _value(size, unit, direction, title)
     return values | _rates(values) | _sleep_values(startup.sleeps)
 
@@ -411,6 +412,7 @@ def _text(at: float | None) -> str | None:
 SAMPLE = 256 * 1024  # bytes from which a foreign log is recognised
 LONGEST_KEPT = 2000  # letters of a line that is kept: a config line has some thousand
 GZIP = b"\x1f\x8b"
+MOST_UTF16 = 64 * 2**20  # bytes: it is converted as a whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,7 +462,16 @@ def _opened(log: Path) -> Iterator[BinaryIO]:
     with log.open("rb") as file:
         if stat.S_ISCHR(os.fstat(file.fileno()).st_mode):  # /dev/zero does not end
             raise DataError(f"{log}: is a device, not a log")
-        if file.peek(2)[:2] != GZIP:
+        beginning = file.peek(4)[:4]
+        if beginning[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) and 0 in beginning[2:]:  # as PowerShell's `>` writes it
+            text = file.read(MOST_UTF16 + 1)
+            if len(text) > MOST_UTF16:
+                raise DataError(
+                    f"{log}: is UTF-16 and larger than 64 MiB", f"iconv -f utf-16 -t utf-8 {log} > utf8.log"
+                )
+            yield BytesIO(text.decode("utf-16", "replace").encode())
+            return
+        if beginning[:2] != GZIP:
             yield file
             return
         try:
