@@ -15,7 +15,7 @@ from inferometer.record.columns import Records
 from inferometer.record.environment import Curve
 from inferometer.record.log import UNREADABLE, Note
 from inferometer.record.record import Samples
-from inferometer.record.summary import Clocks, Goal
+from inferometer.record.summary import GOAL_STATUSES, Clocks, Goal
 from inferometer.vocabulary import NANOSECONDS
 
 
@@ -29,13 +29,13 @@ def facts_of(
 ) -> Facts:
     """Works on whole logs and on those of a run that was killed: what they do not contain is missing."""
     starts = [note.at for note in notes if note.what == "start" and note.at is not None]
-    ends = [note.facts for note in notes if note.what == "ended"]
+    ends = [note.known for note in notes if note.what == "ended"]
     lost = [note for note in notes if note.what == "lost worker"]
-    lost_shards = {note.facts["shard"] for note in lost if "shard" in note.facts}  # whose interrupts are losses
-    stops = [note for note in notes if note.what == "interrupted" and note.facts.get("shard") not in lost_shards]
+    lost_shards = {note.known.count("shard") for note in lost} - {None}  # whose interrupts are losses
+    stops = [note for note in notes if note.what == "interrupted" and note.known.count("shard") not in lost_shards]
     start_at = min(starts, default=None)
-    goals = {str(note.facts["traffic"]): goal_of(note) for note in notes if note.what == "goal"}
-    kernel = bool(ends) and all(end.get("stamps") == "kernel" for end in ends)
+    goals = {note.known.text("traffic") or "": goal_of(note) for note in notes if note.what == "goal"}
+    kernel = bool(ends) and all(end.text("stamps") == "kernel" for end in ends)
     stamps: Literal["kernel", "read"] = "kernel" if kernel else "read"
     return Facts(
         start_at=start_at,
@@ -46,15 +46,15 @@ def facts_of(
         planned=_planned(plan, start_at, goals),
         goals=goals,
         interrupted=bool(stops) or (len(ends) < len(starts) and not lost),
-        interrupted_by=next((str(note.facts["signal"]) for note in stops if "signal" in note.facts), None),
-        lost_workers=tuple(str(note.facts["why"]) for note in lost),
+        interrupted_by=next((name for note in stops if (name := note.known.text("signal"))), None),
+        lost_workers=tuple(_why(note) for note in lost),
         workers=_workers(plan, notes, start_at, goals),
         clocks=clocks,
-        lost_server=next((str(note.facts["why"]) for note in notes if note.what == "lost server"), None),
-        gave_up=next((str(note.facts["why"]) for note in notes if note.what == "gave up"), None),
+        lost_server=next((_why(note) for note in notes if note.what == "lost server"), None),
+        gave_up=next((_why(note) for note in notes if note.what == "gave up"), None),
         core_use=() if samples is None else _core_use(samples, start_at),
-        clock_steps_s=tuple(note.facts["by_s"] for note in notes if note.what == "clock stepped"),
-        unreadable=sum(int(note.facts["entries"]) for note in notes if note.what == UNREADABLE),
+        clock_steps_s=tuple(note.known.number("by_s") or 0.0 for note in notes if note.what == "clock stepped"),
+        unreadable=sum(note.known.count("entries") or 0 for note in notes if note.what == UNREADABLE),
         calibration=calibration,
         stamps=stamps,
     )
@@ -65,19 +65,18 @@ def _workers(
 ) -> tuple[WorkerFacts, ...]:
     """Those whose log has their start, and those that were lost; older logs name no worker. Hosts are named where
     there are several."""
-    starts = [note.facts for note in notes if note.what == "start" and "shard" in note.facts]
-    several = len({facts.get("host") for facts in starts}) > 1
+    starts = [note.known for note in notes if note.what == "start" and "shard" in note.facts]
+    several = len({facts.text("host") for facts in starts}) > 1
     known: dict[int, WorkerFacts] = {}
     for facts in starts:
-        worker = int(facts["shard"])
-        known[worker] = WorkerFacts(worker, float(facts["late_s"]), facts.get("host") if several else None)
-    for note in notes:
-        if note.what == "lost worker" and "shard" in note.facts:
-            worker, of = int(note.facts["shard"]), int(note.facts["shards"])
-            planned = _planned(plan, start_at, goals, worker, of)
-            began = known.get(worker, WorkerFacts(worker))
-            host = note.facts.get("host") or began.host
-            known[worker] = began._replace(host=host, lost=str(note.facts["how"]), planned=planned)
+        worker = facts.count("shard") or 0
+        known[worker] = WorkerFacts(worker, facts.number("late_s") or 0.0, facts.text("host") if several else None)
+    for facts in (note.known for note in notes if note.what == "lost worker" and "shard" in note.facts):
+        worker, of = facts.count("shard") or 0, facts.count("shards") or 1
+        planned = _planned(plan, start_at, goals, worker, of)
+        began = known.get(worker, WorkerFacts(worker))
+        host = facts.text("host") or began.host
+        known[worker] = began._replace(host=host, lost=facts.text("how"), planned=planned)
     return tuple(known[worker] for worker in sorted(known))
 
 
@@ -120,12 +119,13 @@ def _stage_ends_at(traffic: Traffic, start_at: int) -> tuple[int, ...]:
 
 
 def goal_of(note: Note) -> Goal:
-    return Goal(
-        traffic=str(note.facts["traffic"]),
-        why=note.facts["why"],
-        status=note.facts.get("status", note.facts.get("word")),
-        at=note.at,
-    )
+    facts = note.known
+    status = facts.text("status") or facts.text("word")  # the second is the name of version 1
+    return Goal(traffic=facts.text("traffic") or "", why=_why(note), status=GOAL_STATUSES.get(status or ""), at=note.at)
+
+
+def _why(note: Note) -> str:
+    return note.known.text("why") or ""
 
 
 def _planned(

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from inferometer.documents.document import JsonObject
 from inferometer.load.arrivals import pace_of, replay_starts
 from inferometer.load.drive import HOPELESS, Drive, is_failure, why_give_up
 from inferometer.load.prime import Primed, Primer, primes_of
@@ -214,7 +215,7 @@ class _Shard:
         self.report.start_at = start_at
         self.report.late_s = max(0, now() - start_at) / NANOSECONDS
         self._phase = "load"
-        facts = {
+        facts: JsonObject = {
             "nonce": self.job.nonce,
             "shard": self.job.shard,
             "late_s": self.report.late_s,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from inferometer.measure.hardware import gpu_summary, gpu_values, host_summary
 from inferometer.measure.inputs import Answers
 from inferometer.measure.registry import request_values
-from inferometer.measure.server import busy_span, server_summary, server_values
+from inferometer.measure.server import busy_span, server_summary, server_values, source_problems
 from inferometer.plan.model import Plan
 from inferometer.record.columns import Floats, Ints, Mask, Records, known
 from inferometer.record.log import Note
@@ -20,7 +20,6 @@ from inferometer.record.summary import (
     CountAgreement,
     ObserverSummary,
     ServerSummary,
-    SourceProblem,
     Summary,
     TtftAgreement,
 )
@@ -58,12 +57,9 @@ def conservation(
 
 def _primed(notes: Sequence[Note]) -> dict[str, int]:
     """What was sent before the load; each such request asks for one token."""
-    facts = [note.facts for note in notes if note.what == "primed"]
-    return {
-        "requests": sum(entry.get("requests", 0) - entry.get("failed", 0) for entry in facts),
-        "failed": sum(entry.get("failed", 0) for entry in facts),
-        "tokens": sum(entry.get("tokens", 0) for entry in facts),
-    }
+    facts = [note.known for note in notes if note.what == "primed"]
+    sent, failed, tokens = (sum(entry.count(name) or 0 for entry in facts) for name in ("requests", "failed", "tokens"))
+    return {"requests": sent - failed, "failed": failed, "tokens": tokens}
 
 
 def _server_count(server: ServerSummary, counter: str, histogram: str | None = None) -> float | None:
@@ -254,13 +250,9 @@ def _work(summary: Summary) -> tuple[float | None, float | None]:
 
 def _observer(notes: Sequence[Note]) -> ObserverSummary | None:
     """What the samplers themselves used, and what went wrong with those that are no servers."""
-    ends = [note.facts for note in notes if note.what == "observer"]
-    failing = [note.facts for note in notes if note.what == "observed" and note.facts.get("problems")]
+    ends = [note.known for note in notes if note.what == "observer"]
+    failing = [note.known for note in notes if note.what == "observed" and note.facts.get("problems")]
     if not ends and not failing:
         return None
-    problems = [
-        SourceProblem(source=facts["source"], wanted=facts["wanted"], **problem)
-        for facts in failing
-        for problem in facts["problems"]
-    ]
-    return ObserverSummary(cpu_s=sum(end.get("cpu_s", 0.0) for end in ends) if ends else None, problems=problems)
+    problems = [problem for facts in failing for problem in source_problems(facts, facts.text("source"))]
+    return ObserverSummary(cpu_s=sum(end.number("cpu_s") or 0.0 for end in ends) if ends else None, problems=problems)

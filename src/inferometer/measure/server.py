@@ -5,10 +5,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
+from inferometer.documents.document import Document
 from inferometer.measure.telemetry import DCGM, GPU, HOST, ROUTER, SERVER, named
 from inferometer.record.columns import Categorical, Floats, Ints, Records, known
 from inferometer.record.log import Note
@@ -187,9 +187,9 @@ SPECULATION = ("Drafted tokens accepted", "Tokens per step of a request")
 def server_summary(samples: Samples, notes: Sequence[Note], start_at: int, end_at: int) -> ServerSummary | None:
     """Of all endpoints together; None where none was read. Deltas are from before the load to after it, gauges
     from its start to its end."""
-    by_source = {note.facts["source"]: note.facts for note in notes if note.what in ("found", "observed")}
+    by_source = {note.known.text("source") or "": note.known for note in notes if note.what in ("found", "observed")}
     by_source = {source: facts for source, facts in by_source.items() if is_server(source)}
-    by_source = {source: facts for source, facts in by_source.items() if facts.get("engine") != DCGM}
+    by_source = {source: facts for source, facts in by_source.items() if facts.text("engine") != DCGM}
     sources = [source for source in _sources(samples.source) if is_server(source)]
     if not by_source and not sources:
         return None
@@ -197,7 +197,8 @@ def server_summary(samples: Samples, notes: Sequence[Note], start_at: int, end_a
     gauges = _gauges(series, start_at, end_at)
     return ServerSummary(
         sources=[
-            _source(source, by_source.get(source, {}), series) for source in dict.fromkeys([*sources, *by_source])
+            _source(source, by_source.get(source, Document({})), series)
+            for source in dict.fromkeys([*sources, *by_source])
         ],
         counters=_counters(series),
         finished=_finished(series),
@@ -239,20 +240,33 @@ def _sources(column: Categorical) -> list[str]:
     return [source for source in column.counts() if source is not None]
 
 
-def _source(source: str, facts: Mapping[str, Any], series: Sequence[SourceSeries]) -> MetricsSource:
+def source_problems(facts: Document, source: str | None = None) -> list[SourceProblem]:
+    """What went wrong at a source of samples, as its sampler noted it."""
+    wanted = None if source is None else facts.flag("wanted")
+    return [
+        SourceProblem(text=problem.text("text") or "", count=problem.count("count"), source=source, wanted=wanted)
+        for problem in facts.sections("problems")
+    ]
+
+
+def _texts(section: Document) -> dict[str, str]:
+    return {name: text for name in section if (text := section.text(name)) is not None}
+
+
+def _source(source: str, facts: Document, series: Sequence[SourceSeries]) -> MetricsSource:
     own = [metric for metric in series if metric.source == source]
     at = np.unique(np.concatenate([metric.at for metric in own])) if own else np.empty(0, np.int64)
     return MetricsSource(
         url=source,
-        engine=facts.get("engine") or None,
-        names=facts.get("names", {}),
-        config=facts.get("config", {}),
+        engine=facts.text("engine"),
+        names=_texts(facts.section("names")),
+        config=_texts(facts.section("config")),
         scrapes=len(at),
-        failed=facts.get("failed"),
+        failed=facts.count("failed"),
         span_s=float(at[-1] - at[0]) / 1e9 if len(at) > 1 else None,
         restarts=_restarts(series, source),
-        wanted=facts.get("wanted", False),
-        problems=[SourceProblem(**problem) for problem in facts.get("problems", [])],
+        wanted=facts.flag("wanted") or False,
+        problems=source_problems(facts),
         prefix_hit_rate=_hit_rate(own),
     )
 

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from inferometer.documents.document import JsonValue
 from inferometer.errors import InferometerError
 from inferometer.measure.telemetry import DCGM
 from inferometer.observe.gpu import AmdSmiSampler, NvidiaSmiSampler, NvmlSampler
@@ -67,7 +68,7 @@ class MetricsReader:
         self._redactor = Redactor(job.hidden)
         self._gpus = None if not job.gpu_wanted else job.gpus if job.gpu else []  # of DCGM's, None: all
         self.whole = True
-        self.facts: dict[str, Any] = {}
+        self.facts: dict[str, JsonValue] = {}
         self.problems: list[str] = []
         self._series: set[Hashable] = set()
 
@@ -245,11 +246,12 @@ class Watcher:
 
     def note(self) -> Note:
         diary, source = self.diary, self._source
-        problems = [{"text": text, "count": count} for text, count in diary.problems.items()]
-        facts = {"source": source.name, "wanted": source.wanted, "reads": diary.reads, "failed": diary.failed}
-        return Note("observed", time.monotonic_ns(), facts | {"problems": problems, **self._facts()})
+        problems: list[JsonValue] = [{"text": text, "count": count} for text, count in diary.problems.items()]
+        counts: dict[str, JsonValue] = {"reads": diary.reads, "failed": diary.failed, "problems": problems}
+        who: dict[str, JsonValue] = {"source": source.name, "wanted": source.wanted}
+        return Note("observed", time.monotonic_ns(), who | counts | self._facts())
 
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self) -> dict[str, JsonValue]:
         return self._reader.facts if isinstance(self._reader, MetricsReader) else {}
 
     def _watch(self) -> None:

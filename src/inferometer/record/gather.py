@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from inferometer.documents.document import JsonObject
 from inferometer.record.columns import BATCH_READS, Mask, Records, SampleColumns
 from inferometer.record.log import UNREADABLE, Entry, Header, HostClock, LogReader, Note
 from inferometer.record.parquet import (
@@ -40,14 +41,19 @@ class ClockReading(msgspec.Struct, frozen=True):
     error_ns: int  # half the round trip: the truth is within
 
     def as_note(self) -> Note:
-        facts = {"host": self.clock.host, "boot": self.clock.boot, "ahead_ns": self.ahead_ns, "error_ns": self.error_ns}
+        facts: JsonObject = {
+            "host": self.clock.host,
+            "boot": self.clock.boot,
+            "ahead_ns": self.ahead_ns,
+            "error_ns": self.error_ns,
+        }
         return Note(READING, self.at, facts)
 
     @classmethod
     def of(cls, note: Note) -> "ClockReading":
-        facts = note.facts
-        clock = HostClock(str(facts["host"]), str(facts["boot"]))
-        return cls(clock, note.at or 0, int(facts["ahead_ns"]), int(facts["error_ns"]))
+        facts = note.known
+        clock = HostClock(facts.text("host") or "", facts.text("boot") or "")
+        return cls(clock, note.at or 0, facts.count("ahead_ns") or 0, facts.count("error_ns") or 0)
 
 
 @dataclass(slots=True)
@@ -350,7 +356,7 @@ def moved(entry: Entry, by_ns: int) -> Entry:
         return msgspec.structs.replace(entry, at=entry.at + by_ns)
     instants = {name: at + by_ns for name, at in entry.facts.items() if name.endswith("_at") and type(at) is int and at}
     at = None if entry.at is None else entry.at + by_ns
-    return msgspec.structs.replace(entry, at=at, facts=entry.facts | instants)
+    return msgspec.structs.replace(entry, at=at, facts={**entry.facts, **instants})
 
 
 def _batches(records: Iterator[Record], at_least_one: bool = False) -> Iterator[Records]:

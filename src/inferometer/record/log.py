@@ -19,6 +19,7 @@ from zlib import crc32
 
 import msgspec
 
+from inferometer.documents.document import Document, JsonObject
 from inferometer.errors import StoreError
 from inferometer.record.files import check_schema, schema_of, store_error, translated_errors
 from inferometer.record.record import Record, Sample, check_reads, without_response
@@ -83,7 +84,12 @@ class Note(msgspec.Struct, frozen=True):
 
     what: str
     at: int | None = None
-    facts: dict[str, Any] = {}
+    facts: JsonObject = {}
+
+    @property
+    def known(self) -> Document:
+        """Its facts, read with the type that is needed: a log may be of another version."""
+        return Document(self.facts)
 
 
 Entry = Record | Sample | Note

@@ -352,12 +352,16 @@ class PrecisionResult(SummaryPart, frozen=True, kw_only=True):
     met: bool
 
 
+GoalStatus = Literal["precise", "lost"]
+GOAL_STATUSES: dict[str, GoalStatus] = {"precise": "precise", "lost": "lost"}
+
+
 class Goal(SummaryPart, frozen=True, kw_only=True):
     """Why a traffic class stopped early: the precision is reached, or a limit is certainly missed."""
 
     traffic: str
     why: str
-    status: Literal["precise", "lost"] | None = None
+    status: GoalStatus | None = None
     at: int | None = None
 
 

@@ -13,9 +13,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 import orjson
 
 from inferometer.errors import InferometerError, StoreError, TargetError
@@ -31,6 +31,15 @@ from inferometer.vocabulary import duration_text
 # -- state -----------------------------------------------------------------------------------------------------------
 
 LOCK_PLACES = (Path("/run/lock"), Path("/tmp"))
+
+
+class LockEntry(msgspec.Struct, frozen=True):
+    """Who holds a lock, as it is written into its file."""
+
+    holder: str
+    pid: int
+    birth: str | None
+    since: str
 
 
 def state_folder() -> Path:
@@ -180,25 +189,24 @@ def _who(path: Path) -> str:
     """Who holds a lock, as they wrote into it; holders of single GPUs wrote into those."""
     several = path.name == f"{ALL_GPUS}.lock"
     for lock in [path, *(sorted(path.parent.glob("gpu-*.lock")) if several else [])]:
-        if (entry := _read_entry(lock)) and birth(int(entry["pid"])) == entry["birth"]:
-            since = datetime.fromisoformat(entry["since"]).strftime("%Y-%m-%d %H:%M:%S")
-            return f"{entry['holder']} (pid {entry['pid']}, since {since})"
+        if (entry := _read_entry(lock)) and birth(entry.pid) == entry.birth:
+            since = datetime.fromisoformat(entry.since).strftime("%Y-%m-%d %H:%M:%S")
+            return f"{entry.holder} (pid {entry.pid}, since {since})"
     return "another process"
 
 
-def _read_entry(path: Path) -> dict[str, Any] | None:
+def _read_entry(path: Path) -> LockEntry | None:
     try:
-        entry: dict[str, Any] = orjson.loads(path.read_bytes())
-    except (OSError, orjson.JSONDecodeError):
+        return msgspec.json.decode(path.read_bytes(), type=LockEntry)
+    except (OSError, msgspec.MsgspecError):  # being written, or of another version
         return None
-    return entry
 
 
 def _write(file: int, holder: str) -> None:
     since = datetime.now().astimezone().isoformat(timespec="seconds")
-    entry = {"holder": holder, "pid": os.getpid(), "birth": birth(os.getpid()), "since": since}
+    entry = LockEntry(holder=holder, pid=os.getpid(), birth=birth(os.getpid()), since=since)
     os.ftruncate(file, 0)
-    os.pwrite(file, orjson.dumps(entry), 0)
+    os.pwrite(file, msgspec.json.encode(entry), 0)
 
 
 def _endpoint(url: str) -> str:
@@ -359,7 +367,6 @@ def _folder() -> Path:
 
 def _read(path: Path) -> RegisteredServer | None:
     try:
-        content: dict[str, Any] = orjson.loads(path.read_bytes())
-        return RegisteredServer(**content)
-    except (OSError, orjson.JSONDecodeError, TypeError):  # being written, or of another version
+        return msgspec.json.decode(path.read_bytes(), type=RegisteredServer)
+    except (OSError, msgspec.MsgspecError):  # being written, or of another version
         return None
