@@ -104,7 +104,8 @@ def _kept_text(attainment: Attainment) -> str:
 
 
 def certainly_missed(limit: Limit, summary: SummarySection) -> str | None:
-    """A sentence where even the near end of the interval misses the limit; None where it may still be kept."""
+    """A sentence where even the near end of an interval misses the limit, that of the statistic or that of the share
+    of requests that kept it; None where it may still be kept."""
     name = judged_measure(limit.measure, summary.loop != "closed")
     measure = None if MEASURES[limit.measure].scalar or limit.stat is None else _measure(name, summary)
     if measure is None or limit.stat is None:
@@ -112,9 +113,18 @@ def certainly_missed(limit: Limit, summary: SummarySection) -> str | None:
     _, (low, high), _ = _statistic(measure, limit.stat, MEASURES[name].direction)
     near = low if limit.op[0] == "<" else high
     if near is None or limit.met_by(near):
-        return None
+        return _missed_by_share(limit, summary)
     least = "at least" if limit.op[0] == "<" else "at most"
     return f"{limit} is missed: {MEASURES[name].phrase} {limit.stat} is {least} {_shown(near, name)}"
+
+
+def _missed_by_share(limit: Limit, summary: SummarySection) -> str | None:
+    attainment = _attainment(limit, summary)
+    most = None if attainment is None else attainment.interval[1]
+    if attainment is None or most is None or most >= attainment.required:
+        return None
+    share, required = percent_text(most), percent_text(attainment.required)
+    return f"{limit} is missed: met by at most {share} of requests, {required} required"
 
 
 def _measure(name: str, summary: SummarySection) -> MeasureSummary | None:

@@ -125,6 +125,11 @@ def queueing(rng: np.random.Generator, n: int) -> Floats:
     return (wait + rng.exponential(1.0, n + 200))[200:]
 
 
+def holds(interval: quantiles.Interval, truth: float) -> bool:
+    low, high = interval
+    return (low is None or low <= truth) and (high is None or truth <= high)
+
+
 TRUTH: dict[Callable[[np.random.Generator, int], Floats], tuple[Callable[[float], float], float]] = {
     independent: (stats.norm.ppf, 0.0),
     remembering: (stats.norm.ppf, 0.0),
@@ -140,10 +145,8 @@ def test_intervals_cover_the_truth(draw: Callable[[np.random.Generator, int], Fl
     for seed in range(200):
         drawn = quantiles.sample(draw(np.random.default_rng(seed), n))
         for q in (0.5, 0.9):
-            low, high = quantiles.estimate(drawn, q).interval
-            hits[q] += low <= quantile_of(q) <= high
-        low, high = quantiles.mean_interval(drawn)
-        hits["mean"] += low <= mean <= high
+            hits[q] += holds(quantiles.estimate(drawn, q).interval, quantile_of(q))
+        hits["mean"] += holds(quantiles.mean_interval(drawn), mean)
     assert all(178 <= hit <= 199 for hit in hits.values()), hits
 
 
@@ -153,9 +156,30 @@ def test_intervals_cover_the_truth_of_a_queue() -> None:
         drawn = quantiles.sample(queueing(np.random.default_rng(seed), 6000))
         for q in hits:
             estimate = quantiles.estimate(drawn, q)
-            low, high = estimate.interval
-            truth = -2.0 * math.log(1 - q)
-            hits[q] += (low is None or low <= truth) and (high is None or truth <= high)
+            hits[q] += holds(estimate.interval, -2.0 * math.log(1 - q))
             known += q == 0.99 and estimate.needed is None
     assert all(hit >= 87 for hit in hits.values()), hits
     assert known > 60
+
+
+def busy_queue(rng: np.random.Generator, runs: int, n: int, load: float) -> Floats:
+    """TTFT of short runs that begin with an empty queue in front of one server: waiting, and a prefill."""
+    due = np.cumsum(rng.exponential(1.0, (runs, n)), axis=1)
+    busy_until, waits = np.zeros(runs), np.empty((runs, n))
+    for at in range(n):
+        begun = np.maximum(busy_until, due[:, at])
+        waits[:, at], busy_until = begun - due[:, at], begun + load
+    return waits + 0.4 * rng.lognormal(0, 0.3, (runs, n))
+
+
+@pytest.mark.parametrize(
+    ("load", "least_mean", "least_median"), [(0.5, 0.86, 0.93), (0.8, 0.8, 0.9), (0.95, 0.66, 0.83)]
+)
+def test_intervals_of_short_runs_near_saturation(load: float, least_mean: float, least_median: float) -> None:
+    """300 requests, against what the same run has with other seeds. With blocks taken as independent and a symmetric
+    t, the mean held in 89, 72 and 44% and the median in 94, 86 and 65%."""
+    runs = busy_queue(np.random.default_rng(7), 300, 300, load)
+    samples = [quantiles.sample(run) for run in runs]
+    means = [holds(quantiles.mean_interval(sample), float(runs.mean())) for sample in samples]
+    medians = [holds(quantiles.estimate(sample, 0.5).interval, float(np.median(runs))) for sample in samples]
+    assert np.mean(means) > least_mean and np.mean(medians) > least_median
