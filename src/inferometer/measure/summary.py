@@ -257,6 +257,7 @@ def goal_summary(answers: Answers, plan: Plan, facts: Facts, name: str) -> Class
         window=_window(answers, scope, chosen),
         measures=measures,
         sessions=sessions(answers, chosen, plan.confidence) if of_sessions else None,
+        attainment=attainments(answers, chosen, traffic.limits, scope.loop != "closed", scope.confidence),
         precision=precision_of(answers, plan, facts, traffic),
     )
 
