@@ -42,13 +42,16 @@ test-routers: .venv/test
 
 test-harnesses: .venv/test
 	sh deploy/install-harnesses.sh $(BIN)/python .venv-harnesses
-	INFEROMETER_HARNESSES="$$PWD/.venv-harnesses" $(BIN)/python -m pytest -s tests/harnesses tests/on_kubernetes/test_harness_in_pod.py $(ARGS)
+	INFEROMETER_HARNESSES="$$PWD/.venv-harnesses" $(BIN)/python -m pytest -s tests/harnesses tests/on_kubernetes/test_harness_in_pod.py tests/on_kubernetes/test_vllm_in_pod.py $(ARGS)
+
+# With the other tools where make test-harnesses has installed them: they are started in pods.
+ON_KUBERNETES = INFEROMETER_KUBERNETES_ALL=1 INFEROMETER_HELM=$(KUBERNETES)/bin $(if $(wildcard .venv-harnesses/vllm-benchmark/done),INFEROMETER_HARNESSES="$(CURDIR)/.venv-harnesses")
 
 test-kubernetes: .venv/test
 	bash deploy/install-kubernetes.sh $(KUBERNETES)
 	sh deploy/install-helm.sh $(BIN)/python $(KUBERNETES)
-	INFEROMETER_KUBERNETES_ALL=1 INFEROMETER_HELM=$(KUBERNETES)/bin $(BIN)/python -m pytest tests/on_kubernetes $(ARGS)
-	INFEROMETER_KUBERNETES_ALL=1 INFEROMETER_KUBERNETES=$(KUBERNETES)/bin tests/kubernetes_stand_in/isolated.sh $(BIN)/python -m pytest -s tests/on_kubernetes $(ARGS)
+	$(ON_KUBERNETES) $(BIN)/python -m pytest -s tests/on_kubernetes $(ARGS)
+	$(ON_KUBERNETES) INFEROMETER_KUBERNETES=$(KUBERNETES)/bin tests/kubernetes_stand_in/isolated.sh $(BIN)/python -m pytest -s tests/on_kubernetes $(ARGS)
 
 test-image: .venv/test
 	sh deploy/build-image.sh $(IMAGES)

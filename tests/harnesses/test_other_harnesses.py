@@ -78,7 +78,8 @@ def _means(requests: list[dict[str, Any]]) -> Truth:
         tokens = sum(request["written_tokens"])
         ttft.append((first - request["received_at"]) / 1e9)
         e2e.append((last - request["received_at"]) / 1e9)
-        tpot.append((last - first) / 1e9 / (tokens - request["written_tokens"][0]))
+        if tokens > request["written_tokens"][0]:  # all of them at once have no time between them
+            tpot.append((last - first) / 1e9 / (tokens - request["written_tokens"][0]))
     span = max(request["written_at"][-1] for request in requests) - min(request["received_at"] for request in requests)
     return Truth(len(requests), fmean(ttft), fmean(tpot), fmean(e2e), len(requests) / (span / 1e9))
 

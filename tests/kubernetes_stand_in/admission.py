@@ -37,7 +37,11 @@ def admit(objects: Objects, kind: Kind, one: Json, minor: int) -> None:
             _default_pod(objects, one)
         case "jobs":
             _default_job(one, minor)
+            _check_amounts(one["spec"]["template"]["spec"])
+        case "deployments":
+            _check_amounts(one["spec"]["template"]["spec"])
         case "persistentvolumeclaims":
+            quantity(one["spec"]["resources"]["requests"]["storage"])
             one.setdefault("status", {}).setdefault("phase", "Pending")
         case "persistentvolumes":
             one.setdefault("status", {}).setdefault("phase", "Available")
@@ -81,6 +85,13 @@ def _default_job(job: Json, minor: int) -> None:
     if policy not in ("Never", "OnFailure"):
         text = f'Job.batch "{job["metadata"]["name"]}" is invalid: spec.template.spec.restartPolicy: Unsupported value'
         raise ApiFailure(422, "Invalid", text)
+
+
+def _check_amounts(spec: Json) -> None:
+    for container in spec["containers"]:
+        for amounts in container.get("resources", {}).values():
+            for amount in (amounts or {}).values():
+                quantity(amount)
 
 
 def _encode_secret(secret: Json) -> None:

@@ -289,10 +289,9 @@ class _Request(http.server.BaseHTTPRequestHandler):
         pod = self._found(at)
         container = self.query.pop("container", None) or pod["spec"]["containers"][0]["name"]
         node = self.api.objects.find("nodes", "", pod["spec"].get("nodeName", ""))
-        states = [
-            one.get("state", {}) for one in pod["status"].get("containerStatuses", []) if one["name"] == container
-        ]
-        if node is None or not states or "waiting" in states[0]:
+        known = [one for one in pod["status"].get("containerStatuses", []) if one["name"] == container]
+        has_run = known and ("waiting" not in known[0].get("state", {}) or known[0].get("lastState"))
+        if node is None or not has_run:
             text = f'container "{container}" in pod "{at.name}" is waiting to start: ContainerCreating'
             raise ApiFailure(400, "BadRequest", text)
         port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]

@@ -280,11 +280,21 @@ class Controllers:
                     self._objects.change("persistentvolumes", volume)
                     self._objects.change("persistentvolumeclaims", claim)
                     break
+            else:
+                self._not_bound(claim)
         claims = {one["metadata"]["uid"] for one in self._objects.all("persistentvolumeclaims")}
         for volume in self._objects.all("persistentvolumes"):
             if volume["status"]["phase"] == "Bound" and volume["spec"]["claimRef"]["uid"] not in claims:
                 volume["status"]["phase"] = "Released"
                 self._objects.change("persistentvolumes", volume)
+
+    def _not_bound(self, claim: Json) -> None:
+        name = claim["spec"].get("storageClassName")
+        if not name:
+            text = "no persistent volumes available for this claim and no storage class is set"
+            self._event(claim, "FailedBinding", text, "Normal")
+        elif self._objects.find("storageclasses", "", name) is None:
+            self._event(claim, "ProvisioningFailed", f'storageclass.storage.k8s.io "{name}" not found')
 
     def _endpoints(self) -> None:
         for service in self._objects.all("services"):

@@ -36,6 +36,7 @@ KINDS = [
     Kind("", "v1", "services", "Service", True, ("status", "proxy")),
     Kind("apps", "v1", "deployments", "Deployment", True, ("status", "scale")),
     Kind("apps", "v1", "replicasets", "ReplicaSet", True, ("status",)),
+    Kind("apps", "v1", "statefulsets", "StatefulSet", True, ("status", "scale")),
     Kind("batch", "v1", "jobs", "Job", True, ("status",)),
     Kind("batch", "v1", "cronjobs", "CronJob", True, ("status",)),
     Kind("rbac.authorization.k8s.io", "v1", "roles", "Role"),

@@ -20,6 +20,7 @@ import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -113,6 +114,15 @@ class Node:
     def report(self, namespace: str, name: str, status: Json) -> None:
         if not self._over.is_set():
             self._patch(f"/api/v1/namespaces/{namespace}/pods/{name}/status", {"status": status})
+
+    def event(self, namespace: str, name: str, uid: str, reason: str, message: str) -> None:
+        """What a kubelet tells of a pod besides its status."""
+        involved = {"kind": "Pod", "name": name, "namespace": namespace, "uid": uid}
+        event: Json = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": f"{name}.{token_hex(6)}"}}
+        event |= {"involvedObject": involved, "reason": reason, "message": message, "type": "Warning", "count": 1}
+        times = {"firstTimestamp": timestamp(), "lastTimestamp": timestamp()}
+        if not self._over.is_set():
+            self._retried("POST", f"/api/v1/namespaces/{namespace}/events", event | times)
 
     def gone(self, namespace: str, name: str, uid: str) -> None:
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
@@ -227,6 +237,7 @@ class _Pod:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.over = False
         self._restarts: dict[str, int] = {}
+        self._ended: dict[str, Json] = {}  # how a container that was started again ended before
         self._started_at = timestamp()
         self._evicted: str | None = None
         self._leave_by: float | None = None
@@ -270,7 +281,8 @@ class _Pod:
     def _live(self) -> None:
         try:
             self._run()
-        except Exception as error:  # what a kubelet tells as an event
+        except Exception as error:
+            self._node.event(self.namespace, self.name, self.uid, "Failed", f"Error: {error}")
             self._report(
                 "Pending",
                 {
@@ -294,6 +306,8 @@ class _Pod:
         if missing:
             why = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{missing[0]["image"]}"'}
             self._report("Pending", {one["name"]: {"waiting": why} for one in self._containers})
+            text = f'Failed to pull image "{missing[0]["image"]}": not found'
+            self._node.event(self.namespace, self.name, self.uid, "Failed", text)
             while not self._leaving and not self._killed:
                 time.sleep(0.02)
             return
@@ -321,10 +335,17 @@ class _Pod:
         """Start containers anew, where the pod wants that."""
         if self._pod["spec"].get("restartPolicy") != "Always" or self._evicted or self._leaving:
             return False
-        time.sleep(0.5)
+        over = {name: state for name, state in states.items() if "terminated" in state}
+        if any(self._restarts.get(name) for name in over):  # the first time at once, then after a pause
+            text = "back-off restarting failed container"
+            waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": text}}
+            self._report("Running", {**states, **dict.fromkeys(over, waiting)})
+            self._node.event(self.namespace, self.name, self.uid, "BackOff", text)
+            time.sleep(0.5)
         for container in self._containers:
             if "terminated" in states[container["name"]]:
                 self._restarts[container["name"]] = self._restarts.get(container["name"], 0) + 1
+                self._ended[container["name"]] = states[container["name"]]
                 self._spawn(container, self._volumes())
         return True
 
@@ -360,6 +381,7 @@ class _Pod:
             {
                 "name": one["name"], "image": one.get("image", ""), "imageID": "", "ready": one["name"] in ready,
                 "restartCount": self._restarts.get(one["name"], 0), "state": states[one["name"]],
+                "lastState": self._ended.get(one["name"], {}),
             }
             for one in self._containers
         ]  # fmt: skip

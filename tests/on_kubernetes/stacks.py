@@ -1,5 +1,8 @@
 """A stack to measure: the simulator as a Deployment with a Service, and what a run of launcher pods needs besides."""
 
+import shlex
+import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,10 +12,11 @@ from typing import Any
 from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.conduct.kubernetes import Launched, run_on_cluster
 from inferometer.conduct.treatments import TreatmentRequest
+from inferometer.errors import InferometerError
 from inferometer.scale.kubernetes.client import Cluster, open_cluster
 from inferometer.scale.kubernetes.manifests import roles_for
 from inferometer.scale.kubernetes.settings import RunSettings, settings_from
-from kubernetes_stand_in.clusters import TestedCluster
+from kubernetes_stand_in.clusters import TestedCluster, is_real
 
 MODEL, PORT, NAME = "simulated-8b", 8123, "standalone-sim"
 PLAN = "load: {concurrency: 2}\nstop: {requests: 30}\nworkload: {input_tokens: 50, output_tokens: 8}\n"
@@ -102,6 +106,19 @@ def calibrated(volume: Path, store: str = ".inferometer") -> Path:
     """A volume on which pods find a calibration of their node: making one takes seconds."""
     keep_curve(curve_of([]), volume / store)
     return volume
+
+
+def check_shown(error: InferometerError, *parts: str) -> None:
+    """The hint names a kubectl command, which shows more now that our objects are gone. It is run on a real server if
+    there is a kubectl: to the stand-in, which has no TLS, kubectl sends no token."""
+    before, named, after = str(error.hint).partition("kubectl ")
+    assert named, f"no kubectl command in: {error.hint}"
+    if not is_real() or shutil.which("kubectl") is None:
+        return
+    command = ["kubectl", *shlex.split(after.partition(";")[0].partition(" shows ")[0])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    printed = done.stdout + done.stderr
+    assert done.returncode == 0 and all(part in printed for part in parts), f"{shlex.join(command)}: {printed}{before}"
 
 
 def _is_ready(pod: dict[str, Any]) -> bool:

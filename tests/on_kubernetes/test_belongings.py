@@ -210,7 +210,7 @@ def test_ctrl_c_before_a_pod_runs_waits_for_nothing(cluster: TestedCluster, name
     plan = tmp_path / "plan.yaml"
     plan.write_text(PLAN)
     words = ["k8s", "run", str(plan), "-p", namespace, "-U", "http://127.0.0.1:9", "--image", "local", "-j", "2"]
-    words += ["--storage-class", "no-such-class", "--cpu", "100m", "--memory", "256Mi", "--start-wait", "300"]
+    words += ["--pvc-size", "900Ti", "--cpu", "100m", "--memory", "256Mi", "--start-wait", "300"]
     words += ["--kubeconfig", str(cluster.kubeconfig("admin", namespace)), "--store", str(tmp_path / "store")]
     process = subprocess.Popen([sys.executable, "-m", "inferometer", *words], stderr=subprocess.PIPE, text=True)
     cluster.until(lambda: len(cluster.pods(namespace)) == 2)

@@ -1,10 +1,11 @@
 """A stack that is stood up, measured and taken down: `inferometer k8s up`, `down` and `e2e`."""
 
 from pathlib import Path
+from typing import Any
 
 import kubernetes_validate
 import pytest
-from stacks import Stack, calibrated
+from stacks import Stack, calibrated, check_shown
 
 from inferometer.cli import execute
 from inferometer.errors import PlanError, TargetError
@@ -59,13 +60,54 @@ def test_the_manifests_are_valid_for_old_and_new_versions() -> None:
 def test_mistakes_are_told_all_at_once(admin: Cluster, namespace: str) -> None:
     with pytest.raises(PlanError, match=r"--model is missing(.|\n)*--replicas"):
         stand_up(admin, StackSettings(namespace=namespace, replicas=0), lambda _: None)
+    text = r"--gpus must be at least 0, got -1(.|\n)*--router must be one of .*, got nosuch(.|\n)*--server-cpu"
+    with pytest.raises(PlanError, match=text):
+        stand_up(admin, simulator(namespace, gpus=-1, router="nosuch", cpu="many"), lambda _: None)
 
 
 def test_a_stack_that_never_gets_ready_is_taken_down(admin: Cluster, cluster: TestedCluster, namespace: str) -> None:
     before = cluster.listing(namespace)
     with pytest.raises(TargetError, match="ImagePullBackOff") as error:
         stand_up(admin, simulator(namespace, image="missing/image:1", timeout_s=2.0), lambda _: None)
-    assert "kubectl" in (error.value.hint or "")
+    assert "--stack-timeout" in str(error.value.hint)
+    check_shown(error.value, 'Failed to pull image "missing/image:1"')
+    cluster.until(lambda: cluster.listing(namespace) <= before)
+
+
+def test_a_server_that_ends_is_said_with_the_end_of_its_log(
+    admin: Cluster, cluster: TestedCluster, namespace: str
+) -> None:
+    before = cluster.listing(namespace)
+    with pytest.raises(
+        TargetError, match=r"CrashLoopBackOff(.|\n)*the end of its log:\n(.|\n)*no-such-setting"
+    ) as error:
+        stand_up(admin, simulator(namespace, image="local", args=("no-such-setting=1",)), lambda _: None)
+    check_shown(error.value, "back-off restarting failed container")
+    cluster.until(lambda: cluster.listing(namespace) <= before)
+
+
+def test_a_stack_goes_when_its_end_is_interrupted_too(
+    admin: Cluster, cluster: TestedCluster, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C pressed twice: once while it is waited for, once while it is removed."""
+    before = cluster.listing(namespace)
+    removed: list[str] = []
+    delete = admin.delete
+
+    def delete_second(kind: Any, name: str, *others: Any, **more: Any) -> bool:
+        removed.append(name)
+        if len(removed) == 1:
+            raise KeyboardInterrupt
+        return delete(kind, name, *others, **more)
+
+    def interrupt(_text: str) -> None:
+        if not removed:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(admin, "delete", delete_second)
+    with pytest.raises(KeyboardInterrupt):
+        stand_up(admin, simulator(namespace, image="missing/image:1"), interrupt)
+    assert len(removed) > 1
     cluster.until(lambda: cluster.listing(namespace) <= before)
 
 

@@ -1,6 +1,6 @@
 """`inferometer k8s up|down|e2e`: a server in a cluster, stood up to be measured and taken down."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -94,6 +94,8 @@ def _settings(
 ) -> "StackSettings":
     import os
 
+    from inferometer.scale.kubernetes.settings import paired
+
     try:
         from inferometer.scale.kubernetes.stack import StackSettings
     except ImportError:
@@ -110,12 +112,12 @@ def _settings(
         image=given["server_image"],
         port=given["port"],
         args=tuple(given["args"]),
-        environment=_pairs("--server-env NAME=VALUE", given["server_env"]),
+        environment=paired("--server-env NAME=VALUE", given["server_env"]),
         cpu=given["server_cpu"],
         memory=given["server_memory"],
         gpus=given["gpus"],
         gpu_resource=given["gpu_resource"],
-        node_selector=_pairs("--node-selector LABEL=VALUE", given["node_selector"]),
+        node_selector=paired("--node-selector LABEL=VALUE", given["node_selector"]),
         tolerations=tuple(given["toleration"]),
         token=token if given["server"] == "vllm" else None,
         token_secret=given["hf_secret"],
@@ -125,15 +127,6 @@ def _settings(
         timeout_s=duration_of("--stack-timeout", given["stack_timeout"]),
         **more,
     )
-
-
-def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """What `--option NAME=VALUE` was given."""
-    name, _, form = option.partition(" ")
-    for text in texts:
-        if not text.partition("=")[1]:
-            raise PlanError(f"{name} must be {form}, got {text}")
-    return dict(text.partition("=")[::2] for text in texts)
 
 
 @k8s.command(epilog=UP_EXAMPLES)
@@ -229,7 +222,7 @@ def e2e(
     if request.settings.dry_run:
         return _print_e2e(request, stack, kubeconfig, context, note)
     from inferometer.conduct.treatments import longest_s, treatments_of
-    from inferometer.scale.kubernetes.stack import stand_up, take_down
+    from inferometer.scale.kubernetes.stack import stand_up, take_down_in_trouble
 
     count = len(treatments_of(request, None, lambda _text: None))  # mistakes of a plan, before anything is stood up
     with opened_cluster(kubeconfig, context) as cluster:
@@ -237,7 +230,7 @@ def e2e(
         try:
             return measure_request(request, kubeconfig, context, note, as_json=as_json, quiet=quiet, store=store)
         finally:
-            take_down(cluster, stack.name, stack.namespace, note)
+            take_down_in_trouble(cluster, stack, note)
 
 
 def _of_e2e(

@@ -106,9 +106,15 @@ class _Session:
     def run(self) -> Launched:
         treatments = treatments_of(self.request, self.cluster, self._notify)
         _check_output(self.settings.output)
+        sends = self.settings.harness != NOP and not self.settings.skip
+        if sends and self.settings.is_unattended and len(treatments) > 1:
+            text = (
+                f"--wait 0: {len(treatments)} treatments would measure at the same time, because nobody waits for one"
+            )
+            raise PlanError(text, "start them one by one, or let the command wait for them")
         try:
-            if self.settings.harness != NOP:
-                self._make_claim()
+            if self.settings.skip and self.settings.harness != NOP:
+                self._check_claim()
             return self._measured(treatments)
         finally:
             if self._claim_is_new and not self.left and not self.settings.debug:
@@ -138,12 +144,19 @@ class _Session:
             file=self.settings.experiment, experiment={"name": f"k8s {self.settings.id}"}, cases=cases
         )
 
+    def _has_claim(self) -> bool:
+        found = self.cluster.read(PersistentVolumeClaim, self.settings.claim, self.settings.harness_namespace)
+        return found is not None
+
+    def _check_claim(self) -> None:
+        if not self._has_claim():
+            namespace = self.settings.harness_namespace
+            text = f"namespace {namespace} has no persistent volume claim {self.settings.claim} to collect from"
+            raise StoreError(text, f"--pvc NAME; {self.cluster.kubectl('get pvc', namespace)}")
+
     def _make_claim(self) -> None:
-        namespace = self.settings.harness_namespace
-        if self.cluster.read(PersistentVolumeClaim, self.settings.claim, namespace) is None:
-            if self.settings.skip:
-                text = f"namespace {namespace} has no persistent volume claim {self.settings.claim} to collect from"
-                raise StoreError(text, f"--pvc NAME; {self.cluster.kubectl('get pvc', namespace)}")
+        """Not before something is to be measured: one without results would only stay behind."""
+        if not self._claim_is_new and not self._has_claim():
             self._claim_is_new = True
             self.cluster.apply(claim_of(self.settings))
             self._notify(f"made the persistent volume claim {self.settings.claim} of {self.settings.claim_size}")
@@ -173,6 +186,7 @@ class _Session:
         launcher = launcher_of(self.cluster, self.settings, treatment, launch_of(self.settings.id))
         trouble, interrupted = "", None
         if not self.settings.skip:
+            self._make_claim()
             try:
                 trouble = self._launch(treatment, launcher)
             except KeyboardInterrupt as signal:
@@ -209,7 +223,7 @@ class _Session:
         if not served or model is None or model in served:
             return ""
         shown = self.cluster.kubectl(f"get --raw {models_path(endpoint)}")
-        return f"{endpoint.url} does not serve the model {model!r}; it serves {', '.join(served)}: {shown}"
+        return f"{endpoint.url} does not serve the model {model!r}; it serves {', '.join(served)} (-m NAME): {shown}"
 
     def _read_starts(self, treatment: Treatment, folder: ExperimentFolder) -> None:
         """llm-d's harness nop: the start of each of the stack's pods, from its log, as a run."""
@@ -262,9 +276,13 @@ class _Session:
         return "; ".join(dict.fromkeys(tail.error_of(pod.number) or pod.why for pod in lost))
 
     def _remove_in_trouble(self, launcher: Launcher) -> None:
-        """What is already wrong is what the user should see."""
+        """What is already wrong is what the user should see. Interrupted again, it is not waited for any more."""
         try:
-            launcher.remove()
+            try:
+                launcher.remove()
+            except KeyboardInterrupt:
+                launcher.remove(wait_s=0.0)
+                raise
         except InferometerError as error:
             ends = duration_text(self.settings.deadline_s + self.settings.keep_s)
             self._notify(f"Job {launcher.name} could not be removed, it ends and goes within {ends}: {error.message}")

@@ -76,7 +76,13 @@ def test_variables_without_effect_are_said() -> None:
 
 @pytest.mark.parametrize(
     ("given", "text"),
-    [({"wait_s": "soon"}, "wait_s"), ({"pods": 0}, "-j must be at least 1"), ({"models": ""}, "-m and -t")],
+    [
+        ({"wait_s": "soon"}, "wait_s"),
+        ({"launcher_nodes": ["gpu"]}, "--launcher-node must be K=V, got gpu"),
+        ({"cpu": "many", "claim_size": "20Gx"}, r"--cpu must be an amount(.|\n)*--pvc-size"),
+        ({"pods": 0}, "-j must be at least 1"),
+        ({"models": ""}, "-m and -t"),
+    ],
 )
 def test_what_cannot_be_is_said(given: dict[str, object], text: str) -> None:
     with pytest.raises(PlanError, match=text):

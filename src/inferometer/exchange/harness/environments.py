@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -106,16 +106,21 @@ def _commands(harness: Harness, folder: Path, base: str) -> list[list[str]]:
 
 
 def _python(harness: Harness) -> str:
-    """A Python that is new enough: this one, or another on PATH."""
+    """A Python that is new enough: this one, another on PATH, or one of pyenv."""
     if sys.version_info[:2] >= harness.python:
         return sys.executable
-    for name in _PYTHONS:
-        program = shutil.which(name)
-        if program and _version(program) >= harness.python:
+    for program in _pythons():
+        if _version(program) >= harness.python:
             return program
     wanted = ".".join(map(str, harness.python))
-    text = f"{harness.name}: needs Python {wanted} or newer, and none is on PATH"
+    text = f"{harness.name}: needs Python {wanted} or newer, and none is on PATH or in pyenv"
     raise TargetError(text, f"inferometer harnesses install {harness.name} --python PATH")
+
+
+def _pythons() -> Iterator[str]:
+    yield from (program for name in _PYTHONS if (program := shutil.which(name)))
+    pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()  # on PATH only as shims of the chosen ones
+    yield from (str(program) for program in sorted((pyenv / "versions").glob("*/bin/python")))
 
 
 def _version(python: str) -> tuple[int, ...]:

@@ -68,8 +68,10 @@ class Cluster:
                 f"{access.server}: the kubeconfig cannot be used: {error}", "kubectl cluster-info"
             ) from error
         self.namespace = namespace or access.config.namespace
+        self._is_closed = False
 
     def close(self) -> None:
+        self._is_closed = True
         self._client.close()
         self._http.close()
 
@@ -83,6 +85,10 @@ class Cluster:
         """The command that does or shows the same."""
         place = ["-n", namespace] if namespace else []
         return " ".join(["kubectl", *self.access.kubectl, *place, words])
+
+    def kubectl_events(self, name: str, namespace: str | None = None) -> str:
+        """The command that shows what the cluster reported of an object, also of one that was removed meanwhile."""
+        return self.kubectl(f"get events --field-selector involvedObject.name={name}", namespace)
 
     # -- objects -----------------------------------------------------------------------------------------------------
 
@@ -151,6 +157,16 @@ class Cluster:
                 return False
             raise
         return True
+
+    def check_namespace(self, namespace: str) -> None:
+        """One that does not exist has empty lists. Without the right to read namespaces that is all there is to
+        know."""
+        try:
+            self.answer(f"/api/v1/namespaces/{namespace}", namespace)
+        except ClusterError as error:
+            if error.code == NOT_FOUND:
+                hint = f"-p NAMESPACE; {self.kubectl('get namespaces')}"
+                raise TargetError(f"there is no namespace {namespace}", hint) from error
 
     # -- what has no object ------------------------------------------------------------------------------------------
 
@@ -262,6 +278,10 @@ class Cluster:
             except (httpx2.TransportError, ConnectionError) as error:
                 if time.monotonic() + pause_s > give_up_at:
                     raise self._unreachable(error) from error
+            except RuntimeError as error:  # of httpx2: a thread that follows a log may come after the end
+                if not self._is_closed:
+                    raise
+                raise TargetError(f"{self.access.server}: {what}: the connection was closed") from error
             except ConfigError as error:
                 raise TargetError(f"{self.access.server}: {error}", self.kubectl("cluster-info")) from error
             time.sleep(pause_s * random.uniform(0.75, 1.25))

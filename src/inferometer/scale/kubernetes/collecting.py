@@ -139,6 +139,8 @@ def clean_namespace(
     for kind, thing in owned:
         if thing.metadata.labels.get(RUN) not in live and not thing.metadata.deletionTimestamp:
             _remove(cluster, kind, thing, namespace, done, dry_run)
+    if not owned and not done.removed and not done.running:
+        cluster.check_namespace(namespace)
     if claim is not None:
         _clean_claim(cluster, claim, namespace, done, dry_run)
     return done

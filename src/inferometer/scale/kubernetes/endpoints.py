@@ -65,18 +65,8 @@ def endpoints_in(cluster: Cluster, namespace: str) -> list[ClusterEndpoint]:
     services = _services(cluster, namespace, pods)
     endpoints = [*services, *_gateways(cluster, namespace, pods), *_pods(namespace, pods)]
     if not endpoints:
-        _check_namespace(cluster, namespace)
+        cluster.check_namespace(namespace)
     return endpoints
-
-
-def _check_namespace(cluster: Cluster, namespace: str) -> None:
-    """One that does not exist has empty lists. Without the right to read namespaces that is all there is to know."""
-    try:
-        cluster.answer(f"/api/v1/namespaces/{namespace}", namespace)
-    except ClusterError as error:
-        if error.code == NOT_FOUND:
-            hint = f"-p NAMESPACE; {cluster.kubectl('get namespaces')}"
-            raise TargetError(f"there is no namespace {namespace}", hint) from error
 
 
 def _services(cluster: Cluster, namespace: str, pods: Sequence[PodFacts]) -> list[ClusterEndpoint]:

@@ -256,7 +256,7 @@ class Launcher:
                 ):
                     self._look()
                     text = f"Job {_name(made)} failed: {condition.reason}: {condition.message or ''}".rstrip(": ")
-                    raise LostError(text, self._describe(f"job {_name(made)}"))
+                    raise LostError(text, self._events_of(_name(made)))
                 if condition.type == "Failed" and condition.status == "True":
                     self._lose_pending(f"Job {_name(made)} failed: {condition.message}")
 
@@ -273,12 +273,12 @@ class Launcher:
         for pod in pending:
             reason = pod.why.partition(":")[0]
             if reason in HOPELESS:
-                raise PlanError(f"pod {pod.name} cannot start: {pod.why}", self._describe(f"pod {pod.name}"))
+                raise PlanError(f"pod {pod.name} cannot start: {pod.why}", self._events_of(pod.name))
             if reason in PULLING:
                 since = trouble.setdefault(pod.uid, passed_s)
                 if passed_s - since >= min(PULL_S, start_s):
                     text = f"the image {self._pod.image} cannot be pulled: {pod.why}"
-                    raise PlanError(text, f"--image NAME; {self._describe(f'pod {pod.name}')}")
+                    raise PlanError(text, f"--image NAME; {self._events_of(pod.name)}")
             elif pod.why and pod.why not in trouble:
                 trouble[pod.why] = passed_s
                 notify(f"pod {pod.name or self.name} waits: {pod.why}")
@@ -292,9 +292,9 @@ class Launcher:
         if not all(pod.name for pod in pending):
             for text in self._events():
                 if text.startswith("FailedCreate:"):
-                    raise PlanError(
-                        f"the cluster makes no pod for Job {self.name}: {text}", self._describe("resourcequota")
-                    )
+                    quota = self.cluster.kubectl("describe resourcequota", self.place.namespace)
+                    shown = quota if "exceeded quota" in text else self._events_of(_name(self._jobs[0]))
+                    raise PlanError(f"the cluster makes no pod for Job {self.name}: {text}", shown)
         for name in self._pod.claims.values():
             for text in self._events(name):
                 if text.startswith("ProvisioningFailed:") and "not found" in text:
@@ -307,12 +307,10 @@ class Launcher:
         if claim := self._unbound():
             more = next(self._events(claim), "")
             text = f"the persistent volume claim {claim} was not bound within {limit}" + (f": {more}" if more else "")
-            return TargetError(text, f"--storage-class NAME; {self._describe(f'pvc {claim}')}")
+            return TargetError(text, f"--storage-class NAME; {self._events_of(claim)}")
         if not pod.name:
-            return TargetError(
-                f"no pod of Job {self.name} came within {limit}: {why}", self._describe(f"job {self.name}")
-            )
-        return TargetError(f"pod {pod.name} did not run within {limit}: {why}", self._describe(f"pod {pod.name}"))
+            return TargetError(f"no pod of Job {self.name} came within {limit}: {why}", self._events_of(self.name))
+        return TargetError(f"pod {pod.name} did not run within {limit}: {why}", self._events_of(pod.name))
 
     def _unbound(self) -> str | None:
         for name in self._pod.claims.values():
@@ -340,8 +338,8 @@ class Launcher:
         log = self.cluster.kubectl(f"logs {names[0] if names else ''}", self.place.namespace)
         return LostError(text, f"--wait SECONDS; {log}")
 
-    def _describe(self, what: str) -> str:
-        return self.cluster.kubectl(f"describe {what}", self.place.namespace)
+    def _events_of(self, name: str) -> str:
+        return self.cluster.kubectl_events(name, self.place.namespace)
 
     # -- logs --------------------------------------------------------------------------------------------------------
 
@@ -361,7 +359,7 @@ class Launcher:
                         seen += 1
                         line(pod.number, text)
             except (ClusterError, TargetError):
-                if ended:
+                if ended or self._over.is_set():
                     return
             if ended:
                 return

@@ -217,7 +217,7 @@ class _Crew(RemoteCrew[_Worker]):
                 worker.lose(worker.why or self._not_come(self._pods().get(worker.pod)))
         if not any(worker.identity is not None for worker in self._workers):
             first = self._workers[0]
-            hint = self._cluster.kubectl(f"describe pod {first.pod}", self._place.namespace)
+            hint = self._cluster.kubectl_events(first.pod, self._place.namespace)
             raise errors.LostError(f"no worker started on Kubernetes: {first.why}", hint)
 
     def _pods(self) -> dict[str, Any]:
@@ -239,7 +239,7 @@ class _Crew(RemoteCrew[_Worker]):
         kind = reason.partition(":")[0]
         since = failing_since.setdefault(worker.shard, time.monotonic()) if kind in PULLING else time.monotonic()
         if kind in HOPELESS or time.monotonic() - since >= min(PULL_S, self._settings.timeout):
-            hint = self._cluster.kubectl(f"describe pod {worker.pod}", self._place.namespace)
+            hint = self._cluster.kubectl_events(worker.pod, self._place.namespace)
             raise errors.PlanError(f"pod {worker.pod} cannot start: {reason}", f"--set kubernetes.image=NAME; {hint}")
         if pod.status.phase in ("Failed", "Succeeded"):
             worker.lose(f"its pod ended before it had a job: {failure_of(pod)[0]}")

@@ -5,7 +5,7 @@ import re
 import secrets
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +22,7 @@ _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.D
 _HERE_DOCUMENT = re.compile(r"<<-?\s*[\"']?([A-Za-z_][A-Za-z0-9_]*)[\"']?")
 _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)(?::?-([^}]*))?\}|([A-Za-z_][A-Za-z0-9_]*))")
 _ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,38}[A-Za-z0-9])?")  # part of names and labels in the cluster
+_AMOUNT = re.compile(r"\+?(\d+(\.\d*)?|\.\d+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?")  # as the API reads one
 _PROGRAM = re.compile(r"\$\(|`|<\(")
 
 
@@ -256,8 +257,7 @@ def settings_from(
     if values["storage_class"] == CLUSTERS_OWN:
         values["storage_class"] = ""
     values |= typed
-    if labels := values.pop("launcher_nodes", ()):
-        values["node_selector"] = dict(str(label).partition("=")[::2] for label in labels)
+    values["node_selector"] = paired("--launcher-node K=V", values.pop("launcher_nodes", ()))
     values["id"] = str(values["id"] or f"{int(time.time())}-{secrets.token_hex(2)}")
     names = _namespaces(values["namespace"], values["harness_namespace"], typed)
     whole = {name: value for name, value in values.items() if value != ""}
@@ -284,6 +284,8 @@ def _checked(values: dict[str, Any]) -> RunSettings:
     mistakes = []
     if settings.wait_s < 0 or settings.start_s <= 0:
         mistakes.append("--wait must be at least 0 seconds, and the time until pods run more than 0")
+    amounts = {"--cpu": settings.cpu, "--memory": settings.memory, "--pvc-size": settings.claim_size}
+    mistakes += wrong_amounts(amounts)
     if settings.pods < 1:
         mistakes.append(f"-j must be at least 1, got {settings.pods}")
     if _ID.fullmatch(settings.id) is None:
@@ -293,6 +295,22 @@ def _checked(values: dict[str, Any]) -> RunSettings:
     if mistakes:
         raise PlanError(mistakes)
     return settings
+
+
+def wrong_amounts(amounts: Mapping[str, str | None]) -> Iterator[str]:
+    """A mistake for each that is none, by its option."""
+    for option, text in amounts.items():
+        if text is not None and _AMOUNT.fullmatch(text) is None:
+            yield f"{option} must be an amount such as 2, 500m or 32Gi, got {text}"
+
+
+def paired(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """What `--option NAME=VALUE` was given."""
+    name, _, form = option.partition(" ")
+    for text in texts:
+        if not text.partition("=")[1]:
+            raise PlanError(f"{name} must be {form}, got {text}")
+    return dict(text.partition("=")[::2] for text in texts)
 
 
 def _namespaces(text: str, harness: str, typed: Mapping[str, Any]) -> tuple[str, str]:

@@ -33,6 +33,7 @@ from lightkube.resources.core_v1 import PersistentVolumeClaim, Pod, Service
 
 from inferometer import __version__
 from inferometer.errors import InferometerError, PlanError, TargetError
+from inferometer.router.policy import POLICIES
 from inferometer.scale.kubernetes import manifests
 from inferometer.scale.kubernetes.client import CONFLICT, Cluster, ClusterError
 from inferometer.scale.kubernetes.launcher import HOPELESS, PULL_S, PULLING, waiting_reason
@@ -48,6 +49,7 @@ from inferometer.scale.kubernetes.manifests import (
     PodSettings,
     uses_claim,
 )
+from inferometer.scale.kubernetes.settings import wrong_amounts
 from inferometer.vocabulary import duration_text
 
 VLLM_IMAGE = "vllm/vllm-openai:latest"
@@ -58,6 +60,7 @@ ADDRESS = "INFEROMETER_POD_ADDRESS"
 LOOK_S = 0.3
 GONE_S = 120.0  # for pods to end
 GRACE_S = 30
+LAST_LINES = 15  # of the log of a server that does not start
 KEPT_S = 300  # the Job that owns a stack, after its end
 Notify = Callable[[str], None]
 
@@ -103,6 +106,14 @@ def check(settings: StackSettings) -> None:
         mistakes.append("--model is missing: vLLM needs the model to serve")
     if settings.replicas < 1:
         mistakes.append(f"--replicas must be at least 1, got {settings.replicas}")
+    if settings.gpus < 0:
+        mistakes.append(f"--gpus must be at least 0, got {settings.gpus}")
+    if settings.timeout_s <= 0:
+        mistakes.append("--stack-timeout must be more than 0")
+    if settings.router is not None and settings.router not in POLICIES:
+        mistakes.append(f"--router must be one of {', '.join(POLICIES)}, got {settings.router}")
+    amounts = {"--server-cpu": settings.cpu, "--server-memory": settings.memory}
+    mistakes += wrong_amounts({**amounts, "--model-pvc-size": settings.claim_size})
     if manifests.object_name(settings.name) != settings.name:
         mistakes.append(f"NAME must be lower case letters, digits and -, got {settings.name}")
     if settings.token and settings.token_secret:
@@ -350,9 +361,9 @@ def await_ready(cluster: Cluster, settings: StackSettings, notify: Notify) -> No
         ):
             names = ", ".join(str(one.metadata.name) for one in waiting)
             why = "; ".join(sorted(set(reasons.values()))) or "its pods are not ready"
-            hint = cluster.kubectl(f"describe pods -l {RUN}={settings.name}", settings.namespace)
+            hint = cluster.kubectl("get events --sort-by=.lastTimestamp", settings.namespace)
             text = f"{names} was not ready within {duration_text(passed_s)}: {why}"
-            raise TargetError(text, f"{hint}; --timeout TIME waits longer")
+            raise TargetError(text, f"{hint}; --stack-timeout TIME waits longer")
         time.sleep(LOOK_S)
 
 
@@ -365,11 +376,22 @@ def _reasons(cluster: Cluster, settings: StackSettings) -> dict[str, str]:
 def _check_hopeless(cluster: Cluster, settings: StackSettings, reasons: Mapping[str, str]) -> None:
     for name, reason in reasons.items():
         if reason.partition(":")[0] in (*HOPELESS, "CrashLoopBackOff"):
-            log = cluster.kubectl(f"logs {name}", settings.namespace)
-            raise TargetError(f"pod {name} cannot start: {reason}", log)
+            shown = cluster.kubectl_events(name, settings.namespace)
+            raise TargetError(f"pod {name} cannot start: {reason}{_end_of_log(cluster, name, settings)}", shown)
 
 
-def take_down(cluster: Cluster, name: str, namespace: str, notify: Notify, *, data: bool = False) -> list[str]:
+def _end_of_log(cluster: Cluster, pod: str, settings: StackSettings) -> str:
+    """Why a server ended is in its log, which goes with the pod."""
+    with suppress(InferometerError):
+        lines = [line for line in cluster.log(pod, settings.namespace, tail=LAST_LINES) if line.strip()]
+        if lines:
+            return "; the end of its log:" + "".join(f"\n  {line}" for line in lines)
+    return ""
+
+
+def take_down(
+    cluster: Cluster, name: str, namespace: str, notify: Notify, *, data: bool = False, wait_s: float = GONE_S
+) -> list[str]:
     """What belongs to a stack, and with `data` its claim; waits until its pods are gone."""
     removed = []
     for kind in (Deployment, Service):
@@ -378,20 +400,26 @@ def take_down(cluster: Cluster, name: str, namespace: str, notify: Notify, *, da
             cluster.delete(kind, thing.metadata.name, namespace)
     for job in _ours(cluster, Job, name, namespace):
         cluster.delete(Job, job.metadata.name, namespace)
-    give_up_at = time.monotonic() + GONE_S
+    give_up_at = time.monotonic() + wait_s
     while pods := _ours(cluster, Pod, name, namespace):
         if time.monotonic() > give_up_at:
             hint = cluster.kubectl(f"get pods -l {RUN}={name}", namespace)
-            notify(f"{len(pods)} pods of {name} still end after {duration_text(GONE_S)}: {hint}")
+            notify(f"{len(pods)} pods of {name} have not ended yet: {hint}")
             break
         time.sleep(LOOK_S)
+    if not removed:
+        cluster.check_namespace(namespace)
     return [*removed, *(_remove_claims(cluster, name, namespace, notify) if data else [])]
 
 
 def take_down_in_trouble(cluster: Cluster, settings: StackSettings, notify: Notify) -> None:
-    """What is wrong already is what a person should hear of."""
+    """What is wrong already is what a person should hear of. Interrupted again, it is not waited for any more."""
     try:
-        take_down(cluster, settings.name, settings.namespace, notify)
+        try:
+            take_down(cluster, settings.name, settings.namespace, notify)
+        except KeyboardInterrupt:
+            take_down(cluster, settings.name, settings.namespace, notify, wait_s=0.0)
+            raise
     except InferometerError as error:
         again = f"inferometer k8s down {settings.name} -p {settings.namespace}"
         notify(f"{settings.name} could not be taken down: {error.message}; try again: {again}")
