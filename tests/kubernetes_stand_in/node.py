@@ -30,6 +30,7 @@ from kubernetes_stand_in.kinds import Json
 from kubernetes_stand_in.objects import timestamp
 
 BEAT_S = 1.0
+FAILURES = 3  # probes that a container that was ready may miss, as a kubelet has it
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _VARIABLE = re.compile(r"\$\((\w+)\)")
 
@@ -237,6 +238,7 @@ class _Pod:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.over = False
         self._restarts: dict[str, int] = {}
+        self._missed: dict[str, int] = {}  # probes in a row
         self._ended: dict[str, Json] = {}  # how a container that was started again ended before
         self._started_at = timestamp()
         self._evicted: str | None = None
@@ -292,6 +294,8 @@ class _Pod:
             )
             while not self._leaving and not self._killed:
                 time.sleep(0.05)
+        if self._killed:  # also what was started while it was
+            self._signal(signal.SIGKILL)
         self.over = True
         if self._leaving and not self._killed:
             self._node.gone(self.namespace, self.name, self.uid)
@@ -342,6 +346,8 @@ class _Pod:
             self._report("Running", {**states, **dict.fromkeys(over, waiting)})
             self._node.event(self.namespace, self.name, self.uid, "BackOff", text)
             time.sleep(0.5)
+        if self._killed or self._leaving:
+            return False
         for container in self._containers:
             if "terminated" in states[container["name"]]:
                 self._restarts[container["name"]] = self._restarts.get(container["name"], 0) + 1
@@ -368,9 +374,12 @@ class _Pod:
             return True
         ports = {one.get("name"): one["containerPort"] for one in container.get("ports", [])}
         port = ports.get(probe["port"], probe["port"])
+        answered = False
         with suppress(httpx2.HTTPError):
-            return httpx2.get(f"http://{self.address}:{port}{probe.get('path', '/')}", timeout=1).status_code < 400
-        return False
+            answer = httpx2.get(f"http://{self.address}:{port}{probe.get('path', '/')}", timeout=1)
+            answered = answer.status_code < 400
+        self._missed[container["name"]] = 0 if answered else self._missed.get(container["name"], FAILURES) + 1
+        return self._missed[container["name"]] < FAILURES
 
     def _report(self, phase: str, states: dict[str, Json], ready: set[str] = frozenset()) -> None:  # type: ignore[assignment]
         whole = self._is_whole = phase == "Running" and len(ready) == len(states)

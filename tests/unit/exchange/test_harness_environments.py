@@ -47,6 +47,7 @@ def test_one_that_is_missing_names_the_command_that_installs_it(
 def test_a_python_that_is_too_old_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("INFEROMETER_HARNESSES", str(tmp_path))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
     monkeypatch.setattr("sys.version_info", (3, 11, 0))
     with pytest.raises(TargetError, match=r"inference-perf: needs Python 3\.12 or newer, and none is on PATH"):
         install(harness_named("inference-perf"))
