@@ -17,8 +17,7 @@ MEASURE = RegistryLine(
 )
 CHART = '''"""A toy: the number of answered requests as one bar."""
 
-from inferometer.show.charts.chart import Cannot, Spec, titled, view
-from inferometer.show.charts.chart import ChartedRun
+from inferometer.show.charts.chart import Cannot, ChartedRun, Spec, titled, view
 
 
 def answered(subject: ChartedRun) -> Spec:

@@ -22,6 +22,7 @@ from inferometer.cli.options import (
     store_option,
     work_flags,
 )
+from inferometer.vocabulary import number_text
 
 if TYPE_CHECKING:
     from inferometer.plan.model import Plan
@@ -92,7 +93,7 @@ def predict(
         share = first.rate / first.replicas
         changed = ", ".join(f"{name} {value:,}" for name, value in first.settings.items())
         needs = f"; the server needs {changed}" if changed else ""
-        print_message("note", f"measuring the first row: {share:.3g} requests/s, the share of one replica{needs}")
+        print_message("note", f"measuring the first row: {number_text(share)} req/s, the share of one replica{needs}")
         plan = at_rate(plan, share)
         server = with_settings(server, first.settings)
     return _predict_one(plan, server, confirm, as_json, quiet, store)

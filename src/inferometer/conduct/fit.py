@@ -28,6 +28,7 @@ from inferometer.simulator.fitting.server_model import (
     terms_of_file,
 )
 from inferometer.simulator.settings import Accelerator, ModelShape, SimulatorSettings
+from inferometer.vocabulary import percent_text
 
 Progress = Callable[[str], None]
 
@@ -152,7 +153,7 @@ def _unusable(run: Run, records: Records | None, imported: bool) -> str | None:
         return "no token was received"
     failed = 1 - float(records.outcome.mask("ok").mean())
     if failed > FAILED:
-        return f"{failed:.0%} of its requests failed"
+        return f"{percent_text(round(failed, 2))} of its requests failed"
     if len(set(records.replica.counts()) - {None}) > 1:
         return "several servers answered, and their steps cannot be separated"
     return None

@@ -35,6 +35,7 @@ from inferometer.simulator.fitting.server_model import (
 )
 from inferometer.simulator.settings import SimulatorSettings
 from inferometer.simulator.virtual import rehearse, simulated_run
+from inferometer.vocabulary import number_text, percent_text
 
 FARTHER = 2.0  # outside of the fitted range errors count so many times (bench/intervals.py: what less would miss)
 AMPLIFIED = 2.0  # a latency that grows so many times as much as the server is slower is close to saturation
@@ -114,8 +115,8 @@ def _saturation_note(shown: Mapping[str, Quantity], slow: Mapping[str, float], s
     if math.log(times) <= AMPLIFIED * math.log1p(speed):
         return None
     return (
-        f"close to saturation: if the server is {speed:.0%} slower than the model, which the model's errors allow, "
-        f"E2E is {times:.1f} times as long; measure it (--confirm URL)"
+        f"close to saturation: if the server is {percent_text(round(speed, 2))} slower, as the errors allow, "
+        f"E2E is {number_text(times)} times as long; measure it (--confirm URL)"
     )
 
 
@@ -124,7 +125,7 @@ def _overload_notes(plan: Plan, run: Run) -> list[str]:
     if not _overloaded(plan, run):
         return []
     served = quantities(run.summary).get("request_rate")
-    takes = f": it answers {served.value:.3g} requests/s" if served else ""
+    takes = f": it answers {number_text(served.value)} req/s" if served else ""
     return [
         f"over saturation{takes}, the queue grows for as long as the load lasts, and latencies with it; predictions "
         "are least certain here: measure it (--confirm URL)"
@@ -302,7 +303,9 @@ def capacity(
         if one.rate is not None and (speed := speed_error(model, bool(variant or one.outside))) is not None:
             slower = replace_settings(model, at_speed(settings, 1 / (1 + speed)))
             aimed = at_rate(plan, one.rate / (1 + speed))
-            sure = _capacity_of_one(aimed, slower, progress, f"{_label(variant)}, {speed:.0%} slower").rate
+            sure = _capacity_of_one(
+                aimed, slower, progress, f"{_label(variant)}, {percent_text(round(speed, 2))} slower"
+            ).rate
         rows += [_of_replicas(one, sure, count, variant, price_per_hour) for count in replicas]
     return rows
 
@@ -357,7 +360,7 @@ def _capacity_of_one(plan: Plan, model: ServerModel, progress: Progress | None, 
     rate = plan.load.rate or FIRST_RATE
     for _ in range(4 * MOST_HALVINGS):
         if progress is not None:
-            progress(f"{label}: {rate:.3g} requests/s")
+            progress(f"{label}: {number_text(rate)} req/s")
         run = simulated_run(replayed(at_rate(plan, rate), model.simulator()))
         if _holds(plan, run):
             made = run.summary.rates.get("output_rate")

@@ -11,7 +11,7 @@ from inferometer.measure.inputs import Answers, Facts
 from inferometer.measure.quantiles import Floats
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.columns import MISSING, Ints, Mask, Records, known
-from inferometer.vocabulary import NANOSECONDS
+from inferometer.vocabulary import NANOSECONDS, percent_text
 
 # -- inflight --------------------------------------------------------------------------------------------------------
 
@@ -197,12 +197,12 @@ def _closed(records: Records, traffic: Traffic, begin_at: int) -> Window | None:
     requested = requested_concurrency(traffic)
     flight = InFlight.of(records.sent_at, records.ended_at)
     held = flight.held(HELD_SHARE * requested)
-    rule = f"closed loop: while at least {HELD_SHARE:.0%} of concurrency {requested} are in flight"
+    rule = f"closed loop: while at least {percent_text(HELD_SHARE)} of concurrency {requested} are in flight"
     if held is None:
         reached = flight.peak(begin_at, int(flight.starts[-1])) if len(flight.starts) else 0
         held = flight.held(max(HELD_SHARE * reached, 1))
         never = f"closed loop: concurrency {requested} was never in flight"
-        rule = f"{never}; while at least {HELD_SHARE:.0%} of {reached} are"
+        rule = f"{never}; while at least {percent_text(HELD_SHARE)} of {reached} are"
     if held is None:
         return None
     first_at, end_at = held
@@ -222,7 +222,7 @@ def _sessions_held(records: Records, traffic: Traffic, begin_at: int) -> Window 
     np.maximum.at(ends, number, records.ended_at)
     requested = traffic.load.sessions_at_once or 1
     held = InFlight.of(starts, ends).held(HELD_SHARE * requested)
-    rule = f"closed loop: while at least {HELD_SHARE:.0%} of {requested} sessions are under way"
+    rule = f"closed loop: while at least {percent_text(HELD_SHARE)} of {requested} sessions are under way"
     return None if held is None else Window(max(begin_at, held[0]), held[1], rule)
 
 

@@ -303,7 +303,7 @@ def rows(runs: Sequence[Run]) -> Iterator[tuple[str, list[str]]]:
             yield f"{label} mean, by the server", [value_text(mean, "s") for mean in means]
     counted = [_server_requests(run) for run in runs]
     if any(count is not None for count in counted):
-        yield "requests, by the server", ["-" if count is None else f"{count:,.0f}" for count in counted]
+        yield "requests, by the server", [number_text(count) for count in counted]
 
 
 def _count(run: Run) -> str:

@@ -11,7 +11,15 @@ from rich.text import Text
 from inferometer.show.console import emit, plain_table
 from inferometer.show.tables import title
 from inferometer.simulator.fitting.server_model import Capacity, Prediction, ServerModel, Validated
-from inferometer.vocabulary.formats import duration_text, interval_text, number_text, value_text
+from inferometer.vocabulary.formats import (
+    change_size_text,
+    change_text,
+    duration_text,
+    interval_text,
+    number_text,
+    percent_text,
+    value_text,
+)
 
 MEASURE_TITLES = {
     "ttft": "TTFT",
@@ -46,7 +54,9 @@ def print_model(model: ServerModel, to: Console) -> None:
         terms = plain_table("term", "time", "error", "from", right=("time", "error"))
         for name, term in model.terms.items():
             unsure = "" if term.identified else ", not determined by these runs"
-            terms.add_row(name, duration_text(term.seconds), f"±{term.error:.0%}", f"{term.source}{unsure}")
+            terms.add_row(
+                name, duration_text(term.seconds), f"±{percent_text(round(term.error, 2))}", f"{term.source}{unsure}"
+            )
         to.print()
         emit(terms, to)
     if model.runs:
@@ -73,14 +83,15 @@ def _short(name: str) -> str:
 
 
 def _percent(error: float | None) -> str:
-    return "-" if error is None else f"{error:+.1%}".replace("-", "\u2212")
+    return change_text(error)
 
 
 def _errors_text(errors: Mapping[str, Mapping[str, float]], kind: str) -> str:
     sizes = [abs(of_run[name]) for of_run in errors.values() for name in MAIN if name in of_run]
     if not sizes:
         return ""
-    return f"mean TTFT, TPOT, E2E and throughput, {kind}: median error {np.median(sizes):.1%}, largest {max(sizes):.1%}"
+    median, largest = (change_size_text(size) for size in (float(np.median(sizes)), max(sizes)))
+    return f"mean TTFT, TPOT, E2E and throughput, {kind}: median error {median}, largest {largest}"
 
 
 def print_prediction(prediction: Prediction, to: Console) -> None:
@@ -97,7 +108,7 @@ def print_prediction(prediction: Prediction, to: Console) -> None:
         quantity = one.quantity
         name = f"{title(quantity.name)} {quantity.statistic}" if quantity.statistic else RATE_TITLES[quantity.name]
         ends = interval_text((one.low, one.high), quantity.unit) if one.low is not None else "not known"
-        error = "-" if one.model_error is None else f"±{one.model_error:.0%}"
+        error = "-" if one.model_error is None else f"±{percent_text(round(one.model_error, 2))}"
         table.add_row(name, value_text(quantity.value, quantity.unit), ends, error)
     to.print()
     emit(table, to)
@@ -162,7 +173,7 @@ def print_capacities(rows: Sequence[Capacity], limits: Sequence[str], to: Consol
     for row in rows:
         settings = [f"{row.settings[name]:,}" if name in row.settings else "-" for name in tried]
         rates = [number_text(rate) for rate in (row.rate, row.sure_rate, row.broken_at, row.output_rate)]
-        cost = "-" if row.dollars_per_million is None else f"{row.dollars_per_million:.2f}"
+        cost = number_text(row.dollars_per_million)
         table.add_row(str(row.replicas), *settings, *rates, *((cost,) if priced else ()))
     to.print()
     emit(table, to)
