@@ -27,6 +27,7 @@ LEADING = (
     "nothing_answered",
     "failed_requests",
 )  # first of all and in this order, how bad the rest may be
+SCARCE = ("busy_machine", "stolen_cores")  # no notes where a doubt names them as its cause
 
 OF_THE_RUN: tuple[Rule, ...] = (
     target.lost,
@@ -70,7 +71,9 @@ def verdict(summary: Summary, facts: Facts, plan: Plan) -> Verdict:
     doubts = sorted(
         result.doubts, key=lambda doubt: LEADING.index(doubt.code) if doubt.code in LEADING else len(LEADING)
     )
-    return Verdict(status=result.status, doubts=doubts, notes=result.notes, traffic=_of_classes(doubts, plan))
+    blamed = " ".join(doubt.sentence for doubt in doubts)
+    notes = [note for note in result.notes if not (note.code in SCARCE and note.text.partition(";")[0] in blamed)]
+    return Verdict(status=result.status, doubts=doubts, notes=notes, traffic=_of_classes(doubts, plan))
 
 
 def _reasons(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:

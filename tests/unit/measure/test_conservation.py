@@ -189,6 +189,13 @@ def test_stolen_cores_are_named_where_they_did_harm(run: Run) -> None:
     assert "hypervisor" not in remedy(**late)
     assert remedy(**stolen) is None
 
+    def noted(**parts):
+        return [note.text for note in judged(run, [], [], **parts).verdict.notes if note.code == "stolen_cores"]
+
+    [text] = noted(**stolen)
+    assert text.endswith("it had no visible effect on the numbers.")
+    assert noted(**late, **stolen) == [], "the doubt blames them"
+
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_what_a_person_sees(run: Run, width: int, capsys):

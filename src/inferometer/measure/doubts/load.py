@@ -446,7 +446,8 @@ def weak_quantiles(case: JudgedRun) -> Iterator[Reason]:
         for stat in bound & measure.weak.keys():
             alone = needed_for(share_of(stat), case.part.confidence)
             if measure.count and not (case.traffic.load.changes and measure.count >= alone):
-                weak.append((measure.weak[stat], measure.count, f"{name} {stat}"))
+                title = MEASURES[name].title if name in MEASURES else name
+                weak.append((measure.weak[stat], measure.count, f"{title} {stat}"))
     if weak:
         needed, count, worst = max(weak)
         more = f" ({len(weak)} percentiles are weak)" if len(weak) > 1 else ""
