@@ -6,9 +6,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferometer.cli.errors import INVALID, LIMIT_FAILED, notes_once, print_message
-from inferometer.cli.options import json_option, plan_argument, quiet_option, store_of, store_option, work_flags
+from inferometer.cli.options import (
+    json_option,
+    plan_argument,
+    plan_of,
+    quiet_option,
+    store_of,
+    store_option,
+    work_flags,
+)
 from inferometer.documents.document import Document
+from inferometer.errors import PlanError
 from inferometer.record.encoding import result_document
+from inferometer.show.console import console
+from inferometer.vocabulary import percent, seconds
 
 if TYPE_CHECKING:
     from inferometer.conduct.ab import Compared, Design
@@ -112,8 +123,6 @@ def ab(
 
 def _design(blocks: int, block: str, measures: tuple[str, ...], every: bool, margin: str) -> "Design":
     from inferometer.conduct.ab import Design
-    from inferometer.errors import PlanError
-    from inferometer.vocabulary import percent, seconds
 
     try:
         design = Design(blocks, seconds(block), measures, every, margin=percent(margin))
@@ -127,7 +136,6 @@ def _design(blocks: int, block: str, measures: tuple[str, ...], every: bool, mar
 def _print(result: "Compared", names: dict[str, str], blocks: int, as_json: bool) -> None:
     from inferometer.cli.printing import print_json
     from inferometer.show.comparison import print_ab
-    from inferometer.show.console import console
 
     if as_json:
         print_json(result_document("comparison", result.result))
@@ -164,7 +172,6 @@ def _named(side: str, only: tuple[str, ...]) -> str:
 
 def _side(plan_args: tuple[str, ...], side: str, only: tuple[str, ...], quiet: bool, flags: dict[str, Any]) -> "Plan":
     """The plan of a side: what both share, its own target and server, its own settings last."""
-    from inferometer.cli.options import plan_of
     from inferometer.plan.reading import plan_from
     from inferometer.plan.text import to_mapping
 

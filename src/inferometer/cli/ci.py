@@ -21,10 +21,11 @@ from inferometer.judge.check_result import CheckResult, check_from
 from inferometer.plan.stored import StoredPlan
 from inferometer.record.encoding import result_from
 from inferometer.record.environment import Environment
-from inferometer.record.files import check_schema, translated_errors
+from inferometer.record.files import check_schema, translated_errors, write_text
 from inferometer.record.run import Run
 from inferometer.record.summary import Summary
 from inferometer.record.verdict import Reason, judged
+from inferometer.show.console import console
 from inferometer.store.entry import Entry
 from inferometer.store.experiments import KeptExperiment, experiments_of
 from inferometer.store.store import Store
@@ -139,7 +140,6 @@ def _check(run: "Run", against: str, store: "Store") -> CheckResult | None:
 def _write(
     report: "CiReport", summary: Path | None, outputs: Path | None, junit: Path | None, metrics: Path | None
 ) -> None:
-    from inferometer.record.files import write_text
     from inferometer.show.ci import github, outcome
     from inferometer.show.ci.outcome import junit as as_junit
 
@@ -160,7 +160,6 @@ def _print(report: "CiReport", as_json: bool) -> None:
     from inferometer.cli.printing import print_json
     from inferometer.show.ci import github
     from inferometer.show.ci.outcome import print_report
-    from inferometer.show.console import console
 
     if as_json:
         print_json(report.document())

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from inferometer.cli.errors import echo
+from inferometer.cli.errors import INVALID, LIMIT_FAILED, WRONG_USE, echo, print_message
 from inferometer.cli.notify import channels_of, notify_check
 from inferometer.cli.options import (
     json_option,
@@ -16,6 +16,7 @@ from inferometer.cli.options import (
     store_of,
     store_option,
 )
+from inferometer.show.console import console
 
 if TYPE_CHECKING:
     from inferometer.conduct.compare import Measure
@@ -88,11 +89,9 @@ def compare(
     A side is a run (an id or its prefix, a folder, `latest`), a comma-separated list of runs, a tag (all runs with that
     tag), or `baseline:NAME`.
     """
-    from inferometer.cli.errors import INVALID, LIMIT_FAILED, WRONG_USE, print_message
     from inferometer.cli.printing import print_json
     from inferometer.conduct.compare import compare_runs
     from inferometer.show.comparison import print_comparison
-    from inferometer.show.console import console
 
     comparison = compare_runs(
         before,
@@ -238,7 +237,6 @@ def _plan(path: str | None) -> "Plan | None":
 
 def _again(store: "Store", quiet: bool) -> "Measure":
     """How a confirming run is made: with progress on the terminal, kept like any other."""
-    from inferometer.cli.errors import print_message
     from inferometer.conduct.run import run
     from inferometer.show.progress import ProgressLine
 
@@ -261,10 +259,8 @@ def _again(store: "Store", quiet: bool) -> "Measure":
 
 def _print_result(result: "CheckResult", *, as_json: bool, every: bool, strict: bool) -> int:
     """On stdout what was found, on stderr what a script's log should not miss."""
-    from inferometer.cli.errors import print_message
     from inferometer.cli.printing import print_json
     from inferometer.show.comparison import print_check
-    from inferometer.show.console import console
 
     if as_json:
         print_json(result.document())

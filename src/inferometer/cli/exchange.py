@@ -11,6 +11,8 @@ import click
 from inferometer.cli.errors import WRONG_USE, echo, print_message
 from inferometer.cli.options import json_option, quiet_option, store_of, store_option
 from inferometer.documents.document import JsonObject
+from inferometer.errors import DataError, StoreError
+from inferometer.show.console import console, emit, plain_table
 
 if TYPE_CHECKING:
     from inferometer.exchange.importing.importer import Imported, Options
@@ -84,7 +86,6 @@ def import_(
 
 def _explain(files: tuple[Path, ...], name: str | None) -> int:
     """The account of each file: its fields, and what became of them."""
-    from inferometer.errors import DataError
     from inferometer.exchange.importing.explain import explain_result
 
     wrong = False
@@ -111,7 +112,6 @@ class Attempts:
         self.others: list[tuple[Path, str]] = []  # found in a folder: no result, and no error
 
     def attempt(self, path: Path, named: bool, store: "Store", options: "Options") -> None:
-        from inferometer.errors import DataError
         from inferometer.exchange.importing.importer import import_one
         from inferometer.exchange.importing.source import BrokenResult, SiblingError
 
@@ -166,7 +166,6 @@ class Attempts:
         return {"files": files, "failed": wrong, "others": others}
 
     def _print(self, dry_run: bool) -> None:
-        from inferometer.show.console import console, emit
         from inferometer.show.imported import imports_table
 
         if self.done:
@@ -314,7 +313,6 @@ def _path(output: str) -> Path:
 
 
 def _kept(runs: tuple[str, ...], store: Any) -> list[Any]:
-    from inferometer.errors import StoreError
     from inferometer.record.run import STATES
 
     kept_in = store_of(store)
@@ -327,7 +325,6 @@ def _kept(runs: tuple[str, ...], store: Any) -> list[Any]:
 
 def _print_export_formats() -> None:
     from inferometer.exchange.exporting.registry import FORMATS
-    from inferometer.show.console import console, emit, plain_table
 
     table = plain_table("format", "description", wrap="description")
     for name, format_ in FORMATS.items():

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from inferometer.cli.errors import echo, print_message
+from inferometer.cli.errors import INVALID, echo, interrupted_code, print_message
 from inferometer.cli.options import duration_of, json_option, quiet_option, store_of, store_option
+from inferometer.errors import PlanError
+from inferometer.show.console import console, emit, plain_table
 
 if TYPE_CHECKING:
     from inferometer.plan.benchmark import Benchmark
@@ -55,7 +57,6 @@ def harnesses(context: click.Context, as_json: bool) -> None:
             {"harnesses": {name: {"title": rows[name][0], "program": rows[name][1]} for name in NAMES}}, "harnesses"
         )
         return
-    from inferometer.show.console import console, emit, plain_table
 
     table = plain_table("harness", "tool", "program", wrap="tool")
     for name in NAMES:
@@ -144,7 +145,6 @@ def _print_runs(runs: "Sequence[Run]", *, as_json: bool) -> None:
     """One as any run, several as a table of what each tool reports."""
     from inferometer.cli.printing import print_json, print_run
     from inferometer.record.run import document
-    from inferometer.show.console import console, emit
     from inferometer.show.imported import harness_of, harnesses_table
 
     if len(runs) == 1:
@@ -210,7 +210,6 @@ def benchmark(
     or one object per line; other lines are its log. Times, sizes and percentages are converted; other units stay as
     they are.
     """
-    from inferometer.errors import PlanError
     from inferometer.plan.benchmark import benchmark_from
 
     if not command and entry is None:
@@ -228,7 +227,6 @@ def benchmark(
 
 def conduct(made: "Benchmark", store: "Place", *, as_json: bool, quiet: bool) -> int:
     """Run it, print the run, and give its exit code."""
-    from inferometer.cli.errors import INVALID, interrupted_code, print_message
     from inferometer.cli.printing import print_run
     from inferometer.conduct.benchmark import run_benchmark
 
@@ -252,7 +250,6 @@ def _pairs(texts: tuple[str, ...], flag: str) -> dict[str, object]:
 
 
 def _texts(texts: tuple[str, ...], flag: str = "--env") -> dict[str, str]:
-    from inferometer.errors import PlanError
 
     wrong = [f"{flag} {text}: must be NAME=VALUE" for text in texts if not text.partition("=")[1]]
     if wrong:

@@ -7,7 +7,9 @@ from typing import Any
 import click
 import msgspec
 
+from inferometer.cli.errors import LIMIT_FAILED
 from inferometer.cli.options import json_option, quiet_option, store_of, store_option
+from inferometer.show.console import console, emit
 
 EXAMPLES = """\b
 Examples:
@@ -45,7 +47,6 @@ def doctor(as_json: bool, store: Path | None, **options: Any) -> int:
 
     Exit code 1 if there is an error: a run would fail or give wrong numbers. Warnings reduce accuracy.
     """
-    from inferometer.cli.errors import LIMIT_FAILED
     from inferometer.conduct.instrument import DoctorOptions, document, examine, has_error
 
     _check_server(options["server"])
@@ -55,7 +56,6 @@ def doctor(as_json: bool, store: Path | None, **options: Any) -> int:
 
         print_json(document(groups), "doctor")
     else:
-        from inferometer.show.console import console
         from inferometer.show.instrument import print_checks
 
         print_checks(groups, console())
@@ -85,7 +85,6 @@ def calibrate(quick: bool, as_json: bool, quiet: bool, store: Path | None) -> No
     from inferometer.cli.printing import print_json
     from inferometer.conduct.curves import keep_curve, keep_for_machine
     from inferometer.conduct.instrument import calibrate as measure_curve
-    from inferometer.show.console import console, emit
     from inferometer.show.instrument import ceiling_text, curve_table
     from inferometer.show.progress import ProgressLine
 

@@ -8,7 +8,8 @@ import click
 
 from inferometer.cli.errors import echo, print_message
 from inferometer.cli.options import change_option, json_option, plan_argument, store_of, store_option
-from inferometer.errors import MissingExtra
+from inferometer.errors import INVALID, UNREACHABLE, MissingExtra, TargetError
+from inferometer.show.console import console, emit, facts_table
 
 if TYPE_CHECKING:
     from inferometer.conduct.kubernetes import Launched
@@ -283,7 +284,6 @@ def echo_error(text: str) -> None:
 
 def _printed(launched: "Launched", as_json: bool) -> int:
     from inferometer.cli.printing import exit_code, print_json, print_run
-    from inferometer.errors import INVALID, UNREACHABLE
     from inferometer.show.experiment import experiment_document, print_cases
 
     if as_json:
@@ -291,8 +291,6 @@ def _printed(launched: "Launched", as_json: bool) -> int:
     elif len(launched.runs) == 1:
         print_run(launched.runs[0], as_json=False, slowest=0)
     elif launched.rows:
-        from inferometer.show.console import console
-
         print_cases(launched.rows, console(), errors=False)
     failed = [row for row in launched.rows if row.state == "failed"]
     for error in dict.fromkeys(row.error for row in failed):  # pods of one treatment often fail alike
@@ -307,7 +305,6 @@ def _printed(launched: "Launched", as_json: bool) -> int:
 
 def print_manifests(request: Any, kubeconfig: str | None, context: str | None, note: Any) -> int:
     from inferometer.conduct.treatments import all_manifests
-    from inferometer.errors import TargetError
     from inferometer.scale.kubernetes.manifests import as_yaml
 
     cluster = None
@@ -328,7 +325,6 @@ def _list_endpoints(cluster: "Cluster", namespace: str, as_json: bool) -> int:
 
     from inferometer.cli.printing import print_json
     from inferometer.scale.kubernetes.endpoints import endpoints_in, models_at
-    from inferometer.show.console import console, emit, facts_table
 
     endpoints = [
         msgspec.structs.replace(one, models=models_at(cluster, one)) for one in endpoints_in(cluster, namespace)

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.errors import echo
+from inferometer.cli.errors import UNREACHABLE, echo, print_message
 from inferometer.cli.options import quiet_option, store_of, store_option
 from inferometer.documents.document import JsonObject
+from inferometer.errors import InferometerError
+from inferometer.show.console import console, emit, plain_table
 
 # -- notify ----------------------------------------------------------------------------------------------------------
 
@@ -68,7 +70,6 @@ def notify(
 
 def _test(channels: Any) -> int:
     """Here it is the result: a channel that cannot be reached is an error."""
-    from inferometer.cli.errors import UNREACHABLE, print_message
     from inferometer.show.notify.news import test_event
     from inferometer.show.notify.posting import deliver
 
@@ -82,7 +83,6 @@ def _test(channels: Any) -> int:
 
 
 def _print_channels() -> None:
-    from inferometer.show.console import console, emit, plain_table
     from inferometer.show.notify.channels import CHANNELS, missing
 
     table = plain_table("channel", "description", "environment variables", "ready", wrap="environment variables")
@@ -123,7 +123,6 @@ def watched(
     quiet: bool = False,
 ) -> "tuple[Run, int]":
     """Make a run, and send how it went, also if it failed."""
-    from inferometer.errors import InferometerError
 
     try:
         run, code = work()
@@ -232,7 +231,6 @@ def notify_findings(
 ) -> None:
     """What could not be delivered is a warning; the exit code stays that of the command. However many findings there
     are, a receiver that hangs is waited for once."""
-    from inferometer.cli.errors import print_message
     from inferometer.show.notify.news import deliver_finding
     from inferometer.show.notify.posting import PATIENCE
     from inferometer.store.store import open_store

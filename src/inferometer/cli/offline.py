@@ -18,6 +18,7 @@ from inferometer.cli.options import (
     wait_option,
 )
 from inferometer.documents.document import Document
+from inferometer.errors import PlanError
 
 if TYPE_CHECKING:
     from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan
@@ -206,7 +207,6 @@ def _workload(
 
 def _check_dataset(dataset: str | None, workload: Any) -> None:
     """Whether it exists and its type is known, for most by name."""
-    from inferometer.errors import PlanError
     from inferometer.plan.short import workload_type
 
     if dataset is None:

@@ -11,6 +11,8 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from inferometer.cli.errors import echo, print_message
+from inferometer.errors import PlanError
+from inferometer.vocabulary import seconds
 from inferometer.wire.api import APIS
 
 if TYPE_CHECKING:
@@ -108,7 +110,6 @@ def wait_of(text: str | None) -> float:
 
 def duration_of(option: str, text: str) -> float:
     """The seconds that an option was given."""
-    from inferometer.vocabulary import seconds
 
     try:
         return seconds(text)
@@ -139,7 +140,6 @@ def run_argument(name: str = "run", *, required: bool) -> Callable[[Command], Co
 
 def store_of(chosen: "str | Path | None") -> "Store":
     """The store that was chosen, or the usual one; its warnings are printed once."""
-    from inferometer.cli.errors import print_message
     from inferometer.store.store import open_store
 
     context = click.get_current_context(silent=True)
@@ -311,7 +311,6 @@ def _aims(overrides: tuple[str, ...]) -> bool:
 
 
 def _refuse_address(plan_args: tuple[str, ...]) -> None:
-    from inferometer.errors import PlanError
 
     if len(plan_args) == 1 and re.match(r"https?://|localhost(:\d|$)|[\d.]+:\d", plan_args[0]):
         from inferometer.plan.secrets import redacted_url

@@ -10,6 +10,8 @@ import click
 
 from inferometer.cli.errors import echo, print_message
 from inferometer.cli.options import all_flags, change_option, changed_plan, json_option, set_option
+from inferometer.errors import PlanError
+from inferometer.show.console import console, emit, plain_table
 
 if TYPE_CHECKING:
     from inferometer.plan.foreign.common import AccountEntry
@@ -42,7 +44,6 @@ def plan() -> None:
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path())
 def check(files: tuple[str, ...]) -> None:
     """Report all errors in each FILE, a plan or an experiment; exit code 2 if there are any."""
-    from inferometer.errors import PlanError
     from inferometer.plan.cases import cases_of
     from inferometer.plan.foreign.recognise import OpenedExperiment
 
@@ -68,7 +69,6 @@ def check(files: tuple[str, ...]) -> None:
 
 def _check_routers(plans: "Iterable[Plan]", file: str) -> None:
     """Policies are known to the router alone, and not to plans."""
-    from inferometer.errors import PlanError
     from inferometer.plan.server import Router
     from inferometer.router.settings import check_policy
 
@@ -119,7 +119,6 @@ def _explain(args: tuple[str, ...], changes: tuple[str, ...]) -> None:
     """The account of another tool's plan: source key, what became of it, where."""
     from pathlib import Path
 
-    from inferometer.errors import PlanError
     from inferometer.plan.foreign.explain import explain_command, explain_file
     from inferometer.plan.opening import is_command
 
@@ -244,7 +243,6 @@ def list_profiles(name: str | None) -> None:
 
 def _print_all() -> None:
     from inferometer.plan.opening import OURS, profiles
-    from inferometer.show.console import console, emit, plain_table
 
     table = plain_table("profile", "description", wrap="description")
     for profile in profiles():
@@ -290,7 +288,6 @@ def init(file: str, profile: str | None, force: bool, **flags: Any) -> int:
 
 def _settings(profile: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
     """What the profile and the flags set, written as people write it."""
-    from inferometer.errors import PlanError
     from inferometer.plan.foreign.shapes import to_yaml
     from inferometer.plan.reading import mapping_in
 
@@ -303,7 +300,6 @@ def _settings(profile: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write(file: Path, text: str, force: bool) -> None:
-    from inferometer.errors import PlanError
 
     try:
         with file.open("w" if force else "x", encoding="utf-8") as to:

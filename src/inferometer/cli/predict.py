@@ -22,6 +22,7 @@ from inferometer.cli.options import (
     store_option,
     work_flags,
 )
+from inferometer.show.console import console, emit
 from inferometer.vocabulary import number_text
 
 if TYPE_CHECKING:
@@ -112,7 +113,6 @@ def print_capacity(
     """The highest request rate within the plan's limits, found in virtual time and printed."""
     from inferometer.cli.printing import print_json
     from inferometer.conduct.predict import capacity
-    from inferometer.show.console import console
     from inferometer.show.prediction import print_capacities
     from inferometer.show.progress import ProgressLine
 
@@ -136,7 +136,6 @@ def _predict_one(
     from inferometer.conduct.predict import predict as predict_run
     from inferometer.conduct.predict import prediction_document, validate
     from inferometer.record.run import document
-    from inferometer.show.console import console
     from inferometer.show.prediction import print_prediction, print_validation
 
     prediction = predict_run(plan, server, lambda text: print_message("note", text))
@@ -283,7 +282,6 @@ def fit(
     from inferometer.cli.printing import print_json
     from inferometer.conduct.fit import fit as fit_model
     from inferometer.conduct.fit import preset
-    from inferometer.show.console import console
     from inferometer.show.prediction import print_model
     from inferometer.show.progress import ProgressLine
     from inferometer.simulator.fitting.server_model import model_document
@@ -356,7 +354,6 @@ def validate(
     from inferometer.conduct.fit import left_out, usable
     from inferometer.conduct.predict import validate as hold_against
     from inferometer.show.charts.engine import errors_chart
-    from inferometer.show.console import console, emit
     from inferometer.show.prediction import MEASURE_TEXTS, errors_table, print_validation
     from inferometer.show.progress import ProgressLine
     from inferometer.simulator.fitting.aiconfigurator import command

@@ -13,6 +13,7 @@ from inferometer.record.files import schema_of
 from inferometer.record.run import Run, document
 from inferometer.record.sanitize import json_text
 from inferometer.record.summary import LimitResult
+from inferometer.show.console import console, emit, plain_table
 
 if TYPE_CHECKING:
     from inferometer.show.charts.experiments import Case
@@ -37,7 +38,6 @@ def print_run(
     if as_json:
         print_json({**document(run), **_slowest(run, slowest)})
         return
-    from inferometer.show.console import console
     from inferometer.show.summary import print_view
 
     print_view(run, console(), more=more, measures=measures, slices=slices, slow=slowest)
@@ -51,7 +51,6 @@ def print_experiment(kept: "KeptExperiment", cases: "Sequence[Case]", *, as_json
     if as_json:
         print_json(answer_document(kept, answer), "experiment")
         return
-    from inferometer.show.console import console, emit, plain_table
 
     to = console()
     emit(title_of(kept), to)
@@ -78,7 +77,6 @@ def print_rosetta(run: Run, tool: str, *, as_json: bool) -> None:
     if as_json:
         print_json(rosetta_document(run, translation))
         return
-    from inferometer.show.console import console
 
     print_rosetta(translation, console())
 

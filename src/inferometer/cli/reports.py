@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.errors import echo
+from inferometer.cli.errors import echo, print_message
 from inferometer.cli.options import json_option, quiet_option, store_of, store_option
+from inferometer.errors import StoreError
+from inferometer.record.files import replacing, write_text
+from inferometer.show.console import console, emit, plain_table
 
 if TYPE_CHECKING:
     from inferometer.show.charts.chart import Chart
@@ -172,7 +175,6 @@ def chart(
 
 def _drawn(subject: str, name: str, measures: Sequence[str], store: "Store") -> "Chart":
     from inferometer.conduct.report import chart_of
-    from inferometer.errors import StoreError
     from inferometer.show.charts.chart import Cannot
 
     try:
@@ -184,7 +186,6 @@ def _drawn(subject: str, name: str, measures: Sequence[str], store: "Store") -> 
 
 
 def write_chart(made: "Chart", path: Path, theme: Any) -> None:
-    from inferometer.record.files import replacing, write_text
     from inferometer.show.charts.registry import SCHEMA, render_png, render_svg
 
     match path.suffix.lower():
@@ -204,7 +205,6 @@ def write_chart(made: "Chart", path: Path, theme: Any) -> None:
 
 def _print_list() -> None:
     from inferometer.show.charts.registry import CHARTS
-    from inferometer.show.console import console, emit, plain_table
 
     to = console(width=None if sys.stdout.isatty() else 120)
     table = plain_table("chart", "of", "shows", "needs", wrap="shows")
@@ -250,7 +250,6 @@ def dashboard(host: str, port: int, require_token: bool, write: bool, opens: boo
 
     The address is printed on stdout. The token is read from $INFEROMETER_TOKEN, or generated at each start.
     """
-    from inferometer.cli.errors import print_message
     from inferometer.conduct.report import new_token, serve_dashboard
     from inferometer.show.dashboard.access import is_loopback
 
@@ -319,7 +318,6 @@ def site(output: str, conditions: tuple[str, ...], charts: int, as_json: bool, q
 
     Addresses, host names, commands and environment variables are left out, so the site can be published.
     """
-    from inferometer.cli.errors import print_message
     from inferometer.cli.printing import print_json
     from inferometer.conduct.report import site as write_site
 

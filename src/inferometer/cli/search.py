@@ -17,7 +17,10 @@ from inferometer.cli.options import (
     store_of,
     store_option,
 )
+from inferometer.errors import PlanError
 from inferometer.record.encoding import result_document
+from inferometer.show.console import console
+from inferometer.vocabulary import number, percent, seconds
 
 if TYPE_CHECKING:
     from inferometer.conduct.search import Searched
@@ -134,9 +137,7 @@ def _bounds(
     most: str | None,
 ) -> "tuple[SearchBounds, float | None]":
     """What the search may do, and how long each load is tried."""
-    from inferometer.errors import PlanError
     from inferometer.judge.search import WITHIN, SearchBounds
-    from inferometer.vocabulary import number, percent, seconds
 
     try:
         bounds = SearchBounds(
@@ -172,7 +173,6 @@ def _wrong(bounds: "SearchBounds", step_s: float | None, has_least: bool) -> lis
 
 def _print(searched: "Searched", over: Any, as_json: bool) -> None:
     from inferometer.cli.printing import print_json
-    from inferometer.show.console import console
     from inferometer.show.experiment import print_searched
 
     if as_json:

@@ -23,7 +23,10 @@ from inferometer.cli.options import (
     wait_of,
     wait_option,
 )
-from inferometer.errors import Terminated
+from inferometer.errors import InferometerError, PlanError, TargetError, Terminated
+from inferometer.record.files import schema_of
+from inferometer.record.sanitize import json_text
+from inferometer.show.console import console
 
 if TYPE_CHECKING:
     from inferometer.plan.model import Plan
@@ -118,7 +121,6 @@ def _folder(log: Path | None) -> Iterator[Path]:
     if log is not None:
         yield log.absolute().parent
         return
-    from inferometer.errors import TargetError
 
     temporary, wanted = Path(tempfile.mkdtemp(prefix="inferometer-serve-")), False
     try:
@@ -133,7 +135,6 @@ def _folder(log: Path | None) -> Iterator[Path]:
 
 def _plan(kind: str, args: tuple[str, ...], overrides: tuple[str, ...], flags: dict[str, Any]) -> "Plan":
     """The plan that has just this server."""
-    from inferometer.errors import PlanError
     from inferometer.plan.opening import open_plan
     from inferometer.plan.reading import plan_from
 
@@ -175,7 +176,6 @@ def _announce(server: "StartedServer", as_json: bool) -> None:
         import orjson
 
         from inferometer.record.encoding import document_of
-        from inferometer.record.sanitize import json_text
 
         echo(json_text(document_of(server.facts), orjson.OPT_INDENT_2))
     else:
@@ -250,7 +250,6 @@ def startup(
 def _from_logs(files: tuple[str, ...], store: Path | None, quiet: bool) -> tuple[list["Run"], int]:
     """A log that cannot be read is reported, and the others are shown."""
     from inferometer.conduct.startup import startup_from_log
-    from inferometer.errors import InferometerError
 
     made, code, kept_in = [], 0, store_of(store)
     for file in files:
@@ -266,7 +265,6 @@ def _from_servers(
 ) -> tuple[list["Run"], int]:
     """One that does not start is reported, and the others are tried."""
     from inferometer.conduct.startup import startup_of_server
-    from inferometer.errors import TargetError
 
     made, code, kept_in = [], 0, store_of(store)
     settings = {"sleep": options["sleep"], "wait_s": wait_of(options["wait_for_target"])}
@@ -280,7 +278,6 @@ def _from_servers(
 
 def _plans(server: str, options: dict[str, Any]) -> list["Plan"]:
     """The plan that has this server, once for each load format."""
-    from inferometer.errors import PlanError
     from inferometer.plan.offline import settings
     from inferometer.plan.opening import open_plan
     from inferometer.plan.reading import plan_from
@@ -312,7 +309,6 @@ def _notes(quiet: bool) -> Any:
 
 def _print(runs: list["Run"], as_json: bool) -> None:
     from inferometer.cli.printing import print_json, print_run
-    from inferometer.record.files import schema_of
     from inferometer.record.run import document
 
     if len(runs) == 1:
@@ -320,7 +316,6 @@ def _print(runs: list["Run"], as_json: bool) -> None:
     elif as_json:
         print_json({"schema": schema_of("run"), "runs": [document(run) for run in runs]})
     elif runs:
-        from inferometer.show.console import console
         from inferometer.show.startup import print_startups
 
         print_startups(runs, console())

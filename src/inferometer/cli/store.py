@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from inferometer.cli.errors import echo
+from inferometer.cli.errors import LIMIT_FAILED, echo, print_message
 from inferometer.cli.options import json_option, run_argument, slowest_option, store_of, store_option
+from inferometer.errors import StoreError
+from inferometer.record.files import schema_of
+from inferometer.record.sanitize import cell
+from inferometer.show.console import console, emit, facts_table
+from inferometer.vocabulary import size_text
 
 if TYPE_CHECKING:
     from inferometer.store.entry import Entry
@@ -53,7 +58,6 @@ def store() -> None:
 def info(as_json: bool, store: str | None) -> None:
     """Show where runs are stored, how many there are, and any problems."""
     from inferometer.cli.printing import print_json
-    from inferometer.show.console import console, emit, facts_table
     from inferometer.store.upkeep import facts_of
 
     facts = msgspec.to_builtins(facts_of(store_of(store)))
@@ -70,7 +74,6 @@ def info(as_json: bool, store: str | None) -> None:
 @store_option
 def reindex(store: str | None) -> None:
     """Rebuild the index from the run folders; upload finished runs that are pending."""
-    from inferometer.cli.errors import print_message
 
     result = store_of(store).reindex()
     echo(f"{_count(result.runs)} in the index" + (f", {result.uploaded} uploaded now" if result.uploaded else ""))
@@ -88,7 +91,6 @@ def verify(runs: tuple[str, ...], store: str | None) -> int:
 
     Exit code 1 if a run is damaged or was changed.
     """
-    from inferometer.cli.errors import LIMIT_FAILED, print_message
     from inferometer.store.upkeep import verify as verified
 
     checked = wrong = 0
@@ -112,7 +114,6 @@ def slim(runs: tuple[str, ...], all_runs: bool, store: str | None) -> None:
     summary numbers still work.
     """
     from inferometer.store.upkeep import slim as slimmed
-    from inferometer.vocabulary import size_text
 
     if bool(runs) == all_runs:
         raise click.UsageError("no runs given: name them, or use --all")
@@ -129,7 +130,6 @@ def remeasure(runs: tuple[str, ...], store: str | None) -> None:
 
     The first numbers stay in the run folder, as older-summary.json and older-verdict.json.
     """
-    from inferometer.cli.errors import print_message
     from inferometer.conduct.run import remeasure as remeasured
 
     done = 0
@@ -158,7 +158,6 @@ def tag(run: str, tags: tuple[str, ...], store: str | None) -> None:
 @store_option
 def untag(run: str, tags: tuple[str, ...], store: str | None) -> None:
     """Remove tags from RUN."""
-    from inferometer.errors import StoreError
 
     kept_in = store_of(store)
     known = kept_in.entry(run)
@@ -261,7 +260,6 @@ Examples:
 
 def _print_table(entries: "Sequence[Entry]", columns: list[str]) -> None:
     """Chosen columns are never cut: where they do not fit, lines are longer than the terminal is wide."""
-    from inferometer.show.console import console, emit
     from inferometer.show.runs import chosen_grid, grid_lines, grid_table, runs_grid
 
     to = console()
@@ -277,7 +275,6 @@ def _print_table(entries: "Sequence[Entry]", columns: list[str]) -> None:
 
 def _warn_of_damaged(entries: "Sequence[Entry]") -> None:
     """Why they have no numbers, and what to do."""
-    from inferometer.cli.errors import print_message
 
     damaged = [entry for entry in entries if entry.damage]
     for entry in damaged[:MOST_DAMAGED]:
@@ -323,7 +320,6 @@ def list_runs(
     setting of the plan (plan.load.rate).
     """
     from inferometer.cli.printing import print_json
-    from inferometer.record.files import schema_of
     from inferometer.show.runs import csv_rows, entry_document
 
     if as_csv and as_json:
@@ -335,8 +331,6 @@ def list_runs(
         print_json({"schema": schema_of("index"), "runs": [entry_document(entry, named) for entry in entries]})
     elif as_csv:
         from csv import writer
-
-        from inferometer.record.sanitize import cell
 
         writer(sys.stdout, lineterminator="\n").writerows(map(cell, row) for row in csv_rows(entries, named))
     elif entries:
@@ -381,7 +375,6 @@ def show(
     A/B test shows its answer.
     """
     from inferometer.cli.printing import print_experiment, print_run
-    from inferometer.errors import StoreError
     from inferometer.record.run import STATES
 
     kept_in = store_of(store)

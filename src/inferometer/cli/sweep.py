@@ -28,6 +28,9 @@ from inferometer.cli.options import (
     store_option,
 )
 from inferometer.documents.document import JsonObject
+from inferometer.errors import StoreError
+from inferometer.record.files import write_text
+from inferometer.show.console import console
 
 if TYPE_CHECKING:
     from inferometer.conduct.prepare import Prepared
@@ -182,7 +185,6 @@ class _Request:
 def _prepared(request: _Request, wanted: str | None, store: "Store") -> "tuple[Prepared, KeptExperiment | None]":
     """The experiment, and the one to resume if requested."""
     from inferometer.conduct.prepare import kept_experiment, prepare_kept, unfinished
-    from inferometer.errors import StoreError
 
     if not request.args:
         assert wanted
@@ -251,7 +253,6 @@ def _conducted(
 def _print_dry_run(prepared: "Prepared", kept: "KeptExperiment | None", as_json: bool) -> None:
     from inferometer.conduct.prepare import done_cases, expectations
     from inferometer.plan.cases import server_starts
-    from inferometer.show.console import console
     from inferometer.show.experiment import dry_run_document, print_dry_run
 
     done = done_cases(kept, prepared) if kept else {}
@@ -294,7 +295,6 @@ def _check_csv(file: str | None) -> None:
 def _write_csv(swept: "Swept", file: str | None) -> None:
     if file is None:
         return
-    from inferometer.record.files import write_text
     from inferometer.show.experiment import csv_text
 
     write_text(Path(file), csv_text(swept.rows))
@@ -309,7 +309,6 @@ def _printed(prepared: "Prepared", swept: "Swept", store: "Store", as_json: bool
 
         print_json(experiment_document(swept.kept, swept.rows, swept.ended, swept.left))
         return
-    from inferometer.show.console import console
 
     to = console()
     print_cases(swept.rows, to)
