@@ -46,6 +46,42 @@ def test_a_number_out_of_range_is_refused_with_its_field(tmp_path: Path, field: 
     assert store.load("latest").id == fine[0]
 
 
+DETAILED: dict[str, Any] = {
+    "start_times": [100.0 + at / 2 for at in range(10)],
+    "ttfts": [0.03] * 10,
+    "itls": [[0.01] * 19] * 10,
+    "input_lens": [10] * 10,
+    "output_lens": [20] * 10,
+    "errors": [""] * 10,
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({}, ""),
+        ({"ttfts": [0.03] * 9 + [-0.03]}, "1 requests have a read before"),
+        ({"itls": [[0.01] * 19] * 9 + [[0.01] * 18 + [-0.5]]}, "1 requests have a read before"),
+        ({"completed": -10}, "-10 requests were answered as stated"),
+        ({"completed": 8}, "8 requests were answered as stated in the file, but 10 "),
+        ({"failed": -1}, "number of failed requests is negative"),
+        ({"median_ttft_ms": -29.0}, "ttft is negative"),
+        ({"std_ttft_ms": -1.0}, "ttft is negative"),
+        ({"max_concurrent_requests": -4}, "Requests in the busiest second is negative"),
+    ],
+)
+def test_numbers_that_no_run_can_have_make_a_result_doubtful(tmp_path: Path, fields: dict[str, Any], text: str) -> None:
+    (kept,) = imported(tmp_path, **(DETAILED | fields))
+    verdict = open_store(tmp_path / "store").load(kept).verdict
+    assert verdict is not None and verdict.status == ("doubtful" if fields else "valid")
+    assert not text or any(text in doubt.text for doubt in verdict.doubts)
+
+
+def test_a_length_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="output tokens"):
+        imported(tmp_path, **(DETAILED | {"output_lens": [20] * 9 + [float("nan")]}))
+
+
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), 2**53 + 1])
 def test_what_is_kept_can_be_listed_and_loaded(tmp_path: Path, value: float) -> None:
     (kept,) = imported(tmp_path, mean_ttft_ms=value)

@@ -38,10 +38,14 @@ def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
         )
     if plan.warmup.requests or plan.warmup.duration:
         notes["warmup"] = "there is none: all requests are measured"
-    own = {"ignore_eos": sampling.ignore_eos, "temperature": sampling.temperature, "top_p": sampling.top_p}
-    extra = {name: value for name, value in {**own, **sampling.extra}.items() if value is not None}
+    extra: dict[str, JsonValue] = {
+        name: value for name, value in {"top_p": sampling.top_p, **sampling.extra}.items() if value is not None
+    }
+    extra["temperature"] = sampling.temperature  # null leaves it to the server, where the default is 0
     values: dict[str, JsonValue] = {
-        "api-backend": "openai",
+        "api-backend": "vllm"
+        if sampling.whole_answers
+        else "openai",  # asks for full answers of vLLM, as far as it knows
         "api-base": endpoint.url,
         "api-model-name": endpoint.model,
         "model-tokenizer": endpoint.tokenizer,
@@ -50,7 +54,7 @@ def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
         "num-concurrency": load.concurrency,
         "max-requests-per-run": stop.requests,
         "max-time-per-run": minutes,
-        "additional-request-params": json.dumps(extra) if extra else None,
+        "additional-request-params": json.dumps(extra),
         "experiment-base-dir": places.results,
         "experiment-folder-name": "genai-bench",
     }

@@ -15,6 +15,7 @@ from mmap import mmap
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 from msgspec.structs import replace
 from pydantic import ValidationError
@@ -37,6 +38,7 @@ from inferometer.measure.doubts.target import FAILED_DOUBTFUL, FAILED_INVALID
 from inferometer.measure.inputs import Facts
 from inferometer.measure.summary import HEADLINE, HEADLINE_OPEN, summarize
 from inferometer.plan.model import Plan
+from inferometer.record.columns import Records
 from inferometer.record.environment import ImportOrigin
 from inferometer.record.files import translated_errors
 from inferometer.record.run import Run
@@ -135,7 +137,8 @@ def summary_of(run: ImportedRun) -> Summary:
 def verdict_of(run: ImportedRun, summary: Summary, title: str) -> Verdict:
     """By what the file shows. A note says that neither the delivery of the load nor the tool's own error was
     measured."""
-    reasons = [*run.doubts, *contradictions(summary.measures), *_disagreements(run, summary), *_negative(run)]
+    stated = contradictions(run.measures) if run.records is not None else []
+    reasons = [*run.doubts, *contradictions(summary.measures), *stated, *_disagreements(run, summary), *_negative(run)]
     if summary.outcomes.get("ok") == 0:
         reasons.insert(0, ("nothing_answered", "No request was answered, so its times mean nothing."))
     text = f"Imported from {title}: how the load was delivered and the tool's own error are not known."
@@ -159,8 +162,12 @@ def _status(code: str) -> Status:
 
 
 def _disagreements(run: ImportedRun, summary: Summary) -> list[tuple[str, str]]:
-    """Where the file's own means are not those of the requests in it."""
+    """Where the file's own numbers are not those of the requests in it."""
     doubts = []
+    counted = summary.outcomes.get("ok", 0)
+    if run.records is not None and run.answered is not None and abs(counted - run.answered) > DIFFERS * counted:
+        text = f"{run.answered:,} requests were answered as stated in the file, but {counted:,} of those in it were."
+        doubts.append(("disagrees", text))
     for name in _COMPARED if run.records is not None else ():
         theirs, ours = (part[name].mean if name in part else None for part in (run.measures, summary.measures))
         if theirs and name == "ttft" and run.empty and run.answered:
@@ -177,9 +184,29 @@ def _negative(run: ImportedRun) -> Iterator[tuple[str, str]]:
     """What no run can have, and what a number computed with it is."""
     if run.duration_s is not None and run.duration_s < 0:
         yield "out_of_range", f"The duration is negative ({run.duration_s:g} s), which none can be."
+    for outcome, count in (("answered", run.answered), ("failed", run.failed), ("unfinished", run.unfinished)):
+        if count is not None and count < 0:
+            yield "out_of_range", f"The number of {outcome} requests is negative ({count:,}), which none can be."
     for name, rate in run.rates.items():
         if (value := rate.value) is not None and value < 0:
             yield "out_of_range", f"{MEASURES[name].title} is negative ({value:g}), which no such measure can be."
+    for named in run.values.values():
+        if named.value is not None and named.value < 0:
+            yield "out_of_range", f"{named.title} is negative ({named.value:g}), which no such number can be."
+    if run.records is not None and (backwards := _backwards(run.records)):
+        text = f"{backwards:,} requests have a read before the one before it, or before they were sent."
+        yield "out_of_range", text
+
+
+def _backwards(records: Records) -> int:
+    """Requests with a negative time between two instants."""
+    count = 0
+    for reads in records.read_batches(columns=("read_at",)):
+        gaps = np.diff(reads.at, prepend=reads.at[:1])
+        begins = reads.offsets[:-1][reads.counts() > 0]
+        gaps[begins] = reads.at[begins] - records.sent_at[reads.owner[reads.counts() > 0]]
+        count += len(np.unique(np.repeat(reads.owner, reads.counts())[gaps < 0]))
+    return count
 
 
 def _of_file(run: ImportedRun) -> Summary:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inferometer.errors import DataError
+from inferometer.exchange.importing.units import MOST_COUNT
 from inferometer.record.columns import Records, offsets_of, read_cuts
 from inferometer.record.parquet import HELD_READS, set_aside
 from inferometer.record.record import Outcome, Record
@@ -117,6 +118,8 @@ def _tokens(request: ImportedRequest) -> NDArray[np.int64]:
     reads = len(request.reads_s)
     if request.output_tokens is None or reads == 0:
         return np.ones(reads, np.int64)
+    if not 0 <= request.output_tokens <= MOST_COUNT:  # a NaN is not either
+        raise DataError(f"a request has {request.output_tokens} output tokens")
     if reads == 1:
         return np.array([request.output_tokens], np.int64)
     share, left = divmod(max(request.output_tokens - 1, 0), reads - 1)

@@ -185,7 +185,7 @@ def contradictions(measures: Mapping[str, MeasureSummary]) -> list[tuple[str, st
         ("out_of_range", f"{name} is negative ({key} {amount:g} {measure.unit}), which no such measure can be.")
         for name, measure in measures.items()
         for key, amount in measure.statistics.items()
-        if amount is not None and amount < 0 and key != "std" and name in MEASURES
+        if amount is not None and amount < 0 and name in MEASURES
     ][:1]
     if "ttft" in mean and "e2e" in mean and mean["e2e"] < 0.99 * mean["ttft"]:
         text = f"E2E is {duration_text(mean['e2e'])} and TTFT {duration_text(mean['ttft'])} on average, but no answer"
