@@ -33,7 +33,7 @@ from inferometer.store.store import Store
 # -- ci --------------------------------------------------------------------------------------------------------------
 
 if TYPE_CHECKING:
-    from inferometer.show.ci.outcome import CiReport, Outcome
+    from inferometer.show.ci.outcome import CiOutcome, CiReport
 
 EXAMPLES = """\b
 Examples:
@@ -121,7 +121,7 @@ def ci(
     return 0 if no_fail else report.exit_code
 
 
-def _outcome(subject: "ReportedRun", against: str, strict: bool, store: "Store") -> "Outcome":
+def _outcome(subject: "ReportedRun", against: str, strict: bool, store: "Store") -> "CiOutcome":
     from inferometer.show.ci.outcome import outcome
 
     check = subject.check if subject.check is not None else _check(subject.run, against, store)

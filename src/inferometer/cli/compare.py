@@ -19,7 +19,7 @@ from inferometer.cli.options import (
 from inferometer.show.console import console
 
 if TYPE_CHECKING:
-    from inferometer.conduct.compare import Measure
+    from inferometer.conduct.compare import MeasurePlan
     from inferometer.judge.check_result import CheckResult
     from inferometer.plan.model import Plan
     from inferometer.record.run import Run
@@ -235,7 +235,7 @@ def _plan(path: str | None) -> "Plan | None":
     return read_plan(path)
 
 
-def _again(store: "Store", quiet: bool) -> "Measure":
+def _again(store: "Store", quiet: bool) -> "MeasurePlan":
     """How a confirming run is made: with progress on the terminal, kept like any other."""
     from inferometer.conduct.run import run
     from inferometer.show.progress import ProgressLine

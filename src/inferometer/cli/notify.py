@@ -98,7 +98,7 @@ def _print_channels() -> None:
 if TYPE_CHECKING:
     from inferometer.judge.check_result import CheckResult
     from inferometer.record.run import Run
-    from inferometer.show.ci.outcome import Outcome
+    from inferometer.show.ci.outcome import CiOutcome
     from inferometer.show.notify.channels import Channel
     from inferometer.show.notify.news import SubjectState
     from inferometer.store.experiments import CaseRow, KeptExperiment
@@ -170,7 +170,7 @@ def _of_check(run: "Run", check: "CheckResult") -> "Iterator[SubjectState]":
 
 
 def notify_outcomes(
-    outcomes: "Iterable[Outcome]",
+    outcomes: "Iterable[CiOutcome]",
     experiments: "Iterable[KeptExperiment]",
     store: "Store",
     channels: "Sequence[Channel]",
@@ -183,7 +183,7 @@ def notify_outcomes(
 
 
 def _of_outcomes(
-    outcomes: "Iterable[Outcome]", experiments: "Iterable[KeptExperiment]", store: "Store"
+    outcomes: "Iterable[CiOutcome]", experiments: "Iterable[KeptExperiment]", store: "Store"
 ) -> "Iterator[SubjectState]":
     from inferometer.show.notify.news import of_experiment
     from inferometer.store.experiments import rows_of

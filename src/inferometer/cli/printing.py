@@ -16,7 +16,7 @@ from inferometer.record.summary import LimitResult
 from inferometer.show.console import console, emit, plain_table
 
 if TYPE_CHECKING:
-    from inferometer.show.charts.experiments import Case
+    from inferometer.show.charts.experiments import ChartedCase
     from inferometer.store.experiments import KeptExperiment
 
 
@@ -43,7 +43,7 @@ def print_run(
     print_view(run, console(), more=more, measures=measures, slices=slices, slow=slowest)
 
 
-def print_experiment(kept: "KeptExperiment", cases: "Sequence[Case]", *, as_json: bool) -> None:
+def print_experiment(kept: "KeptExperiment", cases: "Sequence[ChartedCase]", *, as_json: bool) -> None:
     """Its answer, as pages and reports have it."""
     from inferometer.show.experiment_answer import answer_document, answer_of, count_text, title_of
 

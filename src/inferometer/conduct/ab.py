@@ -40,7 +40,7 @@ BLOCKS, BLOCK_S = 10, 20.0
 FEWEST_PAIRS = 3  # with 2 the interval is 12.7 standard errors to each side: nothing is ever decided
 
 Numbers = Sequence[Mapping[str, Quantity]]  # of each run of a side
-Measure = Callable[[Plan, Side, str], Run]  # a block: its plan, its side, and the nonce of its tape
+MeasureBlock = Callable[[Plan, Side, str], Run]  # a block: its plan, its side, and the nonce of its tape
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def order(blocks: int) -> Iterator[tuple[int, Side]]:
 
 
 def in_turns(
-    a: Plan, b: Plan, design: Design, measure: Measure, done: Callable[[Block], None] = lambda _block: None
+    a: Plan, b: Plan, design: Design, measure: MeasureBlock, done: Callable[[Block], None] = lambda _block: None
 ) -> Iterator[Block]:
     """One after the other, until an interruption; what is done until then is compared."""
     same_place = bool(a.target.url) and a.target.url == b.target.url

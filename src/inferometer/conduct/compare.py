@@ -27,7 +27,7 @@ MOST_HISTORY = 200  # runs; the baseline is made of the last 50
 MOST_LEARNED = 500  # runs of other lines of history, from which the spread between runs is learned
 LEARNED = ("ttft.p50", "ttft.p99", "tpot.mean", "e2e.p50", "output_rate", "request_rate")
 
-Measure = Callable[[Plan], Run]  # how a confirming run is made
+MeasurePlan = Callable[[Plan], Run]  # how a confirming run is made
 
 
 def runs_named(names: str, store: Place = None) -> list[Run]:
@@ -167,7 +167,7 @@ def check_run(
     measures: Sequence[str] = (),
     p_value: float | None = None,
     magnitude: float = MAGNITUDE,
-    again: Measure | None = None,
+    again: MeasurePlan | None = None,
     plan: Plan | None = None,
     assume_spread: float | None = None,
 ) -> CheckResult:

@@ -30,7 +30,7 @@ from inferometer.simulator.fitting.server_model import (
 from inferometer.simulator.settings import Accelerator, ModelShape, SimulatorSettings
 from inferometer.vocabulary import percent_text
 
-Progress = Callable[[str], None]
+Notify = Callable[[str], None]
 
 ENOUGH = 3  # runs of different load; with fewer, much stays at what is typical
 FAILED = 0.05  # share of requests that failed: such a run shows the failures, not the engine
@@ -44,7 +44,7 @@ def fit(
     *,
     physics: tuple[Accelerator, ModelShape] | None = None,
     leave_one_out: bool = False,
-    progress: Progress | None = None,
+    progress: Notify | None = None,
 ) -> ServerModel:
     """A model of the server that gave these runs. `limits` are those of its engine (`limits_in_log`)."""
     observed, notes = usable(runs)
@@ -87,7 +87,7 @@ def left_out(
     observed: Sequence[Observed],
     settings: SimulatorSettings,
     physics: Mapping[str, float] | None = None,
-    progress: Progress | None = None,
+    progress: Notify | None = None,
 ) -> Iterator[tuple[str, dict[str, float]]]:
     """How far a model that never saw a run is off there, for every run."""
     if len(observed) < 2:

@@ -65,7 +65,7 @@ LOG = "harness.log"
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class HarnessResult:
     """A result file of a harness, and its content."""
 
     path: Path
@@ -77,7 +77,7 @@ class Result:
         return f"source{self.path.suffix or '.txt'}"
 
 
-def result_in(harness: Harness, folder: Path) -> Result:
+def result_in(harness: Harness, folder: Path) -> HarnessResult:
     """The result in a folder, with every request where a second file has them; a `DataError` where there is none."""
     path = _first(folder, harness.results)
     if path is None:
@@ -88,7 +88,7 @@ def result_in(harness: Harness, folder: Path) -> Result:
     imported = runs[-1]  # of several, such as warm-up and measurement, the last is what the plan asked for
     if imported.records is None and harness.requests is not None:
         imported = _with_requests(harness, folder, imported)
-    return Result(path, imported)
+    return HarnessResult(path, imported)
 
 
 def _first(folder: Path, patterns: Iterable[str]) -> Path | None:
@@ -409,14 +409,14 @@ def _finish(
     folder.write_state(_state(ended, result))
 
 
-def _result(harness: Harness, results: Path, ended: _Ended) -> tuple[Result | None, str | None]:
+def _result(harness: Harness, results: Path, ended: _Ended) -> tuple[HarnessResult | None, str | None]:
     try:
         return result_in(harness, results), None
     except DataError as error:
         return None, error.message
 
 
-def _origin_of(result: Result | None, ended: _Ended) -> int:
+def _origin_of(result: HarnessResult | None, ended: _Ended) -> int:
     """The instant of the monotonic clock that is 0 in the records, as far as the result shows when it began: at least
     not before its process, nor after it. Samples are moved to that clock."""
     started = result.imported.started if result is not None else None
@@ -427,7 +427,7 @@ def _origin_of(result: Result | None, ended: _Ended) -> int:
 
 
 def _verdict(
-    harness: Harness, result: Result | None, summary: Summary, ended: _Ended, problem: str | None, log: Path
+    harness: Harness, result: HarnessResult | None, summary: Summary, ended: _Ended, problem: str | None, log: Path
 ) -> Verdict:
     reasons: list[Reason] = []
     title = format_named(harness.format).title
@@ -447,7 +447,7 @@ def _verdict(
     return judged([*reasons, *theirs.doubts, *theirs.notes, *_counts(harness, result, summary)])
 
 
-def _counts(harness: Harness, result: Result, summary: Summary) -> list[Reason]:
+def _counts(harness: Harness, result: HarnessResult, summary: Summary) -> list[Reason]:
     """A note where the server counted other than the tool: what it sends outside its measurement, or does not count."""
     counter = summary.server.counters.get("requests_ok") if summary.server else None
     answered = result.imported.answered
@@ -457,7 +457,7 @@ def _counts(harness: Harness, result: Result, summary: Summary) -> list[Reason]:
     return [Reason(status="valid", code="server_counted", text=text)]
 
 
-def _state(ended: _Ended, result: Result | None) -> State:
+def _state(ended: _Ended, result: HarnessResult | None) -> State:
     if ended.stopped_by:
         return "interrupted"
     return "failed" if ended.failed or result is None else "complete"

@@ -164,7 +164,7 @@ FIRST_S = 0.05
 METRONOME_PER_S = 200_000  # events that the metronome sends on one core
 ALLOWANCE_NS = 100_000  # of the way from send to receive on loopback, when counting reads inside their uncertainty
 
-Progress = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ FULL = [
 def calibrate(
     points: Sequence[CalibrationLoad] | None = None,
     quick: bool = False,
-    progress: Progress | None = None,
+    progress: Notify | None = None,
     store: Path | None = None,
 ) -> Curve:
     """Measure this machine's curve, about 45 s, or 4 s when quick; kept when a folder is given for it."""

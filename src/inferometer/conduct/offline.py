@@ -25,7 +25,7 @@ from inferometer.observe.environment import environment
 from inferometer.plan.model import Plan, Server
 from inferometer.plan.offline import BatchShape, EngineChoice, LatencyPlan, ThroughputPlan, check_context, written
 from inferometer.plan.reading import plan_from
-from inferometer.record.run import Kind, Run, State
+from inferometer.record.run import Run, RunKind, State
 from inferometer.record.summary import Pass, Summary
 from inferometer.record.verdict import Verdict
 from inferometer.store.save import keep
@@ -52,7 +52,7 @@ Open = Callable[[str, EngineSettings], OfflineEngine]
 Notes = Callable[[str], None]
 Watch = Callable[[BatchProgress], None]
 Measured = tuple[Summary, Verdict, State]  # summary, verdict, and whether it came to its end
-Measure = Callable[[EngineHolder], Measured]
+MeasureEngine = Callable[[EngineHolder], Measured]
 
 
 def _silent(_value: object) -> None:
@@ -71,7 +71,7 @@ def offline(
     """What the plan asks of one engine in this process, kept as a run."""
     kept_in = open_store(store)
     kept_in.check_writable()
-    kind: Kind
+    kind: RunKind
     if isinstance(plan, LatencyPlan):
         kind, measure = "latency", _latency(plan, watch, notes)
     else:
@@ -87,7 +87,7 @@ def offline(
 # -- latency -------------------------------------------------------------------------------------------------
 
 
-def _latency(plan: LatencyPlan, watch: Watch, notes: Notes) -> Measure:
+def _latency(plan: LatencyPlan, watch: Watch, notes: Notes) -> MeasureEngine:
     """Every batch size of the plan on one engine; a case that fails is a result, and the others go on."""
     check_context(plan, known_context(plan.on), "the model's context")
 
@@ -189,7 +189,7 @@ def known_context(on: EngineChoice) -> int | None:
 # -- throughput ----------------------------------------------------------------------------------------------
 
 
-def _throughput(plan: ThroughputPlan, watch: Watch, notes: Notes) -> Measure:
+def _throughput(plan: ThroughputPlan, watch: Watch, notes: Notes) -> MeasureEngine:
     """A whole workload through one engine: requests and tokens over the time that all of it took."""
     workload_plan = _workload_plan(plan)
     requests_of(_workload(workload_plan, WorkloadContext(plan.on.model)), 0, 1)  # a mistake fails before a long start
@@ -314,7 +314,7 @@ def _end_of(log: Path) -> bytes:
 
 def _kept(
     store: Store,
-    kind: Kind,
+    kind: RunKind,
     plan: LatencyPlan | ThroughputPlan,
     facts: EngineFacts,
     summary: Summary,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from inferometer.conduct.fit import Progress, usable
+from inferometer.conduct.fit import Notify, usable
 from inferometer.documents.document import JsonObject
 from inferometer.errors import PlanError
 from inferometer.measure.values import Quantity, quantities
@@ -211,7 +211,7 @@ def _error_name(quantity: Quantity) -> str:
 def validate(
     model: ServerModel,
     runs: Sequence[Run],
-    progress: Progress | None = None,
+    progress: Notify | None = None,
     *,
     aiconfigurator: str | None = None,
     known_as: str | None = None,
@@ -287,7 +287,7 @@ def capacity(
     replicas: Sequence[int] = (1,),
     variants: Sequence[Mapping[str, int]] = ({},),
     price_per_hour: float | None = None,
-    progress: Progress | None = None,
+    progress: Notify | None = None,
 ) -> list[Capacity]:
     """For every number of replicas and every variant of the engine's settings. Requests are spread at random over the
     replicas: each gets its share of the rate, and n replicas take n times the load of one."""
@@ -354,7 +354,7 @@ class _RateOfOne:
     outside: list[str]
 
 
-def _capacity_of_one(plan: Plan, model: ServerModel, progress: Progress | None, label: str) -> _RateOfOne:
+def _capacity_of_one(plan: Plan, model: ServerModel, progress: Notify | None, label: str) -> _RateOfOne:
     """Doubling until a limit breaks, then halving the interval until it is narrow."""
     good, bad, output, outside = 0.0, math.inf, None, list[str]()
     rate = plan.load.rate or FIRST_RATE

@@ -14,7 +14,7 @@ from inferometer.judge.compare import Comparison
 from inferometer.measure.values import canonical
 from inferometer.record.run import Run
 from inferometer.show.charts.chart import Chart
-from inferometer.show.charts.experiments import Case, Varied, cases_of
+from inferometer.show.charts.experiments import ChartedCase, Varied, cases_of
 from inferometer.show.charts.history import history_of as history_lines
 from inferometer.show.charts.registry import definition_of, draw
 from inferometer.show.dashboard.access import is_loopback
@@ -83,7 +83,7 @@ def experiment_named(name: str, store: Store) -> KeptExperiment | None:
     return load_experiment(store.home / "experiments" / begin[0])
 
 
-def readable_cases(kept: KeptExperiment, store: Store) -> list[Case]:
+def readable_cases(kept: KeptExperiment, store: Store) -> list[ChartedCase]:
     """Its cases whose runs are there and can be read."""
     return cases_of(kept, lambda id_: _loaded(id_, store))
 

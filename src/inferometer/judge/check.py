@@ -13,8 +13,8 @@ from inferometer.judge.check_result import (
     CAUSE,
     Checked,
     CheckResult,
+    CheckStatus,
     HistoryStep,
-    Verdict,
     cause_once,
     is_text,
     quiet_sentence,
@@ -399,7 +399,7 @@ def _one(line: MeasureHistory, change: Change, alert: bool) -> Checked:
     )
 
 
-def _overall(checked: Sequence[Checked]) -> Verdict:
+def _overall(checked: Sequence[Checked]) -> CheckStatus:
     statuses = {measure.status for measure in checked if measure.alert}
     if not statuses:
         return "unclear"

@@ -10,13 +10,13 @@ from msgspec import structs
 
 from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.judge.changes import MAX_P
-from inferometer.judge.effect import Change, Status
+from inferometer.judge.effect import Change, ChangeStatus
 from inferometer.judge.identity import axes_text, identity
 from inferometer.record.encoding import converted, result_document
 from inferometer.record.run import Run
 from inferometer.vocabulary import change_size_text, value_text
 
-Verdict = Literal["worse", "better", "same", "unclear", "invalid"]
+CheckStatus = Literal["worse", "better", "same", "unclear", "invalid"]
 
 
 class HistoryStep(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class Checked:
     drifts: bool = False
 
     @property
-    def status(self) -> Status:
+    def status(self) -> ChangeStatus:
         return "worse" if self.since is not None else self.change.status
 
     def document(self) -> "CheckedDocument":
@@ -68,7 +68,7 @@ class CheckResult:
 
     run: str
     against: str
-    status: Verdict
+    status: CheckStatus
     sentences: tuple[str, ...]
     measures: tuple[Checked, ...] = ()
     steps: tuple[HistoryStep, ...] = ()
@@ -134,7 +134,7 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     against: str = ""
-    status: Verdict
+    status: CheckStatus
     history: int = 0
     confirmed: bool | None = None
     confirmed_by: str | None = None

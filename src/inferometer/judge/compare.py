@@ -12,7 +12,7 @@ from inferometer.documents.document import JsonObject
 from inferometer.errors import PlanError
 from inferometer.judge.changes import change_points, regimes
 from inferometer.judge.effect import ALPHA, MARGIN, Change, Sides, changes
-from inferometer.judge.evidence import Pair, RunSpread, evidence, from_intervals, noise, on_one_tape, weak_text
+from inferometer.judge.evidence import EvidencePair, RunSpread, evidence, from_intervals, noise, on_one_tape, weak_text
 from inferometer.judge.identity import Objection, axes_text, identity, objections
 from inferometer.measure.quantiles import t_quantile
 from inferometer.measure.registry import REGISTRY
@@ -202,7 +202,7 @@ def tape(run: Run) -> Tape:
 class _Requests:
     """The requests of runs of both sides, matched where they ran the same tapes; no pairs where a side has none."""
 
-    pairs: list[Pair]
+    pairs: list[EvidencePair]
     design: str
 
     @classmethod

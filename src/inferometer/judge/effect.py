@@ -181,7 +181,7 @@ MARGIN = 0.05  # a change that is surely smaller than this is none: "same"
 SHARE_MARGIN = 0.01  # of a share, in points
 POWER = 0.8  # of the smallest change that could have been seen
 
-Status = Literal["better", "worse", "same", "changed", "unclear"]
+ChangeStatus = Literal["better", "worse", "same", "changed", "unclear"]
 Interval = tuple[float, float]
 
 
@@ -193,7 +193,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     unit: str
     direction: Direction | None
-    status: Status
+    status: ChangeStatus
     before: float
     after: float
     change: float
@@ -301,7 +301,7 @@ def _spread(estimate: Effect, sides: Sides, scale: _Scale) -> float | None:
     return scale.shown(estimate.error / float(np.sqrt(shares)))
 
 
-def _status(sides: Sides, estimate: Effect, test: Corrected, interval: Interval | None, margin: float) -> Status:
+def _status(sides: Sides, estimate: Effect, test: Corrected, interval: Interval | None, margin: float) -> ChangeStatus:
     if estimate.p is None or sides.weak is not None:
         return "unclear"
     if test.rejected:
@@ -312,7 +312,7 @@ def _status(sides: Sides, estimate: Effect, test: Corrected, interval: Interval 
     return "same" if close else "unclear"
 
 
-def _why(sides: Sides, estimate: Effect, status: Status) -> str | None:
+def _why(sides: Sides, estimate: Effect, status: ChangeStatus) -> str | None:
     if status != "unclear":
         return None
     if sides.weak is not None:

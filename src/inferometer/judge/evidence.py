@@ -257,10 +257,10 @@ def _rate(of: Evidence, name: str) -> Statistic | None:
     return None if sums is None else ratio_of(sums, np.full(of.blocks, length / NANOSECONDS / of.blocks))
 
 
-Pair = tuple[Evidence, Evidence]
+EvidencePair = tuple[Evidence, Evidence]
 
 
-def noise(pairs: Sequence[Pair], quantity: Quantity, is_ratio: bool, one_tape: bool) -> float | None:
+def noise(pairs: Sequence[EvidencePair], quantity: Quantity, is_ratio: bool, one_tape: bool) -> float | None:
     """Variance of after - before of one pair of runs that their requests make, on average over pairs. Rates are made
     of time and not of requests: they are never paired."""
     paired = one_tape and quantity.statistic is not None

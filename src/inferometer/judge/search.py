@@ -17,8 +17,8 @@ from inferometer.plan.limit import Limit
 from inferometer.record.summary import Attainment, ClassSummary, LimitResult, StageSummary, Summary, SummarySection
 from inferometer.vocabulary import number_text, percent_text
 
-Status = Literal["meets", "misses", "unclear"]
-Outcome = Literal["found", "unresolved", "all meet", "none meets"]
+StepStatus = Literal["meets", "misses", "unclear"]
+SearchEnd = Literal["found", "unresolved", "all meet", "none meets"]
 
 NEAR = 1.2  # in log-odds: shares of 73% to 97% where 90% is required
 FEWEST_LOADS = 3
@@ -43,7 +43,7 @@ class Attained(msgspec.Struct, frozen=True):
     met: bool | None = None
 
     @property
-    def status(self) -> Status:
+    def status(self) -> StepStatus:
         """By the interval of the share where there is one; a limit on a mean or a rate by its value alone."""
         if self.required is None or self.low is None or self.high is None:
             return {True: "meets", False: "misses", None: "unclear"}[self.met]  # type: ignore[return-value]
@@ -69,7 +69,7 @@ class SearchStep(msgspec.Struct, frozen=True):
     values: dict[str, float] = {}  # what the curve shows
 
     @property
-    def status(self) -> Status:
+    def status(self) -> StepStatus:
         statuses = {limit.status for limit in self.attained}
         if self.broken:
             return "misses"
@@ -269,7 +269,7 @@ def _fitting(load: float, bounds: SearchBounds) -> float:
 class SearchResult(msgspec.Struct, frozen=True):
     """What a search came to: the most load that keeps the limits lies from `low` to below `high`."""
 
-    outcome: Outcome
+    outcome: SearchEnd
     low: float | None
     high: float | None
     text: str

@@ -71,7 +71,7 @@ def _server_count(server: ServerSummary, counter: str, histogram: str | None = N
     return None if observed is None else observed.sum
 
 
-Counts = tuple[float | None, float]  # what the client knows of, and what it may not know of
+CountPair = tuple[float | None, float]  # what the client knows of, and what it may not know of
 
 
 def _open(answers: Answers) -> Mask:
@@ -80,11 +80,11 @@ def _open(answers: Answers) -> Mask:
     return unanswered
 
 
-def _requests(answers: Answers, primed: Mapping[str, int]) -> Counts:
+def _requests(answers: Answers, primed: Mapping[str, int]) -> CountPair:
     return float(answers.ok.sum() + primed["requests"]), float(_open(answers).sum() + primed["failed"])
 
 
-def _tokens(answers: Answers, reported: Ints, requested: Ints, primed: int, goes_on: bool = False) -> Counts:
+def _tokens(answers: Answers, reported: Ints, requested: Ints, primed: int, goes_on: bool = False) -> CountPair:
     """Only where every answer reported its usage: what is estimated cannot disagree. With `goes_on` the usage of an
     answer that we left is what had come until then: a server makes more tokens until it notices."""
     ok, unanswered = answers.ok, _open(answers)

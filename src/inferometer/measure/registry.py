@@ -127,7 +127,7 @@ _ALERTING = {
 }
 
 # Of whom a measure has values: answered requests; all that were sent; gaps between reads; sessions; the whole run.
-Kind = Literal["answered", "sent", "gap", "session", "scalar"]
+MeasureKind = Literal["answered", "sent", "gap", "session", "scalar"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Measure:
     and scalars are computed where their parts are."""
 
     name: MeasureName
-    kind: Kind
+    kind: MeasureKind
     formula: str  # symbols are the fields of a record; n output tokens, k1 of them in the first read; unit in []
     sentence: str
     per_request: PerRequest | None = None

@@ -5,7 +5,7 @@ A histogram of a server is three samples: `ttft_sum`, `ttft_count`, and `ttft_bu
 
 from typing import Literal, NamedTuple
 
-Kind = Literal["gauge", "counter", "histogram"]
+MetricKind = Literal["gauge", "counter", "histogram"]
 
 HOST = "host"
 GPU = "gpu:"  # before its index
@@ -16,7 +16,7 @@ ROUTER = "router"  # what a router in front of several servers decided
 class ServerName(NamedTuple):
     """A metric that inference servers report."""
 
-    kind: Kind
+    kind: MetricKind
     unit: str
     title: str
 
@@ -65,7 +65,7 @@ SERVER: dict[str, ServerName] = {
 }
 
 
-def named(kind: Kind) -> list[str]:
+def named(kind: MetricKind) -> list[str]:
     return [name for name, metric in SERVER.items() if metric.kind == kind]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from inferometer.measure.doubts import load, target
 from inferometer.measure.doubts.load import queue_grows
-from inferometer.measure.doubts.rule import JudgedRun, Rule
+from inferometer.measure.doubts.rule import DoubtRule, JudgedRun
 from inferometer.measure.doubts.target import failures_text, judges_failures
 from inferometer.measure.inputs import Facts
 from inferometer.plan.model import Plan
@@ -29,7 +29,7 @@ LEADING = (
 )  # first of all and in this order, how bad the rest may be
 SCARCE = ("busy_machine", "stolen_cores")  # no notes where a doubt names them as its cause
 
-OF_THE_RUN: tuple[Rule, ...] = (
+OF_THE_RUN: tuple[DoubtRule, ...] = (
     target.lost,
     target.nothing_answered,
     target.ended,
@@ -40,7 +40,7 @@ OF_THE_RUN: tuple[Rule, ...] = (
     target.not_conserved,
     target.unreadable,
 )
-OF_A_CLASS: tuple[Rule, ...] = (
+OF_A_CLASS: tuple[DoubtRule, ...] = (
     load.client_failed,
     target.failed_requests,
     target.unfinished,

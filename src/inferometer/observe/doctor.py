@@ -19,10 +19,10 @@ from inferometer.wire.child import SAFE_PATH
 
 # -- check -----------------------------------------------------------------------------------------------------------
 
-Status = Literal["ok", "warning", "error", "not applicable"]
+DoctorStatus = Literal["ok", "warning", "error", "not applicable"]
 
 
-STATUSES: dict[Status, str] = {
+STATUSES: dict[DoctorStatus, str] = {
     "ok": "nothing to do",
     "warning": "it works, but reduces accuracy or may cause problems",
     "error": "a run will fail or give wrong numbers",
@@ -33,7 +33,7 @@ STATUSES: dict[Status, str] = {
 @dataclass(frozen=True, slots=True)
 class Check:
     name: str
-    status: Status
+    status: DoctorStatus
     finding: str
     remedy: str | None = None  # also of an ok check, where more could be had
 
@@ -47,7 +47,7 @@ def unknown(name: str) -> Check:
     return Check(name, "not applicable", "not reported by this system")
 
 
-def worst(checks: Sequence[Check]) -> Status:
+def worst(checks: Sequence[Check]) -> DoctorStatus:
     """The word for all of them together."""
     statuses = {check.status for check in checks}
     return "error" if "error" in statuses else "warning" if "warning" in statuses else "ok"
@@ -288,7 +288,7 @@ def container_engine(facts: DeviceFacts, server: str | None) -> Check:
         return Check(name, "not applicable", "neither docker nor podman is installed")
     if facts.engine_trouble:
         remedy = "start the daemon (sudo systemctl start docker) and join its group (sudo usermod -aG docker $USER)"
-        status: Status = "error" if server == "container" else "warning"
+        status: DoctorStatus = "error" if server == "container" else "warning"
         return Check(name, status, f"{facts.engine}: {facts.engine_trouble}", remedy)
     return Check(name, "ok", f"{facts.engine} answers")
 
@@ -306,7 +306,7 @@ def nvidia_runtime(facts: DeviceFacts, server: str | None) -> Check:
         remedy = (
             f"install the nvidia container toolkit (nvidia-ctk runtime configure --runtime=docker), then {_RUNTIME}"
         )
-        status: Status = "error" if server == "container" else "warning"
+        status: DoctorStatus = "error" if server == "container" else "warning"
         return Check(name, status, f"docker does not know it, it has {', '.join(facts.runtimes) or 'none'}", remedy)
     return Check(name, "warning", f"known to docker, but its default is {facts.default_runtime}", _RUNTIME)
 

@@ -55,7 +55,7 @@ class ReadsPiece(NamedTuple):
 
 
 # Every call reads anew: the wanted columns, of all rows or at least of those where the mask is true.
-Pieces = Callable[[Sequence[str], Mask | None], Iterator[ReadsPiece]]
+ReadPieces = Callable[[Sequence[str], Mask | None], Iterator[ReadsPiece]]
 
 
 class StreamedRecords(Records):
@@ -65,9 +65,9 @@ class StreamedRecords(Records):
 
     _row: Ints
     _index_of: Ints  # the record that each stored row is, -1 where it is none of these
-    _pieces: Pieces
+    _pieces: ReadPieces
 
-    def __init__(self, scalars: dict[str, Any], read_offsets: Ints, row: Ints, rows: int, pieces: Pieces) -> None:
+    def __init__(self, scalars: dict[str, Any], read_offsets: Ints, row: Ints, rows: int, pieces: ReadPieces) -> None:
         index_of = np.full(rows, -1, np.int64)
         index_of[row] = np.arange(len(row))
         own = {"_row": row, "_index_of": index_of, "_pieces": pieces}
@@ -75,7 +75,7 @@ class StreamedRecords(Records):
             object.__setattr__(self, name, value)
 
     @classmethod
-    def joined(cls, parts: list[Records], pieces: Pieces) -> Self:
+    def joined(cls, parts: list[Records], pieces: ReadPieces) -> Self:
         """Of parts in the order in which they are stored, without their reads. The list is emptied."""
         counts = np.concatenate([part.read_counts() for part in parts])
         scalars, order = ordered_scalars(parts)
@@ -280,7 +280,7 @@ def _stored_reads(file: Any, group: int) -> int:
     return next((int(column.num_values) for column in columns if column.path_in_schema.startswith("read_at")), 0)
 
 
-def _streamed(path: Path, pieces: Pieces) -> Records:
+def _streamed(path: Path, pieces: ReadPieces) -> Records:
     counts = np.concatenate([piece.counts for piece in read_pieces(path, ("read_tokens",))])
     no_reads: dict[str, Any] = dict.fromkeys(READS, np.empty(0, np.int64))
     parts, row = [], 0

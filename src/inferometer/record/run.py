@@ -119,9 +119,9 @@ _DRAW = "inferometer.show.charts.registry:draw"  # above this room: imported by 
 _TEXT = "inferometer.show.summary:run_text"
 
 State = Literal["complete", "partial", "interrupted", "failed"]
-Kind = Literal["serving", "latency", "throughput", "startup", "benchmark"]
+RunKind = Literal["serving", "latency", "throughput", "startup", "benchmark"]
 
-KINDS: dict[Kind, str] = {
+KINDS: dict[RunKind, str] = {
     "serving": "load sent to a server",
     "latency": "batches of one size through an engine in this process",
     "throughput": "a whole dataset through an engine in this process",
@@ -148,7 +148,7 @@ class Run:
     summary: Summary
     verdict: Verdict | None = None  # None: it still runs, or it was killed
     state: State = "complete"
-    kind: Kind = "serving"
+    kind: RunKind = "serving"
     source: str | None = None  # the format that it was imported from; None: measured by us
     folder: Path | None = None
     by_older_rules: bool = False  # summary and verdict are of a version that measured and judged otherwise

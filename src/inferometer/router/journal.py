@@ -183,16 +183,16 @@ class Sent(msgspec.Struct, frozen=True, tag="sent"):
     insert_s: float = 0.0
 
 
-Event = ReplicasChanged | Chosen | Sent
-_decoder = msgspec.json.Decoder(Event)
+RouterEvent = ReplicasChanged | Chosen | Sent
+_decoder = msgspec.json.Decoder(RouterEvent)
 
 
-def read_events(lines: Iterable[bytes | str]) -> list[Event]:
+def read_events(lines: Iterable[bytes | str]) -> list[RouterEvent]:
     """A JSON document on each line."""
     return [_decoder.decode(line) for line in lines if line.strip()]
 
 
-def write_events(events: Iterable[Event]) -> bytes:
+def write_events(events: Iterable[RouterEvent]) -> bytes:
     return b"".join(msgspec.json.encode(event) + b"\n" for event in events)
 
 
@@ -213,7 +213,7 @@ class Replayed:
         return self.alike / compared if compared else None
 
 
-def replay(events: Iterable[Event], policy: Policy) -> Replayed:
+def replay(events: Iterable[RouterEvent], policy: Policy) -> Replayed:
     """The policy's own choices on the recorded state. It learns what the other router did, not what it would have done
     itself, so that one difference does not lead to the next; and it evicts when the other's tree was found smaller, for
     the instant of an eviction is not a decision."""

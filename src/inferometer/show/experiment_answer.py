@@ -14,7 +14,7 @@ from inferometer.plan.text import as_written
 from inferometer.record.encoding import document_of
 from inferometer.record.run import Run
 from inferometer.show.charts.chart import Cannot
-from inferometer.show.charts.experiments import Case, joined_cases, readable
+from inferometer.show.charts.experiments import ChartedCase, joined_cases, readable
 from inferometer.show.charts.trade_offs import front, speed_rows
 from inferometer.show.comparison import comparison_rows
 from inferometer.show.experiment import UNITS, attained_text
@@ -118,7 +118,7 @@ def title_of(kept: KeptExperiment) -> str:
     return f"Sweep of {', '.join(map(readable, varied)) or 'cases'}"
 
 
-def answer_of(kept: KeptExperiment, cases: Sequence[Case]) -> ExperimentAnswer:
+def answer_of(kept: KeptExperiment, cases: Sequence[ChartedCase]) -> ExperimentAnswer:
     """With all its tables; `cases` are those whose runs can be read."""
     if kept.kind == "sweep":
         return _of_sweep(kept, cases)
@@ -279,7 +279,7 @@ def _limits_text(definition: SearchDefinition) -> str:
 # -- sweep -----------------------------------------------------------------------------------------------------------
 
 
-def _of_sweep(kept: KeptExperiment, cases: Sequence[Case]) -> ExperimentAnswer:
+def _of_sweep(kept: KeptExperiment, cases: Sequence[ChartedCase]) -> ExperimentAnswer:
     done, missing = len(cases), len(kept.latest) - len(cases)
     tone: Tone = "doubt" if missing else ""
     if not cases:
@@ -333,7 +333,7 @@ def _best_at(by_case: Numbers, key: str, among: Sequence[int]) -> int:
     return max(among, key=lambda at: sign * by_case[at][key].value)
 
 
-def _best_rows(cases: Sequence[Case], names: Sequence[str], by_case: Numbers) -> Rows:
+def _best_rows(cases: Sequence[ChartedCase], names: Sequence[str], by_case: Numbers) -> Rows:
     rows, runs = [], []
     for key in _known_keys(by_case):
         at = _best_at(by_case, key, range(len(cases)))
@@ -344,7 +344,7 @@ def _best_rows(cases: Sequence[Case], names: Sequence[str], by_case: Numbers) ->
     return ["measure", "case", "value"], rows, [2], list(runs)
 
 
-def _limit_rows(cases: Sequence[Case], names: Sequence[str], by_case: Numbers) -> Rows:
+def _limit_rows(cases: Sequence[ChartedCase], names: Sequence[str], by_case: Numbers) -> Rows:
     """Of the cases that keep a limit, that with the most throughput."""
     key = next((key for key in ("throughput_per_gpu", "output_rate", "request_rate") if key in by_case[0]), None)
     limits = list(dict.fromkeys(limit.limit for _, run in cases for limit in run.summary.limits))
@@ -368,7 +368,7 @@ def _keeps(run: Run, text: str) -> bool:
     return any(limit.limit == text and limit.met is True for limit in run.summary.limits)
 
 
-def _front_rows(cases: Sequence[Case], names: Sequence[str]) -> Rows:
+def _front_rows(cases: Sequence[ChartedCase], names: Sequence[str]) -> Rows:
     """The points of the chart next to it."""
     named = {run.id: name for (_, run), name in zip(cases, names, strict=True)}
     try:
@@ -383,7 +383,7 @@ def _front_rows(cases: Sequence[Case], names: Sequence[str]) -> Rows:
     return ["case", title, "tok/s of one user"], rows, [1, 2], runs
 
 
-def _best_sentence(cases: Sequence[Case], names: Sequence[str], by_case: Numbers) -> str:
+def _best_sentence(cases: Sequence[ChartedCase], names: Sequence[str], by_case: Numbers) -> str:
     """Of the cases that keep every limit, that with the most throughput; without limits, of all."""
     limits = list(dict.fromkeys(limit.limit for _, run in cases for limit in run.summary.limits))
     kept = [at for at, (_, run) in enumerate(cases) if all(_keeps(run, limit) for limit in limits)]

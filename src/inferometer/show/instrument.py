@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from inferometer.observe.doctor import Check, Status
+from inferometer.observe.doctor import Check, DoctorStatus
 from inferometer.record.environment import Curve
 from inferometer.show.console import emit, plain_table
 from inferometer.vocabulary import duration_text, number_text
@@ -46,7 +46,7 @@ def ceiling_text(curve: Curve) -> str:
 
 # -- doctor ----------------------------------------------------------------------------------------------------------
 
-MARKS: dict[Status, tuple[str, str]] = {
+MARKS: dict[DoctorStatus, tuple[str, str]] = {
     "ok": ("✓", "green"),
     "warning": ("!", "bold yellow"),
     "error": ("✗", "bold red"),

@@ -34,8 +34,8 @@ from inferometer.wire.reactor import Reactor, now
 from inferometer.wire.server import HttpRequest, HttpServer, Reply
 
 Route = Callable[[HttpRequest, Reply], int | None]  # returns the status where it is not 200
-Read = Callable[[bytes, SimulatorSettings], Question]
-_DIALECTS: dict[str, tuple[Read, type[Answering]]] = {
+ReadRequest = Callable[[bytes, SimulatorSettings], Question]
+_DIALECTS: dict[str, tuple[ReadRequest, type[Answering]]] = {
     "/v1/completions": (lambda body, settings: read_question(body, False, settings), Answering),
     "/v1/chat/completions": (lambda body, settings: read_question(body, True, settings), Answering),
     "/v1/responses": (asks.read_responses, dialects.ResponsesAnswering),
@@ -157,7 +157,7 @@ class SimulatorServer:
         self.loop.engine.pool.forget_idle()
         reply.respond(200, b"")
 
-    def _generate(self, read: Read, kind: type[Answering], request: HttpRequest, reply: Reply) -> int | None:
+    def _generate(self, read: ReadRequest, kind: type[Answering], request: HttpRequest, reply: Reply) -> int | None:
         """Take up a request for tokens; returns the status where it is already answered with a failure."""
         faults = self._faults_of(request)
         if faults.close_before:

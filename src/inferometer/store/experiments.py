@@ -19,7 +19,7 @@ from inferometer.documents.document import Document, JsonObject
 from inferometer.errors import UNREACHABLE, StoreError
 from inferometer.judge.compare import Comparison, PairedChange
 from inferometer.judge.limits import exit_code
-from inferometer.judge.search import Outcome, Probe, SearchResult, SearchStep
+from inferometer.judge.search import Probe, SearchEnd, SearchResult, SearchStep
 from inferometer.measure.values import Quantity, common_basis, quantities
 from inferometer.record.encoding import document_of, result_document, result_from
 from inferometer.record.files import replacing, schema_of, translated_errors
@@ -42,7 +42,7 @@ from inferometer.store.store import Store
 # What an experiment's folder says of it: how it was defined, and what came of it, a type for each kind. Those that do
 # an experiment make them, everybody else reads attributes; JSON is their encoding.
 
-Kind = Literal["sweep", "search", "ab"]
+ExperimentKind = Literal["sweep", "search", "ab"]
 Side = Literal["a", "b"]
 
 # -- definitions -------------------------------------------------------------------------------------------------------
@@ -83,8 +83,12 @@ class AbDefinition(msgspec.Struct, frozen=True, kw_only=True):
     b: JsonObject = {}
 
 
-Definition = SweepDefinition | SearchDefinition | AbDefinition
-DEFINITIONS: dict[Kind, type[Definition]] = {"sweep": SweepDefinition, "search": SearchDefinition, "ab": AbDefinition}
+ExperimentDefinition = SweepDefinition | SearchDefinition | AbDefinition
+DEFINITIONS: dict[ExperimentKind, type[ExperimentDefinition]] = {
+    "sweep": SweepDefinition,
+    "search": SearchDefinition,
+    "ab": AbDefinition,
+}
 
 # -- results -----------------------------------------------------------------------------------------------------------
 
@@ -118,7 +122,7 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
 class SearchOutcome(SearchResult, frozen=True, kw_only=True):
     """A search with its steps; `search --json` prints the same."""
 
-    outcome: Outcome = "unresolved"
+    outcome: SearchEnd = "unresolved"
     low: float | None = None
     high: float | None = None
     text: str = ""
@@ -155,8 +159,8 @@ class AbResult(Comparison, frozen=True, kw_only=True):
     blocks: tuple[DoneBlock, ...] = ()
 
 
-Result = SweepResult | SearchOutcome | AbResult
-RESULTS: dict[Kind, type[Result]] = {"sweep": SweepResult, "search": SearchOutcome, "ab": AbResult}
+ExperimentResult = SweepResult | SearchOutcome | AbResult
+RESULTS: dict[ExperimentKind, type[ExperimentResult]] = {"sweep": SweepResult, "search": SearchOutcome, "ab": AbResult}
 
 
 # -- stored experiments ------------------------------------------------------------------------------------------------
@@ -169,12 +173,12 @@ class KeptExperiment:
     """What is known of an experiment. A case that failed before there was a run has none."""
 
     id: str
-    kind: Kind
+    kind: ExperimentKind
     name: str | None
     started_at: str
-    definition: Definition
+    definition: ExperimentDefinition
     cases: list[ExperimentCase] = field(default_factory=list)
-    result: Result | None = None  # None: it is not over
+    result: ExperimentResult | None = None  # None: it is not over
     folder: Path | None = None
 
     @property
@@ -232,7 +236,7 @@ class ExperimentFolder:
                 file.truncate(whole)
                 raise
 
-    def redefine(self, definition: Definition) -> None:
+    def redefine(self, definition: ExperimentDefinition) -> None:
         """The file of the experiment was edited, and it goes on with the new one; the old one is kept next to it."""
         about = Document(read_json(self.path / ABOUT, "experiment"))
         earlier = [*about.values_of("earlier"), about.get("definition")]
@@ -250,14 +254,16 @@ class ExperimentFolder:
                 ) from None
             yield
 
-    def finish(self, result: Result) -> None:
+    def finish(self, result: ExperimentResult) -> None:
         _write(self.path / RESULT, result_document("experiment", result))
 
     def load(self) -> KeptExperiment:
         return load_experiment(self.path)
 
 
-def new_experiment(store: Path, kind: Kind, name: str | None, definition: Definition) -> ExperimentFolder:
+def new_experiment(
+    store: Path, kind: ExperimentKind, name: str | None, definition: ExperimentDefinition
+) -> ExperimentFolder:
     """A folder of its own for an experiment that starts now."""
     started = datetime.now(UTC)
     path = store / "experiments" / run_id(started)
@@ -305,7 +311,7 @@ def read_experiment(path: Path) -> KeptExperiment | Damaged:
     )
 
 
-def _read_result(file: Path, kind: Kind) -> Result:
+def _read_result(file: Path, kind: ExperimentKind) -> ExperimentResult:
     return decoded(result_from(read_json(file, "experiment")), RESULTS[kind], file)
 
 

@@ -29,7 +29,7 @@ from inferometer.record.gather import Gathered, logs_to_parquet, read_logs
 from inferometer.record.log import LogReader
 from inferometer.record.parquet import HELD_READS, read_parquet, read_samples, write_parquet, write_samples
 from inferometer.record.record import Samples
-from inferometer.record.run import Kind, Run, State
+from inferometer.record.run import Run, RunKind, State
 from inferometer.record.sanitize import is_harmless, json_text
 from inferometer.record.summary import Summary
 from inferometer.record.verdict import Verdict
@@ -100,7 +100,7 @@ class RunFolder:
 
     path: Path
     started_at: str
-    kind: Kind = "serving"
+    kind: RunKind = "serving"
     source: str | None = None
 
     @property
@@ -210,7 +210,7 @@ def json_bytes(kind: str, content: Mapping[str, Any]) -> bytes:
     return json_text({"schema": schema_of(kind), **content}, options).encode()
 
 
-def about_run(started_at: str, state: State, kind: Kind, source: str | None) -> dict[str, Any]:
+def about_run(started_at: str, state: State, kind: RunKind, source: str | None) -> dict[str, Any]:
     imported = {} if source is None else {"source": source}
     return {"started": started_at, "state": state, "kind": kind, **imported}
 
@@ -247,7 +247,7 @@ def _tried(store: Path) -> os.statvfs_result:
 
 
 def new_run(
-    store: Path, started: datetime | None = None, kind: Kind = "serving", source: str | None = None
+    store: Path, started: datetime | None = None, kind: RunKind = "serving", source: str | None = None
 ) -> RunFolder:
     """A folder of its own for a run that starts now."""
     check_writable(store)

@@ -20,7 +20,7 @@ from inferometer.record.environment import Environment
 from inferometer.record.files import sync, translated_errors
 from inferometer.record.parquet import write_parquet, write_samples
 from inferometer.record.record import Samples
-from inferometer.record.run import Kind, Run, State
+from inferometer.record.run import Run, RunKind, State
 from inferometer.record.summary import Summary
 from inferometer.record.verdict import Verdict
 from inferometer.store.entry import Entry
@@ -46,7 +46,7 @@ Content = bytes | memoryview | mmap  # a large file is not copied into memory to
 def keep(
     store: Place,
     *,
-    kind: Kind,
+    kind: RunKind,
     plan: JsonObject,
     environment: Environment,
     summary: Summary,

@@ -26,7 +26,7 @@ from inferometer.record.encoding import converted, environment_from, summary_fro
 from inferometer.record.environment import Environment
 from inferometer.record.files import translated_errors
 from inferometer.record.log import Note
-from inferometer.record.run import Kind, State
+from inferometer.record.run import RunKind, State
 from inferometer.record.summary import Clocks, Summary
 from inferometer.record.verdict import Verdict
 from inferometer.vocabulary import size_text
@@ -51,7 +51,7 @@ class RunFile(msgspec.Struct, frozen=True):
 
     started: str = ""
     state: State = "partial"
-    kind: Kind = "serving"
+    kind: RunKind = "serving"
     source: Text = None
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from inferometer.documents.document import is_unicode
 from inferometer.errors import PlanError, StoreError
 from inferometer.judge.identity import Identity
-from inferometer.record.run import Kind, Run
+from inferometer.record.run import Run, RunKind
 from inferometer.store.entry import CHANGING, DAMAGED, Entry, Listing, damaged_listing, listing_at, listing_of
 from inferometer.store.folder import RunFolder, check_writable, data_folder, load_run, new_run
 from inferometer.store.manifest import Marks, checked_label, marks_bytes, read_marks, write_marks
@@ -81,7 +81,9 @@ class Store:
 
     # -- keeping ------------------------------------------------------------------------------------------------
 
-    def new_run(self, started: datetime | None = None, kind: Kind = "serving", source: str | None = None) -> RunFolder:
+    def new_run(
+        self, started: datetime | None = None, kind: RunKind = "serving", source: str | None = None
+    ) -> RunFolder:
         """A folder of its own for a run that starts now, if it can be kept where it should be."""
         self._check_servers()
         return new_run(self.home, started, kind, source)

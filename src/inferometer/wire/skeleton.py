@@ -21,7 +21,7 @@ import orjson
 from inferometer.wire.compiled import compiled
 from inferometer.wire.sse import Spans
 
-Run = tuple[list[int], list[int], int]
+JoinedRun = tuple[list[int], list[int], int]
 MOST_DIGITS = 15  # of a count: with more it is parsed, as a number that cannot be
 
 _PROBE = "\u2042probe"
@@ -40,7 +40,7 @@ class Skeleton:
     after: bytes = b""
     completion_first: bool = False
 
-    def read_run(self, events: Sequence[bytes], start: int, stop: int, before: int) -> Run:
+    def read_run(self, events: Sequence[bytes], start: int, stop: int, before: int) -> JoinedRun:
         """Read events from `start` on as long as they fit, up to `stop`: for each whether it bears text and, with a
         running usage, how many tokens its total is more than the one before; and the last total."""
         reader = compiled()
@@ -52,7 +52,7 @@ class Skeleton:
         fresh = map(events.__getitem__, range(start, stop))
         return self._running_run(fresh, before) if self.running else self._plain_run(fresh, before)
 
-    def _plain_run(self, events: Iterable[bytes], before: int) -> Run:
+    def _plain_run(self, events: Iterable[bytes], before: int) -> JoinedRun:
         prefix, suffix = self.prefix, self.suffix
         begin, behind = len(prefix), len(suffix)
         bears: list[int] = []
@@ -63,7 +63,7 @@ class Skeleton:
             bears.append(1 if stop > begin else 0)
         return bears, [], before
 
-    def _running_run(self, events: Iterable[bytes], before: int) -> Run:
+    def _running_run(self, events: Iterable[bytes], before: int) -> JoinedRun:
         prefix, suffix, between, after = self.prefix, self.suffix, self.between, self.after
         begin, behind, tail = len(prefix), len(suffix), -len(after)
         which = 0 if self.completion_first else 2

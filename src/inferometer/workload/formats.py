@@ -20,7 +20,7 @@ Json = dict[str, Any]
 Columns = dict[str, str]  # our name of a field -> the file's
 
 
-Reader = Callable[[Any, Columns], Iterable["Conversation"]]  # `RowError` where a row is not of the schema
+RowReader = Callable[[Any, Columns], Iterable["Conversation"]]  # `RowError` where a row is not of the schema
 
 
 @dataclass(slots=True)
@@ -133,12 +133,12 @@ READERS = {
 }
 
 
-def reader_of(kind: str, turns: str = "single") -> Reader:
-    reader: Reader = attribute_at(READERS[kind])
+def reader_of(kind: str, turns: str = "single") -> RowReader:
+    reader: RowReader = attribute_at(READERS[kind])
     return partial(_questions, reader) if turns == "questions" else reader
 
 
-def _questions(reader: Reader, row: Any, columns: Columns) -> Iterator[Conversation]:
+def _questions(reader: RowReader, row: Any, columns: Columns) -> Iterator[Conversation]:
     """The questions of a conversation as one, without their answers."""
     for conversation in reader(row, columns):
         texts: dict[str, list[str]] = {"system": [], "user": []}

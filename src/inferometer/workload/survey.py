@@ -17,7 +17,7 @@ import orjson
 from inferometer.errors import DataError
 from inferometer.wire.api import chat_text, line_of, message_text
 from inferometer.workload.cache import cached_path, kept_arrays, replacing
-from inferometer.workload.formats import Columns, Conversation, Reader, looks_like
+from inferometer.workload.formats import Columns, Conversation, RowReader, looks_like
 from inferometer.workload.rows import Ints, RowError, Rows, numbered_rows, reached
 from inferometer.workload.writer import TokenCounter
 
@@ -96,7 +96,13 @@ def is_alone(conversation: Conversation, turns: str) -> bool:
 
 
 def surveyed(
-    rows: Rows, reader: Reader, wanted: Wanted, order: Ints, count: TokenCounter, key: tuple[Any, ...], notify: Notify
+    rows: Rows,
+    reader: RowReader,
+    wanted: Wanted,
+    order: Ints,
+    count: TokenCounter,
+    key: tuple[Any, ...],
+    notify: Notify,
 ) -> Survey:
     """The survey of rows in an order, from the cache where it was made before; `key` stands for the order."""
     facts = orjson.dumps(wanted).decode()
@@ -132,7 +138,7 @@ def _is_wanted(row: Any, where: dict[str, list[str]]) -> bool:
 class _Surveyor:
     """Goes through rows and takes down what can be used."""
 
-    def __init__(self, rows: Rows, reader: Reader, wanted: Wanted, count: TokenCounter, notify: Notify) -> None:
+    def __init__(self, rows: Rows, reader: RowReader, wanted: Wanted, count: TokenCounter, notify: Notify) -> None:
         self._rows, self._reader, self._wanted, self._count, self._notify = rows, reader, wanted, count, notify
         self._sessions: list[tuple[int, int, int]] = []  # row, part, prefix
         self._turns: list[tuple[int, int]] = []

@@ -10,7 +10,7 @@ import pytest
 from inferometer.measure.server import decisions_of
 from inferometer.record.record import Sample, Samples
 from inferometer.router.feed import Choice, Feed
-from inferometer.router.journal import Chosen, Event, ReplicasChanged, Sent, read_events, replay, write_events
+from inferometer.router.journal import Chosen, ReplicasChanged, RouterEvent, Sent, read_events, replay, write_events
 from inferometer.router.policy import Eviction, Policy, PolicyState, policy_named
 
 RECORDED = Path(__file__).parents[2] / "data" / "ray-prefix-aware.jsonl"
@@ -39,7 +39,7 @@ def test_a_policy_with_another_rule_is_told_from_it() -> None:
     assert done.kinds["prefix_match", "smallest_tree"]
 
 
-def with_a_timer(events: list[Event], policy: Policy, offset_s: float) -> Iterator[Event]:
+def with_a_timer(events: list[RouterEvent], policy: Policy, offset_s: float) -> Iterator[RouterEvent]:
     """The events without Ray's evictions; the policy evicts by its own interval, which begins at this offset."""
     every_s = float(SETTINGS["eviction_interval_s"])
     due = events[0].at_s + offset_s
@@ -62,7 +62,7 @@ def test_the_instant_of_an_eviction_alone_makes_differences(offset_s: float, ali
 
 def test_a_replay_follows_what_was_sent_and_not_what_it_would_have_chosen() -> None:
     text = "the harbour office opens at nine"
-    events: list[Event] = [
+    events: list[RouterEvent] = [
         ReplicasChanged(0.0, ["a", "b"]),
         Chosen(1.0, 1, text, {"a": 0, "b": None}, "smallest_tree", ["a", "b"]),
         Sent(1.1, 1, text, "b"),

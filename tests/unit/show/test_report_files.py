@@ -25,10 +25,10 @@ from inferometer.show.report import writing as html
 from inferometer.show.report import writing as numbers
 from inferometer.show.report.content import experiment_report, run_report, runs_report
 from inferometer.show.report.document import (
-    Block,
     Bullets,
     Charts,
     Code,
+    ReportBlock,
     ReportTable,
     ReportText,
     Tiles,
@@ -67,7 +67,7 @@ def test_a_page_has_every_block_of_its_report(run: Run, no_bundle: None) -> None
     report = run_report(run)
     page = html_text(as_html(report))
     blocks = [block for section in report.sections for block in section.blocks]
-    assert {type(block) for block in blocks} == set(get_args(Block))
+    assert {type(block) for block in blocks} == set(get_args(ReportBlock))
     for block in blocks:
         match block:
             case ReportText() | Code():

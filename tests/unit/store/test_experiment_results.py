@@ -10,13 +10,13 @@ from inferometer.store.experiments import (
     AbDefinition,
     AbResult,
     ClassEffect,
-    Definition,
     DoneBlock,
-    Kind,
+    ExperimentDefinition,
+    ExperimentKind,
+    ExperimentResult,
     LeftOutPair,
     Pairs,
     PlannedCase,
-    Result,
     SearchDefinition,
     SearchOutcome,
     StrategyChange,
@@ -33,7 +33,7 @@ CHANGE = Change(
 )  # fmt: skip
 COMPARISON = Comparison(before=("a",), after=("b",), changes=(CHANGE,))
 STEP = SearchStep(8.0, (Attained("l", 0.99, 0.98, 1.0, 0.9, True),), 10.0, "r", values={"tpot.p50": 0.01})
-KINDS: dict[Kind, tuple[Definition, Result]] = {
+KINDS: dict[ExperimentKind, tuple[ExperimentDefinition, ExperimentResult]] = {
     "sweep": (
         SweepDefinition(file="x.yaml", experiment={"axes": {"load.rate": [1]}}, cases=[PlannedCase(name="a", key="k")]),
         SweepResult(
@@ -64,7 +64,7 @@ KINDS: dict[Kind, tuple[Definition, Result]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_experiment_is_read_as_it_was_written(kind: Kind, tmp_path: Path) -> None:
+def test_an_experiment_is_read_as_it_was_written(kind: ExperimentKind, tmp_path: Path) -> None:
     definition, result = KINDS[kind]
     folder = new_experiment(tmp_path, kind, "n", definition)
     folder.finish(result)

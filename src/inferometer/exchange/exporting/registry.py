@@ -26,13 +26,13 @@ from inferometer.vocabulary import attribute_at
 
 # -- pieces ----------------------------------------------------------------------------------------------------------
 
-Chunks = Callable[[], Iterable[bytes]]  # a file that is made while it is written, anew for each call
+ExportChunks = Callable[[], Iterable[bytes]]  # a file that is made while it is written, anew for each call
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DocumentPiece:
     name: str  # of the file, where its place has none of its own
-    made: bytes | Chunks
+    made: bytes | ExportChunks
 
     def chunks(self) -> Iterable[bytes]:
         return [self.made] if isinstance(self.made, bytes) else self.made()

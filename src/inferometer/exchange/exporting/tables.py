@@ -16,8 +16,8 @@ import numpy as np
 
 from inferometer.errors import StoreError
 from inferometer.exchange.exporting.registry import (
-    Chunks,
     DocumentPiece,
+    ExportChunks,
     ExportRequest,
     json_piece,
     records_of,
@@ -153,7 +153,7 @@ def export_parquet(request: ExportRequest) -> list[DocumentPiece]:
     return [DocumentPiece(f"{run.id}.parquet", _parquet(run)) for run in request.runs]
 
 
-def _parquet(run: Run) -> bytes | Chunks:
+def _parquet(run: Run) -> bytes | ExportChunks:
     kept = run.folder / "records.parquet" if run.folder else None
     if kept is not None and kept.exists():
         return partial(_copied, kept)

@@ -12,7 +12,7 @@ from inferometer.plan.draft import PlanDraft
 from inferometer.record.columns import Records
 from inferometer.record.environment import Environment
 from inferometer.record.record import Samples
-from inferometer.record.run import Kind
+from inferometer.record.run import RunKind
 from inferometer.record.summary import MeasureSummary, Rate, Value
 
 
@@ -79,7 +79,7 @@ class ImportedPlan(PlanDraft, total=False):
 class ImportedRun:
     """Seconds, tokens and shares throughout. What the file does not have is missing: never 0, never a default."""
 
-    kind: Kind = "serving"
+    kind: RunKind = "serving"
     started: datetime | None = None
     plan: ImportedPlan = field(default_factory=ImportedPlan)
     environment: Environment = field(default_factory=Environment)

@@ -51,7 +51,7 @@ class JudgedRun:
         return Reason(status=status, code=code, text=shown, remedy=remedy, moves=moves, traffic=self.name)
 
 
-Rule = Callable[[JudgedRun], Iterator[Reason]]
+DoubtRule = Callable[[JudgedRun], Iterator[Reason]]
 
 
 TOO_HIGH, TOO_LOW, EITHER = "too high", "too low", "off"

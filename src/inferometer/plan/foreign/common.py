@@ -12,7 +12,7 @@ from inferometer.errors import PlanError
 from inferometer.plan.draft import ExperimentDraft, PlanDraft
 from inferometer.plan.text import as_written
 
-Outcome = Literal["translated", "noted", "no effect", "refused"]
+KeyOutcome = Literal["translated", "noted", "no effect", "refused"]
 _ON = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
 
@@ -22,7 +22,7 @@ class AccountEntry:
 
     source: str
     value: str
-    outcome: Outcome
+    outcome: KeyOutcome
     note: str = ""
     where: tuple[str, ...] = ()
 
@@ -36,7 +36,7 @@ class Account:
         self.general: list[str] = []  # notes that belong to no single key
         self._values: dict[str, Any] = {}
         self._read: set[str] = set()
-        self._notes: dict[str, tuple[Outcome, str]] = {}
+        self._notes: dict[str, tuple[KeyOutcome, str]] = {}
 
     def add(self, source: str, value: Any) -> None:
         """A key that must be accounted for."""

@@ -315,8 +315,8 @@ def _put(argv: list[str], at: int, text: str) -> list[str]:
     return [*argv[:at], text, *argv[at + 1 :]]
 
 
-Status = Literal["understood", "refused", "wrong", "no plan"]
-STATUSES: tuple[Status, ...] = ("understood", "refused", "wrong", "no plan")
+PlanStatus = Literal["understood", "refused", "wrong", "no plan"]
+STATUSES: tuple[PlanStatus, ...] = ("understood", "refused", "wrong", "no plan")
 _PLANS = (".yaml", ".yml", ".json", ".yaml.in", ".yml.in", ".json.in")
 _TEXTS = (".txt", ".md", ".sh", ".rst")
 _LARGEST = 4 * 1024**2  # bytes: no plan is larger
@@ -351,7 +351,7 @@ class AuditResult:
     """One file or command, and what became of it."""
 
     name: str
-    status: Status
+    status: PlanStatus
     cause: str = ""
     tool: str = ""
 

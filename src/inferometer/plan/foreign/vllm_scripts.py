@@ -327,7 +327,7 @@ FLAGS: dict[str, Flag] = {
 }
 _WORKLOAD = FLAGS | dict.fromkeys(("workload-var", "workload-iters"), Flag())
 _ALIASES = {"-o": "output-dir", "-e": "experiment-name"}
-Record = dict[str, Any]
+SweepRecord = dict[str, Any]
 
 
 def from_argv(argv: Sequence[str]) -> Foreign:
@@ -408,7 +408,7 @@ def _command(given: Given, name: str) -> list[str]:
     return shlex.split(text)
 
 
-def _records(given: Given, name: str) -> list[Record]:
+def _records(given: Given, name: str) -> list[SweepRecord]:
     """A list of settings, or settings by the name of their combination; without a file one that changes nothing."""
     place = given.text(name)
     if place is None:
@@ -425,11 +425,11 @@ def _records(given: Given, name: str) -> list[Record]:
     return records
 
 
-def _agree(server: Record, load: Record, linked: Mapping[str, str]) -> bool:
+def _agree(server: SweepRecord, load: SweepRecord, linked: Mapping[str, str]) -> bool:
     return all(ours in server and server[ours] == load.get(theirs) for ours, theirs in linked.items())
 
 
-def _name(*records: Record) -> str:
+def _name(*records: SweepRecord) -> str:
     """By the names that they were given, else by what they set."""
     parts = [str(record.get(NAME) or " ".join(f"{key}={value}" for key, value in record.items())) for record in records]
     return " ".join(part for part in parts if part)
@@ -442,7 +442,7 @@ def _flag(name: str) -> str:
 # -- the server ----------------------------------------------------------------------------------------------------
 
 
-def _server(argv: Sequence[str], record: Record, ready: int | None) -> dict[str, Any]:
+def _server(argv: Sequence[str], record: SweepRecord, ready: int | None) -> dict[str, Any]:
     """`vllm serve MODEL --flag value` with a record's settings over its own; any other command as it is."""
     if [Path(arg).name for arg in argv[:2]] != ["vllm", "serve"]:
         more = [arg for key, value in _settings(record) for arg in _flag_args(key, value)]
@@ -454,7 +454,7 @@ def _server(argv: Sequence[str], record: Record, ready: int | None) -> dict[str,
     return {"type": "vllm", "model": model, "args": args, "flags": flags, **own, "ready": ready}
 
 
-def _settings(record: Record) -> Iterator[tuple[str, Any]]:
+def _settings(record: SweepRecord) -> Iterator[tuple[str, Any]]:
     for key, value in record.items():
         if key != NAME:
             off = value is False and "." not in key
@@ -493,7 +493,7 @@ def _flag_args(name: str, value: Any) -> list[str]:
 # -- the load ------------------------------------------------------------------------------------------------------
 
 
-def _plan(bench: Sequence[str], record: Record, server: dict[str, Any], notes: list[str]) -> PlanDraft:
+def _plan(bench: Sequence[str], record: SweepRecord, server: dict[str, Any], notes: list[str]) -> PlanDraft:
     """The benchmark's command with a record's flags behind its own, aimed at the server."""
     from inferometer.plan.foreign.recognise import from_command
 

@@ -33,8 +33,8 @@ from inferometer.show.charts.chart import (
 from inferometer.store.experiments import KeptExperiment
 from inferometer.vocabulary import MEASURES, duration_text, number_text
 
-Case = tuple[dict[str, Any], Run]  # what was set, and the run that came of it
-Known = tuple[dict[str, Any], Run, Quantity]  # a case with its number
+ChartedCase = tuple[dict[str, Any], Run]  # what was set, and the run that came of it
+NumberedCase = tuple[dict[str, Any], Run, Quantity]  # a case with its number
 
 MOST_SERIES = 12
 WIDE = 8.0  # times the least: colours of a heat map are then by ratios
@@ -49,16 +49,16 @@ class Varied:
     """One number of the cases of an experiment: what was set, and the run that came of it."""
 
     key: str
-    cases: list[Case]
+    cases: list[ChartedCase]
 
-    def known(self) -> list[Known]:
+    def known(self) -> list[NumberedCase]:
         basis = common_basis(run.summary for _, run in self.cases)
         joined = joined_cases(self.cases)
         rows = [(settings, run, quantity_on(run.summary, self.key, basis)) for settings, run in joined]
         return [(settings, run, quantity) for settings, run, quantity in rows if quantity is not None]
 
 
-def cases_of(kept: KeptExperiment, load: Callable[[str], Run | None]) -> list[Case]:
+def cases_of(kept: KeptExperiment, load: Callable[[str], Run | None]) -> list[ChartedCase]:
     """The cases that came to a run that can be read; of levels these and not the ends, by what they are levels of."""
     done = [(dict(case.parameters or {}), case.run) for case in kept.cases if case.run]
     between = [
@@ -91,7 +91,7 @@ def axis_title(path: str) -> str:
     return _LOADS.get(path.rpartition(".")[2], readable(path))
 
 
-def joined_cases(cases: Sequence[Case]) -> list[Case]:
+def joined_cases(cases: Sequence[ChartedCase]) -> list[ChartedCase]:
     """Settings that vary together are one: of those whose values go in pairs the first stays. What does not vary is
     no setting of a case."""
     settings = [own for own, _ in cases]
@@ -173,7 +173,7 @@ def _crossed(settings: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     raise Cannot("no two settings were varied against each other")
 
 
-def _cells(known: Sequence[Known], axes: Sequence[str], scale: Scale) -> list[dict[str, Any]]:
+def _cells(known: Sequence[NumberedCase], axes: Sequence[str], scale: Scale) -> list[dict[str, Any]]:
     """The mean of each pair of values. Times have each the unit that it is written with, from µs to minutes."""
     cells: dict[tuple[str, str], list[float]] = {}
     for settings, _, quantity in known:
@@ -214,7 +214,7 @@ def _heat_map(rows: Sequence[dict[str, Any]], places: Spec, title: str, directio
     ]
 
 
-def limit_keys(cases: Sequence[Case]) -> dict[str, Limit]:
+def limit_keys(cases: Sequence[ChartedCase]) -> dict[str, Limit]:
     """The limits that the runs of an experiment were judged by, named as measures are: `tpot.p90`."""
     limits = {}
     for text in dict.fromkeys(limit.limit for _, run in cases for limit in run.summary.limits):
@@ -316,7 +316,7 @@ def _curve_row(settings: Mapping[str, Any], run: Run, quantity: Quantity, axis: 
     return {"at": settings.get(axis), "value": scale.shown(quantity.value), "series": others or "all", "run": run.id}
 
 
-def _scale(known: Sequence[Known]) -> Scale:
+def _scale(known: Sequence[NumberedCase]) -> Scale:
     if not known:
         raise Cannot("no case has this measure")
     return scale_of(known[0][2].unit, [quantity.value for _, _, quantity in known])

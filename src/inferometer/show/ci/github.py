@@ -16,7 +16,7 @@ from inferometer.record.files import translated_errors
 from inferometer.record.sanitize import cut, harmless, one_line
 from inferometer.record.summary import Summary
 from inferometer.show.about import about_of, page_link
-from inferometer.show.ci.outcome import CiReport, Outcome, ReportLine, headline_keys
+from inferometer.show.ci.outcome import CiOutcome, CiReport, ReportLine, headline_keys
 from inferometer.show.notify.news import run_facts
 from inferometer.vocabulary import change_text, value_text
 
@@ -82,16 +82,16 @@ def _whose(line: ReportLine, report: CiReport) -> str:
     return f"**{', '.join(map(_linked, line.outcomes[:6]))}**{_more(line.outcomes)}: "
 
 
-def _linked(outcome: Outcome) -> str:
+def _linked(outcome: CiOutcome) -> str:
     link = page_link(outcome.run.id, os.environ)
     return f"[{_cell_name(outcome)}]({link})" if link else _cell_name(outcome)
 
 
-def _more(outcomes: Sequence[Outcome]) -> str:
+def _more(outcomes: Sequence[CiOutcome]) -> str:
     return f" and {len(outcomes) - 6} more" if len(outcomes) > 6 else ""
 
 
-def _about(outcome: Outcome) -> str:
+def _about(outcome: CiOutcome) -> str:
     """Model, engine, hardware, workload and load, with a link to the page of the run where there is one."""
     about = about_of(outcome.run)
     text = plain(cut(" · ".join(filter(None, (about.stack, about.traffic))) or outcome.label, MOST_CELL))
@@ -109,7 +109,7 @@ def _runs(report: CiReport) -> Iterator[str]:
             yield measures_table(outcome)
 
 
-def _runs_table(outcomes: Sequence[Outcome]) -> str:
+def _runs_table(outcomes: Sequence[CiOutcome]) -> str:
     """A row per run, with the parameters in which they differ."""
     keys = headline_keys(outcomes)
     names = list(dict.fromkeys(name for outcome in outcomes for name in outcome.parameters))
@@ -121,22 +121,22 @@ def _runs_table(outcomes: Sequence[Outcome]) -> str:
     return table(["run", *names, *titles, "verdict"], rows, right=1 + len(names))
 
 
-def _cells(outcome: Outcome, keys: Sequence[str]) -> list[str]:
+def _cells(outcome: CiOutcome, keys: Sequence[str]) -> list[str]:
     known = outcome.quantities
     cells = [known[key].text if key in known else "-" for key in keys]
     return [*cells, outcome.verdict]
 
 
-def _cell_name(outcome: Outcome) -> str:
+def _cell_name(outcome: CiOutcome) -> str:
     return plain(cut(outcome.label, MOST_CELL))
 
 
-def _title(outcomes: Sequence[Outcome], key: str) -> str:
+def _title(outcomes: Sequence[CiOutcome], key: str) -> str:
     quantity = next(outcome.quantities[key] for outcome in outcomes if key in outcome.quantities)
     return " ".join(filter(None, (quantity.title, quantity.statistic)))
 
 
-def measures_table(outcome: Outcome) -> str:
+def measures_table(outcome: CiOutcome) -> str:
     """A row per measure with its mean and quantiles, then one per number that has none."""
     known = outcome.quantities
     names = list(dict.fromkeys(quantity.name for quantity in known.values() if quantity.statistic))
@@ -149,11 +149,11 @@ def measures_table(outcome: Outcome) -> str:
     return head + first + (table(["", "value"], single, right=1) if single else "")
 
 
-def _row_title(outcome: Outcome, name: str) -> str:
+def _row_title(outcome: CiOutcome, name: str) -> str:
     return next(quantity.title for quantity in outcome.quantities.values() if quantity.name == name)
 
 
-def _cell(outcome: Outcome, key: str) -> str:
+def _cell(outcome: CiOutcome, key: str) -> str:
     quantity = outcome.quantities.get(key)
     if quantity is None:
         return "-"
@@ -265,11 +265,11 @@ def outputs(report: CiReport) -> dict[str, str]:
     return {name: one_line(value) for name, value in {**more, **fields}.items()}
 
 
-def _measures(outcome: Outcome) -> dict[str, float]:
+def _measures(outcome: CiOutcome) -> dict[str, float]:
     return {key: quantity.value for key, quantity in outcome.quantities.items() if math.isfinite(quantity.value)}
 
 
-def _measures_text(runs: Sequence[Outcome]) -> str:
+def _measures_text(runs: Sequence[CiOutcome]) -> str:
     """All of them; of hundreds of runs those that people look at first; `{}` where even these are too many."""
     first = headline_keys(runs)
     for keys in (None, first, ()):

@@ -42,7 +42,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CiOutcome:
     run: Run
     label: str  # the run's name among others
     check: CheckResult | None = None  # None: it was not checked
@@ -76,18 +76,18 @@ class ReportLine:
 
     level: Level
     text: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[CiOutcome, ...]
 
 
 @dataclass(frozen=True)
 class CiReport:
     """All that one `inferometer ci` is about."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[CiOutcome, ...]
     title: str = "Inferometer"
 
     @property
-    def problems(self) -> list[tuple[Outcome, Problem]]:
+    def problems(self) -> list[tuple[CiOutcome, Problem]]:
         return [(outcome, problem) for outcome in self.outcomes for problem in outcome.problems]
 
     @property
@@ -102,7 +102,7 @@ class CiReport:
     def lines(self) -> list[ReportLine]:
         """Each once, and what changed at the same time in the first line that has it."""
         texts = cause_once([problem.text for _, problem in self.problems])
-        runs: dict[tuple[Level, str], list[Outcome]] = {}
+        runs: dict[tuple[Level, str], list[CiOutcome]] = {}
         for (outcome, problem), text in zip(self.problems, texts, strict=True):
             runs.setdefault((problem.level, text), []).append(outcome)
         return [ReportLine(level, text, tuple(outcomes)) for (level, text), outcomes in runs.items()]
@@ -148,9 +148,9 @@ def outcome(
     strict: bool = False,
     label: str | None = None,
     parameters: JsonObject | None = None,
-) -> Outcome:
+) -> CiOutcome:
     problems = (*_of_failures(run), *_of_run(run), *_of_limits(run), *_of_check(check, strict))
-    return Outcome(run, harmless(label or label_of(run)), check, problems, parameters or {})
+    return CiOutcome(run, harmless(label or label_of(run)), check, problems, parameters or {})
 
 
 def label_of(run: Run) -> str:
@@ -237,7 +237,7 @@ def _sentences(check: CheckResult) -> tuple[list[str], list[str]]:
     return texts[:count] or ["It is worse."], texts[count:]
 
 
-def _document(outcome: Outcome) -> JsonObject:
+def _document(outcome: CiOutcome) -> JsonObject:
     return {
         "run": outcome.run.id or None,
         "label": outcome.label,
@@ -254,7 +254,7 @@ def _document(outcome: Outcome) -> JsonObject:
     }
 
 
-def headline_keys(outcomes: Sequence[Outcome], most: int = 8) -> list[str]:
+def headline_keys(outcomes: Sequence[CiOutcome], most: int = 8) -> list[str]:
     """The numbers that people look at first, of all the runs together."""
     from inferometer.judge.compare import headline
 
@@ -270,7 +270,7 @@ def headline_keys(outcomes: Sequence[Outcome], most: int = 8) -> list[str]:
 
 # JUnit XML, GitLab's metrics report, and plain text for a log.
 
-Case = tuple[str, str, str]  # name, what became of it ("" for passed), text
+JUnitCase = tuple[str, str, str]  # name, what became of it ("" for passed), text
 
 
 def junit(report: CiReport) -> str:
@@ -288,7 +288,7 @@ def junit(report: CiReport) -> str:
     return tostring(root, encoding="unicode", xml_declaration=False) + "\n"
 
 
-def _add(suite: Element, outcome: Outcome, name: str, became: str, text: str) -> None:
+def _add(suite: Element, outcome: CiOutcome, name: str, became: str, text: str) -> None:
     time = _time(outcome) if name == "verdict" else "0"
     case = SubElement(suite, "testcase", name=harmless(name), classname=harmless(outcome.label), time=time)
     if became:
@@ -298,13 +298,13 @@ def _add(suite: Element, outcome: Outcome, name: str, became: str, text: str) ->
         SubElement(case, "system-out").text = harmless(text)
 
 
-def _time(outcome: Outcome) -> str:
+def _time(outcome: CiOutcome) -> str:
     """Seconds that the load took, where there was one."""
     duration = outcome.run.summary.window.run_s
     return "0" if duration is None else f"{duration:.3f}"
 
 
-def _cases(outcome: Outcome) -> Iterator[Case]:
+def _cases(outcome: CiOutcome) -> Iterator[JUnitCase]:
     own = [entry for entry in outcome.problems if entry.code in (3, 4) and not entry.what.startswith("limit ")]
     doubts = [entry for entry in outcome.problems if entry.what == "doubtful"]
     yield "verdict", "error" if own else "", (own or doubts)[0].text if own or doubts else outcome.verdict
@@ -359,7 +359,7 @@ def _name(quantity: Quantity) -> str:
     return f"inferometer_{name}" if not unit or name.endswith(f"_{unit}") else f"inferometer_{name}_{unit}"
 
 
-def _labels(outcome: Outcome, quantity: Quantity) -> str:
+def _labels(outcome: CiOutcome, quantity: Quantity) -> str:
     labels = {
         "plan": outcome.run.plan.name,
         "kind": outcome.run.kind,
@@ -395,9 +395,9 @@ def print_report(report: CiReport, to: Console) -> None:
         to.print()
 
 
-def _alike(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
+def _alike(outcomes: Sequence[CiOutcome]) -> list[list[CiOutcome]]:
     """Runs that have the same numbers stand in one table."""
-    groups: dict[tuple[str, ...], list[Outcome]] = {}
+    groups: dict[tuple[str, ...], list[CiOutcome]] = {}
     for outcome in outcomes:
         names = tuple(dict.fromkeys(key.partition(".")[0] for key in headline_keys([outcome])))
         groups.setdefault(names, []).append(outcome)
@@ -419,7 +419,7 @@ def _findings_table(report: CiReport) -> Table | None:
     return table if table.row_count else None
 
 
-def _numbers(outcomes: Sequence[Outcome]) -> Table:
+def _numbers(outcomes: Sequence[CiOutcome]) -> Table:
     """One run: a row per number. Several: a row per run, with the first few numbers."""
     keys = headline_keys(outcomes)
     if len(outcomes) == 1:
@@ -436,11 +436,11 @@ def _numbers(outcomes: Sequence[Outcome]) -> Table:
     return table
 
 
-def _title(outcome: Outcome, key: str) -> str:
+def _title(outcome: CiOutcome, key: str) -> str:
     quantity = outcome.quantities[key]
     return " ".join(filter(None, (quantity.title, quantity.statistic)))
 
 
-def _value(outcome: Outcome, key: str) -> str:
+def _value(outcome: CiOutcome, key: str) -> str:
     quantity = outcome.quantities.get(key)
     return "-" if quantity is None else quantity.text

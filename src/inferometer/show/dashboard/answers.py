@@ -12,7 +12,7 @@ from inferometer.record.encoding import document_of
 from inferometer.record.run import Run
 from inferometer.record.summary import Summary
 from inferometer.show.about import About, about_of
-from inferometer.show.charts.experiments import Case, cases_of, joined_cases
+from inferometer.show.charts.experiments import ChartedCase, cases_of, joined_cases
 from inferometer.show.comparison import comparison_view
 from inferometer.show.dashboard.documents import (
     Cell,
@@ -74,7 +74,7 @@ MOST_READ = 60  # runs that a list of experiments reads for the answers of sweep
 _BASES = ("output_rate.window", "output_rate.span")  # so that a line of the overview is on one basis
 
 Compare = Callable[[Sequence[Run], Sequence[Run], Sequence[str], bool], Comparison]
-Known = dict[int, list[Family]]
+FamiliesByRun = dict[int, list[Family]]
 SweepKey = tuple[str, int, bool]  # a sweep as far as it is: its id, its lines, whether it is over
 
 
@@ -170,7 +170,7 @@ class StoreAnswers:
     store: Store
     compare: Compare
     live: LiveRuns
-    _families: Known = field(default_factory=dict)
+    _families: FamiliesByRun = field(default_factory=dict)
     _words: list[Words] = field(default_factory=list)
     _sweeps: dict[SweepKey, ExperimentAnswer] = field(default_factory=dict)
 
@@ -408,7 +408,7 @@ def line_of(family: Family, key: str) -> HistoryMeasure:
     return HistoryMeasure(key, counted, changes, SERIES, history_chart(family, key, points))
 
 
-def experiment_document(kept: KeptExperiment, runs: dict[str, Run], cases: Sequence[Case]) -> ExperimentDocument:
+def experiment_document(kept: KeptExperiment, runs: dict[str, Run], cases: Sequence[ChartedCase]) -> ExperimentDocument:
     """Its answer first, then its charts and its cases with their numbers: a grid."""
     numbers = dict(zip(runs, alike([run.summary for run in runs.values()]), strict=True))
     known = {key: quantity for by_key in numbers.values() for key, quantity in by_key.items()}

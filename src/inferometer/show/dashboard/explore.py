@@ -10,7 +10,7 @@ from inferometer.record.run import Run, engine_words
 from inferometer.record.summary import Summary
 from inferometer.show.about import About, short_model
 from inferometer.show.charts.chart import Cannot, Chart, ChartedRun
-from inferometer.show.charts.experiments import Case, Varied, joined_cases, keys_of, limit_keys
+from inferometer.show.charts.experiments import ChartedCase, Varied, joined_cases, keys_of, limit_keys
 from inferometer.show.charts.history import History, HistoryPoint
 from inferometer.show.charts.registry import CHARTS, STRATEGIES, draw, gallery
 from inferometer.show.charts.trade_offs import (
@@ -79,7 +79,7 @@ def _chart_point(point: SeriesPoint) -> HistoryPoint:
     return HistoryPoint(point.run, point.at, point.value, point.came_with, point.sound, point.weak)
 
 
-def experiment_charts(kept: KeptExperiment, cases: Sequence[Case]) -> list[ChartDocument]:
+def experiment_charts(kept: KeptExperiment, cases: Sequence[ChartedCase]) -> list[ChartDocument]:
     """Of an A/B test the forest of its measures, of a search its limits by load, of a sweep the trade-offs first, then
     grids and curves of the usual numbers."""
     if kept.kind == "ab":
@@ -102,7 +102,7 @@ def experiment_charts(kept: KeptExperiment, cases: Sequence[Case]) -> list[Chart
     return [*strategies, *sorted(points, key=lambda chart: first.get(chart.name, 3)), *varied]
 
 
-def _of_key(name: str, key: str, cases: Sequence[Case]) -> list[ChartDocument]:
+def _of_key(name: str, key: str, cases: Sequence[ChartedCase]) -> list[ChartDocument]:
     return [
         replace(chart, name=f"{chart.name}-{key.replace('.', '-')}")
         for chart in _made([name], Varied(key, list(cases)))

@@ -26,7 +26,7 @@ LATENCY = "latency"  # the measure whose series are batch sizes
 RATES = ("request_rate", "input_rate", "output_rate", "total_rate")
 BASES = ("window", "span")
 
-Load = Callable[[Entry], Run]
+LoadRun = Callable[[Entry], Run]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Family:
         return max(series.entries[-1].started_at for series in self.series)
 
 
-def families(entries: Iterable[Entry], load: Load) -> list[Family]:
+def families(entries: Iterable[Entry], load: LoadRun) -> list[Family]:
     """Of entries in any order; that with the newest run first. `load` is asked for one run of each series."""
     done = [entry for entry in entries if entry.state in _DONE and entry.identity]
     ordered = sorted(done, key=lambda entry: (_kin(entry), entry.started_at, entry.id))
@@ -100,7 +100,7 @@ def _kin(entry: Entry) -> tuple[str, ...]:
     return tuple(field or "" for field in fields)
 
 
-def _family(kin: tuple[str, ...], entries: Sequence[Entry], load: Load) -> Family | None:
+def _family(kin: tuple[str, ...], entries: Sequence[Entry], load: LoadRun) -> Family | None:
     by_identity: dict[str, list[Entry]] = {}
     for entry in entries:
         by_identity.setdefault(entry.identity or "", []).append(entry)
@@ -154,7 +154,7 @@ def _batch_label(label: str, size: re.Match[str], several: bool) -> str:
     return f"batch {size[1]}{lengths}" + (f", {label}" if several else "")
 
 
-def _newest_readable(entries: Sequence[Entry], load: Load) -> Run | None:
+def _newest_readable(entries: Sequence[Entry], load: LoadRun) -> Run | None:
     for entry in reversed(entries[-3:]):
         try:
             run = load(entry)

@@ -68,7 +68,7 @@ class RunsPage:
     hidden: int = 0  # runs of experiments that fit too, and are not shown
 
 
-Load = Callable[[Entry], Run]
+LoadRun = Callable[[Entry], Run]
 
 
 class Words:
@@ -76,7 +76,7 @@ class Words:
 
     MOST_KNOWN = 20_000
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: LoadRun) -> None:
         self._load = load
         self._known: dict[tuple[str, str, str | None], tuple[str, str]] = {}
         self._lock = threading.Lock()

@@ -12,14 +12,14 @@ from inferometer.errors import PlanError
 from inferometer.record.files import schema_of
 from inferometer.vocabulary import attribute_at
 
-Kind = Literal["failure", "regression", "recovery", "test"]
+EventKind = Literal["failure", "regression", "recovery", "test"]
 
-MARKS: dict[Kind, str] = {"failure": "❌", "regression": "📉", "recovery": "✅", "test": "🔔"}
+MARKS: dict[EventKind, str] = {"failure": "❌", "regression": "📉", "recovery": "✅", "test": "🔔"}
 
 
 @dataclass(frozen=True)
 class Event:
-    kind: Kind
+    kind: EventKind
     subject: str  # what it is about: it distinguishes two events
     title: str
     sentences: tuple[str, ...] = ()

@@ -26,7 +26,7 @@ from inferometer.record.files import check_schema, replacing, schema_of, transla
 from inferometer.record.run import Run, subject_of
 from inferometer.record.sanitize import harmless, one_line
 from inferometer.show.about import about_of, page_link
-from inferometer.show.notify.channels import Channel, Event, Kind
+from inferometer.show.notify.channels import Channel, Event, EventKind
 from inferometer.show.notify.posting import Delivered
 from inferometer.show.notify.posting import deliver as _deliver
 from inferometer.store.databases import PostgresIndex
@@ -213,10 +213,10 @@ def _recovered(
 
 # Findings of runs, checks, experiments and jobs: what they are about, whether they are fine, and the words for it.
 
-Problem = tuple[str, str]  # what is wrong, in a word that stays the same, and in a sentence
+NamedProblem = tuple[str, str]  # what is wrong, in a word that stays the same, and in a sentence
 
 
-def of_run(run: Run, problems: Sequence[Problem]) -> SubjectState:
+def of_run(run: Run, problems: Sequence[NamedProblem]) -> SubjectState:
     """Whether a run of this plan does what it should: the target answers, the limits hold, the numbers are valid."""
     lead = other_failures(run) if problems else ""
     return _failure(_planned(run.plan, run.kind), run_name(run), problems, run_facts(run), run.id, lead)
@@ -245,7 +245,7 @@ def of_check(run: Run, check: CheckResult) -> SubjectState | None:
     what = tuple(sorted(change.key for change in worse)) if check.status == "worse" else ()
     titles = ", ".join(dict.fromkeys(change.title for change in worse))
     title = f"{name}: worse in {titles}" if what else f"{name}: no longer worse"
-    kind: Kind = "regression" if what else "recovery"
+    kind: EventKind = "regression" if what else "recovery"
     event = _event(kind, f"regression:{identity(run).key}", title, check.sentences, run_facts(run), run.id)
     return SubjectState(what, event)
 
@@ -281,7 +281,7 @@ def test_event() -> Event:
 def _failure(
     subject: str,
     name: str,
-    problems: Sequence[Problem],
+    problems: Sequence[NamedProblem],
     facts: dict[str, str],
     run: str | None,
     lead: str = "",
@@ -289,13 +289,13 @@ def _failure(
     what = tuple(sorted({problem for problem, _ in problems}))
     first = (f"{lead}.",) if lead else ()
     sentences = (*first, *(text for _, text in problems)) if what else ("It is as it should be again.",)
-    kind: Kind = "failure" if what else "recovery"
+    kind: EventKind = "failure" if what else "recovery"
     title = f"{name}: failed" if what else f"{name}: recovered"
     return SubjectState(what, _event(kind, f"failure:{subject}", title, sentences, facts, run))
 
 
 def _event(
-    kind: Kind, subject: str, title: str, sentences: tuple[str, ...], facts: dict[str, str], run: str | None
+    kind: EventKind, subject: str, title: str, sentences: tuple[str, ...], facts: dict[str, str], run: str | None
 ) -> Event:
     """Names come from plans and servers: what a channel gets is text, the title one line of it."""
     now = datetime.now(UTC).isoformat(timespec="seconds")

@@ -135,7 +135,7 @@ MOST_VALUE = 400
 SLACK_LINK = 1000
 MOST_TEXT = 3000  # of the fallback: Slack cuts at 40,000, a notification shows a line
 
-Block = dict[str, Any]
+SlackBlock = dict[str, Any]
 
 
 def send_slack(event: Event, variables: Mapping[str, str], timeout_s: float) -> None:
@@ -148,29 +148,29 @@ def slack_message(event: Event) -> dict[str, Any]:
     return {"text": fallback, "blocks": [_header(event), *_body(event)]}
 
 
-def _header(event: Event) -> Block:
+def _header(event: Event) -> SlackBlock:
     return {"type": "header", "text": {"type": "plain_text", "text": cut(event.heading, MOST_HEADER), "emoji": True}}
 
 
-def _body(event: Event) -> list[Block]:
+def _body(event: Event) -> list[SlackBlock]:
     texts = [_mrkdwn(escaped(cut(text, MOST_SENTENCE), MOST_SECTION)) for text in first_of(event.sentences, MOST_TEXTS)]
     facts = [_field(label, value) for label, value in list(event.facts.items())[:MOST_FIELDS]]
-    fields: list[Block] = [{"type": "section", "fields": facts}] if facts else []
+    fields: list[SlackBlock] = [{"type": "section", "fields": facts}] if facts else []
     return [*({"type": "section", "text": text} for text in texts), *fields, *_end(event)]
 
 
-def _end(event: Event) -> list[Block]:
+def _end(event: Event) -> list[SlackBlock]:
     parts = [f"run `{escaped(event.run, 200)}`"] if event.run else []
     parts += [f"<{_address(event.page)}|page>"] if event.page and len(event.page) < SLACK_LINK else []
     parts += [f"<{_address(event.link)}|CI job>"] if event.link and len(event.link) < SLACK_LINK else []
     return [{"type": "context", "elements": [_mrkdwn(" · ".join(parts))]}] if parts else []
 
 
-def _field(label: str, value: str) -> Block:
+def _field(label: str, value: str) -> SlackBlock:
     return _mrkdwn(f"*{escaped(label, 200)}*\n{escaped(cut(value, MOST_VALUE), MOST_FIELD - 300)}")
 
 
-def _mrkdwn(text: str) -> Block:
+def _mrkdwn(text: str) -> SlackBlock:
     """`verbatim`: an address, a channel or an @everyone in a name is no link and wakes nobody."""
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 

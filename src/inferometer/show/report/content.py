@@ -31,12 +31,12 @@ from inferometer.show.notify.news import other_failures
 from inferometer.show.offline import cases_table
 from inferometer.show.report.document import (
     WIDE,
-    Block,
     Bullets,
     Cell,
     Charts,
     Code,
     Report,
+    ReportBlock,
     ReportSection,
     ReportTable,
     ReportText,
@@ -110,7 +110,7 @@ def verdict_of(run: Run) -> ReportVerdict:
     )
 
 
-def _done(run: Run) -> Iterator[Block]:
+def _done(run: Run) -> Iterator[ReportBlock]:
     if (plan := own_plan(run)) is not None:
         yield from_rich(done_table(run, plan))
     else:
@@ -131,7 +131,7 @@ def _environment(run: Run) -> Iterator[tuple[str, str]]:
         yield "commit", git.commit[:12] + (", with changes" if git.changed else "")
 
 
-def _measured(run: Run, charts: list[Chart]) -> Iterator[Block]:
+def _measured(run: Run, charts: list[Chart]) -> Iterator[ReportBlock]:
     numbers = quantities(run.summary)
     if tiles := tiles_of(numbers, run):
         yield Tiles(tiles)
@@ -190,7 +190,7 @@ def _tables(run: Run) -> Iterator[RichTable]:
         yield models_table(summary, WIDE)
 
 
-def _doubts(run: Run, absent: list[Absent]) -> Iterator[Block]:
+def _doubts(run: Run, absent: list[Absent]) -> Iterator[ReportBlock]:
     reasons = [reason.sentence for reason in run.doubts]
     yield Bullets(tuple(reasons)) if reasons else ReportText("The checks of this run found no problems.")
     measures = run.summary.measures
@@ -212,7 +212,7 @@ def _doubts(run: Run, absent: list[Absent]) -> Iterator[Block]:
         yield facts((chart.title, chart.why) for chart in absent)
 
 
-def again(run: Run) -> Iterator[Block]:
+def again(run: Run) -> Iterator[ReportBlock]:
     """The command and the plan; of what was imported, where it came from."""
     if run.source is not None:
         yield ReportText("This run was imported: repeat it with the original tool and the settings below.")
@@ -301,7 +301,9 @@ def runs_table(runs: Sequence[Run]) -> ReportTable:
     return ReportTable(("run", *differing, "started", "from", "verdict", "id"), tuple(rows))
 
 
-def _measured_side_by_side(runs: Sequence[Run], comparison: Comparison | None, charts: list[Chart]) -> Iterator[Block]:
+def _measured_side_by_side(
+    runs: Sequence[Run], comparison: Comparison | None, charts: list[Chart]
+) -> Iterator[ReportBlock]:
     """Charts come early: the table of all numbers is below them."""
     if comparison is not None:
         compared = comparison_view(comparison)
@@ -324,7 +326,7 @@ def table_keys(runs: Sequence[Run]) -> list[str]:
     return (keys or list(every))[:MOST_KEYS] if not headline else keys[: MOST_KEYS + len(wanted)]
 
 
-def _doubts_of_runs(runs: Sequence[Run], comparison: Comparison | None, absent: list[Absent]) -> Iterator[Block]:
+def _doubts_of_runs(runs: Sequence[Run], comparison: Comparison | None, absent: list[Absent]) -> Iterator[ReportBlock]:
     names = labels_of(runs)
     doubts = [f"{names[run.id]}: {reason.sentence}" for run in runs for reason in run.doubts[:3]]
     yield Bullets(tuple(doubts[:40])) if doubts else ReportText("The checks of these runs found no problems.")
@@ -339,7 +341,7 @@ def _doubts_of_runs(runs: Sequence[Run], comparison: Comparison | None, absent: 
         yield facts((chart.title, chart.why) for chart in absent)
 
 
-def _again(runs: Sequence[Run]) -> Iterator[Block]:
+def _again(runs: Sequence[Run]) -> Iterator[ReportBlock]:
     for run in runs[:MOST_COLUMNS]:
         yield from (block for block in again(run) if isinstance(block, Code) and not block.fold)
 
@@ -349,7 +351,9 @@ def experiment_report(kept: KeptExperiment, cases: Cases) -> Report:
     runs = [run for _, run in cases]
     charts, absent = _experiment_charts(kept, cases)
     failed = [case for case in kept.latest if not case.run]
-    doubts: list[Block] = [ReportText(f"{len(failed)} of {len(kept.latest)} cases have no run.")] if failed else []
+    doubts: list[ReportBlock] = (
+        [ReportText(f"{len(failed)} of {len(kept.latest)} cases have no run.")] if failed else []
+    )
     answer = answer_of(kept, cases)
     about = about_of(runs[0]).stack if runs else ""
     when = kept.started_at[:16].replace("T", " ")
@@ -368,7 +372,7 @@ def experiment_report(kept: KeptExperiment, cases: Cases) -> Report:
     )
 
 
-def _definition(kept: KeptExperiment, full: bool = False) -> Block:
+def _definition(kept: KeptExperiment, full: bool = False) -> ReportBlock:
     if full:
         text = yaml.dump(document_of(kept.definition), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
         return Code(text, "The experiment:", fold=True)
@@ -409,7 +413,7 @@ def _varied_charts(kept: KeptExperiment, cases: Cases) -> tuple[list[Chart], lis
     return made, absent
 
 
-def _cases(answer: ExperimentAnswer, cases: Cases, charts: list[Chart]) -> Iterator[Block]:
+def _cases(answer: ExperimentAnswer, cases: Cases, charts: list[Chart]) -> Iterator[ReportBlock]:
     for table in answer.tables:
         yield ReportText(f"{table.title}:")
         yield _answer_table(table)

@@ -173,13 +173,13 @@ class Tiles:
     tiles: tuple[Tile, ...]
 
 
-Block = ReportText | Bullets | ReportTable | Code | Charts | Tiles
+ReportBlock = ReportText | Bullets | ReportTable | Code | Charts | Tiles
 
 
 @dataclass(frozen=True, slots=True)
 class ReportSection:
     title: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[ReportBlock, ...]
 
 
 @dataclass(frozen=True, slots=True)

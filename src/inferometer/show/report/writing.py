@@ -21,11 +21,11 @@ from inferometer.record.sanitize import cell, harmless
 from inferometer.show.charts.chart import Chart
 from inferometer.show.charts.registry import contact_sheet, has_charts, render_png
 from inferometer.show.report.document import (
-    Block,
     Bullets,
     Charts,
     Code,
     Report,
+    ReportBlock,
     ReportTable,
     ReportText,
     Tiles,
@@ -58,7 +58,7 @@ def _parts(report: Report, picture: Picture) -> Iterator[str]:
             yield _block(block, picture)
 
 
-def _block(block: Block, picture: Picture) -> str:
+def _block(block: ReportBlock, picture: Picture) -> str:
     match block:
         case ReportText():
             return plain(block.text)
@@ -286,7 +286,7 @@ WRITERS: dict[str, Callable[[ReportWithRuns, Path], list[Path]]] = {
 
 # -- html ------------------------------------------------------------------------------------------------------------
 
-_NAMES: dict[type[Block], str] = {  # in the template; a block of no name here is an error, not an empty section
+_NAMES: dict[type[ReportBlock], str] = {  # in the template; a block of no name here is an error, not an empty section
     ReportText: "text",
     Bullets: "bullets",
     Tiles: "tiles",

@@ -25,7 +25,7 @@ from inferometer.simulator.fitting.regression import (
 from inferometer.simulator.settings import SimulatorSettings
 from inferometer.simulator.virtual import rehearse
 
-Source = Literal["steps", "physics", "typical"]
+TermSource = Literal["steps", "physics", "typical"]
 
 ITERATIONS = 3
 STEP = 0.05  # of a term, to see what it does: smaller ones drown in the jumps of queues
@@ -47,7 +47,7 @@ TYPICAL = {  # of vLLM with its frontend in Python; seconds
     "frontend_token": 2.5e-6,
     "frontend_output": 75e-6,
 }
-SPREAD: dict[Source, dict[str, float]] = {  # of the logarithm, by how a term was estimated first
+SPREAD: dict[TermSource, dict[str, float]] = {  # of the logarithm, by how a term was estimated first
     "steps": {"compute_token": 0.07, "launch_graph": 0.1, "launch_eager": 0.1},
     "physics": {"base": 0.15, "context_token": 0.2, "compute_token": 0.2, "launch_graph": 0.4, "launch_eager": 0.4},
     "typical": {"base": 1.0, "decode_sequence": 0.7, "context_token": 0.7, "compute_token": 1.0}
@@ -86,7 +86,7 @@ class Term:
 
     value: float
     spread: float
-    source: Source
+    source: TermSource
     identified: bool = True
 
 
@@ -181,7 +181,7 @@ def first_estimates(
 
 
 def _first(name: str, shown: Mapping[str, float], physics: Mapping[str, float]) -> Term:
-    choices: tuple[tuple[Source, Mapping[str, float]], ...] = (("steps", shown), ("physics", physics))
+    choices: tuple[tuple[TermSource, Mapping[str, float]], ...] = (("steps", shown), ("physics", physics))
     for source, values in choices:
         if values.get(name, 0.0) > 0:
             return Term(values[name], SPREAD[source][name], source)

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any
 
 from inferometer.router.feed import Choice, Feed
-from inferometer.router.journal import Chosen, Event, ReplicasChanged, Sent
+from inferometer.router.journal import Chosen, ReplicasChanged, RouterEvent, Sent
 
 MOST_EVENTS = 20_000
 
@@ -20,7 +20,7 @@ class Notes:
     def __init__(self) -> None:
         self.feed = Feed()
         self.with_text = False
-        self.events: deque[Event] = deque(maxlen=MOST_EVENTS)
+        self.events: deque[RouterEvent] = deque(maxlen=MOST_EVENTS)
         self._numbers: dict[str, int] = {}  # of requests, by Ray's id
         self._open: dict[int, Chosen] = {}  # choices that no request was sent for yet
 
