@@ -1,7 +1,7 @@
 """What the router costs beside those of others, in one run: CPU time per streamed event, and what it adds to the TTFT.
 
 python bench/router.py [--rate 200] [--duration 15] [--turns 9] [--program vllm-router=PATH ...] [--json]
-python bench/router.py --at-once --turns 8 --duration 40   # ours and nginx in the same run: how much later at p99
+chrt -f 10 python bench/router.py --at-once --turns 7 --duration 30   # ours and nginx in the same run: how much later
 python bench/router.py --tree   # only the prefix tree: matches per second
 
 Routers that are not installed are left out. Two metronomes answer; every router gets the same load, with the same seed,
@@ -10,7 +10,9 @@ confidence, whatever their law (order statistics; at least six turns).
 
 What a busy machine does to the p99 of one run is several times what a router adds. With --at-once both routers work at
 the same time, every other request goes to the other one, and each has the whole rate: what the machine does hits both.
-The intervals are a bootstrap over seconds, both routers' requests of a second together.
+The intervals are a bootstrap over seconds, both routers' requests of a second together. Where other work runs on the
+machine, `chrt -f 10` (as root) takes the cores from it for clients, servers and routers alike: without, waiting for a
+core is what is measured.
 """
 
 import json
