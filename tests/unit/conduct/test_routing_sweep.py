@@ -187,7 +187,11 @@ def test_the_map_names_the_winner_and_whom_it_is_not_shown_to_beat(store: Store)
     }
     prepared = prepare(experiment)
     swept = sweep(prepared, begin(prepared, store), store=store)
-    rows = valid(draw("routing_map", Varied("ttft.mean", cases_of(swept.kept, store.load)))).spec["data"]["values"]
+    varied = Varied("ttft.mean", cases_of(swept.kept, store.load))
+    bars = valid(draw("strategy_bars", varied)).spec["vconcat"][0]["data"]["values"]
+    assert len(bars) == 8 and {row["runs"] for row in bars} == {3}, "a group of bars for each place on the map"
+    assert [row["label"] for row in bars[::2]] == [f"rate {r}, groups {g}" for r in (5, 50) for g in (2, 30)]
+    rows = valid(draw("routing_map", varied)).spec["data"]["values"]
     assert {(row["across"], row["up"]) for row in rows} == {("5", "2"), ("5", "30"), ("50", "2"), ("50", "30")}
     assert {row["winner"] for row in rows} <= {"random", "prefix_aware"}
 

@@ -30,7 +30,7 @@ from inferometer.show.charts.chart import (
     x,
     y,
 )
-from inferometer.show.charts.experiments import Varied
+from inferometer.show.charts.experiments import Varied, axis_title, measure_title, readable
 from inferometer.show.comparison import NOT_DECIDED, ChangeRow, comparison_rows
 from inferometer.vocabulary import number_text, percent_text
 
@@ -39,49 +39,61 @@ MEASURES = {"ttft.mean": "TTFT", "tpot.mean": "TPOT", "e2e.mean": "E2E", "run_ti
 PHASES = {"queue_time": "queue", "prefill_time": "prefill", "decode_time": "decode"}
 TIED = "no difference shown"
 
+MOST_GROUPS = 12  # of bars
 Numbers = dict[str, list[float]]  # of every strategy, one number a repeat
 
 
 def strategy_bars(varied: Varied) -> Spec:
-    """The mean of the repeats and their range, a panel for each of the usual measures."""
-    panels = []
+    """The mean of the repeats and their range, a panel for each of the usual measures; where more was varied than the
+    strategy, a group of bars for each of these settings."""
+    panels, shown, groups = [], 0, 0
     for key, name in MEASURES.items():
         numbers, unit = _numbers(varied, key)
-        if len(numbers) < 2:
+        labels = list(dict.fromkeys(label for label, _ in numbers))
+        strategies = list(dict.fromkeys(strategy for _, strategy in numbers))
+        if len(strategies) < 2:
             continue
-        scale = scale_of(unit, [value for values in numbers.values() for value in values])
+        shown, groups = min(len(labels), MOST_GROUPS), len(labels)
+        kept = {where: values for where, values in numbers.items() if where[0] in labels[:MOST_GROUPS]}
+        scale = scale_of(unit, [value for values in kept.values() for value in values])
         rows = [
             {
+                "label": label,
                 "strategy": strategy,
                 "mean": fmean(values) * scale.factor,
                 "low": min(values) * scale.factor,
                 "high": max(values) * scale.factor,
                 "runs": len(values),
             }
-            for strategy, values in numbers.items()
+            for (label, strategy), values in kept.items()
         ]
-        panels.append(_bars(rows, list(numbers), with_unit(name, scale.unit)))
+        panels.append(_bars(rows, strategies, labels[:MOST_GROUPS], with_unit(name, scale.unit)))
     if not panels:
         raise Cannot("it needs at least two strategies")
     repeats = max(row["runs"] for row in panels[0]["data"]["values"])
-    title = titled("Strategies side by side", f"means of {repeats} repeats; whiskers from the lowest to the highest")
-    return {"title": title, "vconcat": panels, "spacing": 18}
+    some = f", the first {shown} of {groups} settings" if shown < groups else ""
+    title = f"means of {repeats} repeats; whiskers from the lowest to the highest{some}"
+    return {"title": titled("Strategies side by side", title), "vconcat": panels, "spacing": 18}
 
 
-def _bars(rows: list[dict[str, Any]], strategies: list[str], axis: str) -> Spec:
-    up = {"field": "strategy", "type": "nominal", "title": None, "sort": strategies}
+def _bars(rows: list[dict[str, Any]], strategies: list[str], labels: list[str], axis: str) -> Spec:
+    side = {"field": "strategy", "type": "nominal", "title": None, "sort": strategies}
+    group = {"field": "label", "type": "nominal", "title": None, "sort": labels, "axis": {"labelLimit": 240}}
+    grouped = len(labels) > 1
+    place = {"y": group, "yOffset": side} if grouped else {"y": side}
     tips = tooltip(
-        tip("strategy", "strategy", "nominal"), tip("mean", axis), tip("low", "lowest"), tip("high", "highest")
+        *([tip("label", "settings", "nominal")] if grouped else []),
+        *(tip("strategy", "strategy", "nominal"), tip("mean", axis), tip("low", "lowest"), tip("high", "highest")),
     )
-    colour = {**colours("strategy", strategies), "legend": None}
-    whiskers = {"y": up, "x": x("low", axis), "x2": {"field": "high"}}
-    text = {"y": up, "x": x("high", axis), "text": {"value": {"expr": number_in_vega("datum.mean")}}}
+    colour = colours("strategy", strategies) | ({} if grouped else {"legend": None})
+    whiskers = {**place, "x": x("low", axis), "x2": {"field": "high"}}
+    text = {**place, "x": x("high", axis), "text": {"value": {"expr": number_in_vega("datum.mean")}}}
     return {
         "width": WIDTH,
-        "height": 26 * len(strategies),
+        "height": (16 if grouped else 26) * len(strategies) * len(labels),
         "data": {"values": rows},
         "layer": [
-            {"mark": {"type": "bar"}, "encoding": {"y": up, "x": x("mean", axis), "color": colour, "tooltip": tips}},
+            {"mark": {"type": "bar"}, "encoding": {**place, "x": x("mean", axis), "color": colour, "tooltip": tips}},
             {"mark": {"type": "rule", "strokeWidth": 2}, "encoding": whiskers},
             {"mark": {"type": "text", "align": "left", "dx": 5}, "encoding": text},
         ],
@@ -92,8 +104,13 @@ def ratio_to_baseline(varied: Varied) -> Spec:
     """Every strategy as a multiple of the first, repeat by repeat; 1 is no difference."""
     rows = []
     strategies: list[str] = []
+    groups = 1
     for key, name in MEASURES.items():
-        numbers, _ = _numbers(varied, key)
+        cells, _ = _numbers(varied, key)
+        groups = len({label for label, _ in cells})
+        numbers: dict[str, list[float]] = {}
+        for (_, strategy), values in cells.items():
+            numbers.setdefault(strategy, []).extend(values)
         if len(numbers) < 2:
             continue
         strategies = list(numbers)
@@ -135,7 +152,8 @@ def ratio_to_baseline(varied: Varied) -> Spec:
         },
         {"mark": {"type": "rule"}, "encoding": whiskers},
     ]
-    return view(titled(f"Ratio to {strategies[0]}", "below 1 is faster; whiskers over the repeats"), rows, layers)
+    over = "the repeats" if groups == 1 else f"the repeats of all {groups} settings"
+    return view(titled(f"Ratio to {strategies[0]}", f"below 1 is faster; whiskers over {over}"), rows, layers)
 
 
 def request_lifecycle(runs: Sequence[Run]) -> Spec:
@@ -190,7 +208,7 @@ def routing_map(varied: Varied) -> Spec:
     rows = [map_row(place, numbers) for place, numbers in sorted(cells.items()) if len(numbers) > 1]
     if not rows:
         raise Cannot("it needs at least two strategies in a cell")
-    return map_view(rows, axes, f"lowest {varied.key}")
+    return map_view(rows, [axis_title(axis) for axis in axes], f"lowest {measure_title(known[0][2])}")
 
 
 def map_row(place: tuple[float, float], numbers: Mapping[str, Sequence[float]]) -> dict[str, Any]:
@@ -255,17 +273,39 @@ def _numeric_axes(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     ][:2]
 
 
-def _numbers(varied: Varied, key: str) -> tuple[Numbers, str]:
-    """By strategy, in the order of the cases; repeats in theirs."""
+def _numbers(varied: Varied, key: str) -> tuple[dict[tuple[str, str], list[float]], str]:
+    """By what else was varied and by strategy, in the order of the cases; repeats in theirs."""
     basis = common_basis(run.summary for _, run in varied.cases)
-    numbers: Numbers = {}
+    others = _beside_strategies([settings for settings, _ in varied.cases])
+    numbers: dict[tuple[str, str], list[float]] = {}
     unit = ""
-    for settings, run in varied.cases:
+    for settings, run in sorted(varied.cases, key=lambda case: [_place(case[0].get(name)) for name in others]):
         quantity: Quantity | None = quantities(run.summary, basis).get(key)
         if quantity is not None and (CASE in settings or POLICY in settings):
             unit = quantity.unit
-            numbers.setdefault(_strategy(settings), []).append(quantity.value)
+            label = ", ".join(f"{readable(name)} {settings.get(name)}" for name in others)
+            numbers.setdefault((label, _strategy(settings)), []).append(quantity.value)
     return numbers, unit
+
+
+def _beside_strategies(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Settings that one strategy had with several values; of those that go in pairs the first."""
+    names = dict.fromkeys(name for own in settings for name in own if name not in (CASE, POLICY))
+    values = {name: {(_strategy(own), str(own.get(name))) for own in settings} for name in names}
+    strategies = {_strategy(own) for own in settings}
+    several = [name for name in names if len(values[name]) > len(strategies)]
+    first: dict[frozenset[frozenset[int]], str] = {}
+    for name in several:
+        cells: dict[str, set[int]] = {}
+        for at, own in enumerate(settings):
+            cells.setdefault(str(own.get(name)), set()).add(at)
+        first.setdefault(frozenset(map(frozenset, cells.values())), name)
+    return list(first.values())
+
+
+def _place(value: Any) -> tuple[bool, float, str]:
+    """Numbers in their order, before texts."""
+    return (False, float(value), "") if isinstance(value, int | float) else (True, 0.0, str(value))
 
 
 _LINE = 26

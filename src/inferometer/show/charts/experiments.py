@@ -121,7 +121,7 @@ def experiment_curves(varied: Varied) -> Spec:
     series = named[:MOST_SERIES]
     rows = sorted((row for row in rows if row["series"] in series), key=lambda row: row["at"])
     params, opacity = toggled("series")
-    up = with_unit(_title(name), scale.unit)
+    up = with_unit(measure_title(name), scale.unit)
     encoding = {
         "x": x("at", axis_title(axis), scale={"zero": False}),
         "color": colours("series", series) | ({} if len(series) > 1 else {"legend": None}),
@@ -142,7 +142,7 @@ def experiment_curves(varied: Varied) -> Spec:
         {"mark": {"type": "point"}, "encoding": encoding | {"y": y("value", up), "tooltip": tooltip(*tips)}},
     ]
     some = f", the first {len(series)} of {len(named)} series" if len(series) < len(named) else ""
-    return view(titled(f"{_title(name)} by {readable(axis)}", f"{len(rows)} runs{some}"), rows, layers)
+    return view(titled(f"{measure_title(name)} by {readable(axis)}", f"{len(rows)} runs{some}"), rows, layers)
 
 
 def experiment_grid(varied: Varied) -> Spec:
@@ -151,7 +151,7 @@ def experiment_grid(varied: Varied) -> Spec:
     axes = _crossed([settings for settings, _, _ in known])
     scale, name = _scale(known), known[0][2]
     rows = _cells(known, axes, scale)
-    title = _title(name) if name.unit == "s" else with_unit(_title(name), scale.unit)
+    title = measure_title(name) if name.unit == "s" else with_unit(measure_title(name), scale.unit)
     across, up = ([settings.get(axis) for settings, _, _ in known] for axis in axes)
     places = {"x": _steps("across", axis_title(axes[0]), across, 0), "y": _steps("up", axis_title(axes[1]), up)}
     return view(
@@ -339,7 +339,7 @@ def _better(quantity: Quantity) -> str:
     return f"yellow is better: {'less' if quantity.direction == 'lower' else 'more'}"
 
 
-def _title(quantity: Quantity) -> str:
+def measure_title(quantity: Quantity) -> str:
     return quantity.title if quantity.statistic is None else f"{quantity.title} {quantity.statistic}"
 
 
