@@ -70,8 +70,8 @@ def test_it_is_measured_in_front_of_a_fleet(store: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["vllm-router", "sglang-router", "smg"])
 def test_cache_aware_keeps_a_prefix_where_it_is(store: Path, name: str) -> None:
-    """The same tape by chance and by prefix: the second finds more in the caches. One request at a time: of several that
-    come at once a router may send the second before it remembers the first."""
+    """The same tape by chance and by prefix: the second finds more in the caches. One request at a time: of several
+    that come at once a router may send the second before it remembers the first."""
 
     def hit_rate(policy: str) -> float:
         router = {"type": name, "command": [program(name)], "policy": policy}
