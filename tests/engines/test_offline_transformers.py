@@ -9,7 +9,7 @@ from inferometer.conduct.offline import offline
 from inferometer.documents.document import JsonObject
 from inferometer.errors import PlanError
 from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan
-from inferometer.target.offline.engine import EngineSettings, open_engine
+from inferometer.target.offline import EngineSettings, open_engine
 from inferometer.target.offline.transformers import TransformersEngine
 
 pytestmark = pytest.mark.engines

@@ -10,7 +10,7 @@ import pytest
 from inferometer.conduct.offline import offline
 from inferometer.documents.document import JsonObject
 from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan
-from inferometer.target.offline.engine import EngineSettings
+from inferometer.target.offline import EngineSettings
 from inferometer.target.offline.vllm import VllmEngine
 
 pytestmark = pytest.mark.engines

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from inferometer.documents.document import JsonObject
+from inferometer.exchange.exporting import ExportRequest, pieces
 from inferometer.exchange.exporting.llmd import report
-from inferometer.exchange.exporting.registry import ExportRequest, pieces
 from inferometer.exchange.exporting.vllm import latency_document
 from inferometer.measure.inputs import Facts
 from inferometer.measure.summary import summarize

@@ -12,7 +12,7 @@ from inferometer.exchange.exporting.vllm import serve_document
 from inferometer.exchange.importing.importer import summary_of, verdict_of
 from inferometer.exchange.importing.source import ImportedRun
 from inferometer.exchange.importing.vllm import imported
-from inferometer.measure.rosetta.definition import SeenRequests, fields, tool_named
+from inferometer.measure.rosetta import SeenRequests, fields, tool_named
 from inferometer.plan.stored import StoredPlan
 from inferometer.record.run import Run
 from inferometer.show.imported import rosetta

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from inferometer.exchange.harness import harness_named
 from inferometer.exchange.harness.environments import program_of
-from inferometer.exchange.harness.harness import harness_named
 from inferometer.record.run import Run
 from inferometer.show.imported import harness_of, reported_measure
 from inferometer.store.store import open_store

@@ -23,7 +23,7 @@ from pathlib import Path
 from inferometer.plan.reading import plan_from
 from inferometer.conduct.run import finish, partial_run
 from inferometer.store.folder import RunFolder, load_run
-from inferometer.exchange.exporting.registry import write
+from inferometer.exchange.exporting import write
 path, out = Path(sys.argv[1]), Path(sys.argv[2])
 kept = load_run(path)
 partial = partial_run(kept, path.parent.parent)

@@ -35,7 +35,7 @@ from inferometer.store.experiments import (
 )
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import open_store
-from inferometer.target.offline.engine import open_engine
+from inferometer.target.offline import open_engine
 from measured import assert_ran
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

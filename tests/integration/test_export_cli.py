@@ -9,8 +9,8 @@ from click.testing import CliRunner
 import command_line
 from inferometer.cli.group import group
 from inferometer.conduct.instrument import curve_of, keep_curve
-from inferometer.exchange.exporting.registry import FORMATS
-from inferometer.measure.rosetta.definition import TOOLS
+from inferometer.exchange.exporting import FORMATS
+from inferometer.measure.rosetta import TOOLS
 from measured import assert_ran
 
 QUICK = ("--server", "simulator", "--set", "server.args.speed=20", "--output-tokens", "8", "--input-tokens", "16")

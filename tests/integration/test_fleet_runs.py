@@ -18,8 +18,7 @@ from small_engines import ENGINE, alive, eventually
 from inferometer.conduct.instrument import curve_of, keep_curve
 from inferometer.conduct.run import run
 from inferometer.errors import PlanError, TargetError
-from inferometer.exchange.exporting import ray
-from inferometer.exchange.exporting.registry import ExportRequest
+from inferometer.exchange.exporting import ExportRequest, ray
 from inferometer.measure.server import decisions_of
 from inferometer.plan.reading import plan_from
 from inferometer.plan.server import ROUTERS, Router

@@ -24,7 +24,7 @@ from parrots import headers_of, parrot
 from dashboards import dashboard
 from inferometer.cli import execute
 from inferometer.conduct.instrument import curve_of, keep_curve
-from inferometer.exchange.exporting.registry import FORMATS
+from inferometer.exchange.exporting import FORMATS
 from inferometer.record.parquet import read_parquet
 
 KEY = "Zq7Wx9Lm2Kp4Vt6Rb8Nc"  # no prefix that tells what it is

@@ -12,7 +12,7 @@ from added_parts import AddedParts, RegistryLine
 
 HARNESS = '''"""A small load generator that writes vLLM's format."""
 
-from inferometer.exchange.harness.harness import HarnessEndpoint, Harness, Places, Rendered, counted, read_command
+from inferometer.exchange.harness import HarnessEndpoint, Harness, Places, Rendered, counted, read_command
 from inferometer.plan.model import Plan
 
 
@@ -25,7 +25,7 @@ def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
 HARNESS = Harness("toy", "a toy", render, None, ("toy.json",), "vllm-bench-serve", program="toy", requirements=("toy",))
 '''
 LINE = RegistryLine(
-    "exchange/harness/harness.py",
+    "exchange/harness/__init__.py",
     "HARNESSES: dict[str, str] = {",
     '"toy": f"{_HERE}.toy:HARNESS",',
 )
@@ -158,7 +158,7 @@ def test_a_folder_that_it_left_elsewhere_becomes_a_run(added: AddedParts, tmp_pa
     (tmp_path / "harness.log").write_text("done")
     code = f"""
 from pathlib import Path
-from inferometer.exchange.harness.harness import harness_named
+from inferometer.exchange.harness import harness_named
 from inferometer.conduct.harness import import_folder
 run = import_folder(harness_named("toy"), Path({str(tmp_path)!r}), Path({str(tmp_path / "store")!r}), tags=["pod"])
 print(run.summary.measures["ttft"].mean, run.environment.harness.name, (run.folder / "harness.log").read_text())

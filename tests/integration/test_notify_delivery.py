@@ -17,8 +17,7 @@ from aiosmtpd.smtp import AuthResult
 from inferometer.cli import main
 from inferometer.cli.notify import notify_findings
 from inferometer.conduct.instrument import curve_of, keep_curve
-from inferometer.show.notify import posting
-from inferometer.show.notify.channels import Event, channels
+from inferometer.show.notify import Event, channels, posting
 from inferometer.show.notify.news import deliver_finding, notebook, of_job
 from inferometer.show.notify.posting import Patience, deliver
 from inferometer.store.store import open_store

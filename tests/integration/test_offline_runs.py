@@ -14,7 +14,7 @@ from inferometer.errors import InferometerError, MissingExtra, PlanError, Target
 from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan
 from inferometer.record.encoding import document_of
 from inferometer.store.folder import load_run
-from inferometer.target.offline.engine import ENGINES, EngineSettings, open_engine
+from inferometer.target.offline import ENGINES, EngineSettings, open_engine
 from inferometer.target.offline.simulator import SimulatedEngine
 from inferometer.workload.synthetic import random_batches
 

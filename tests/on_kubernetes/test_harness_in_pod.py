@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from stacks import NAME, stack_in
 
+from inferometer.exchange.harness import harness_named
 from inferometer.exchange.harness.environments import program_of
-from inferometer.exchange.harness.harness import harness_named
 from inferometer.show.imported import reported_measure
 from kubernetes_stand_in.clusters import TestedCluster
 

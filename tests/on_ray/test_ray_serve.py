@@ -18,7 +18,7 @@ from inferometer.conduct.prepare import begin, prepare
 from inferometer.conduct.run import run
 from inferometer.conduct.sweep import sweep
 from inferometer.errors import TargetError
-from inferometer.exchange.exporting.registry import ExportRequest
+from inferometer.exchange.exporting import ExportRequest
 from inferometer.measure.server import decisions_of, load_by_replica, router_series
 from inferometer.plan.reading import plan_from
 from inferometer.record.run import Run

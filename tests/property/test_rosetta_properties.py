@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from inferometer.exchange.exporting.vllm import serve_document
 from inferometer.exchange.importing.vllm import imported
-from inferometer.measure.rosetta.definition import TOOLS, SeenRequests, fields, statistics, tool_named
+from inferometer.measure.rosetta import TOOLS, SeenRequests, fields, statistics, tool_named
 from inferometer.plan.stored import StoredPlan
 from inferometer.record.columns import Records
 from inferometer.record.environment import Environment

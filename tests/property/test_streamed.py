@@ -12,19 +12,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inferometer.exchange.exporting import vllm
-from inferometer.exchange.exporting.registry import (
+from inferometer.exchange.exporting import (
     FORMATS,
     DocumentRows,
     ExportRequest,
     json_piece,
     long_json_piece,
     pieces,
+    vllm,
 )
 from inferometer.judge.evidence import draws, evidence, statistic
 from inferometer.measure import quantiles
 from inferometer.measure.registry import REGISTRY
-from inferometer.measure.rosetta.definition import WeightedValues, linear, mean, population_std
+from inferometer.measure.rosetta import WeightedValues, linear, mean, population_std
 from inferometer.measure.summary import slowest, summarize
 from inferometer.measure.tally import Tally, Values, condensed
 from inferometer.measure.values import quantities

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from made_runs import made_run
 
-from inferometer.exchange.exporting.registry import ExportRequest, pieces
+from inferometer.exchange.exporting import ExportRequest, pieces
 from inferometer.exchange.importing.recognise import format_named, read_source, recognise
 from inferometer.measure.offline import MeasuredCase, latency_summary, throughput_summary
 from inferometer.measure.values import quantities

@@ -280,23 +280,23 @@ def export(
 
     RUN is an id or its prefix, a folder, `latest` or `latest~1`. Default: the latest run.
     """
-    from inferometer.exchange.exporting import registry
+    from inferometer.exchange import exporting
 
     if list_formats:
         _print_export_formats()
         return
     if name is None:
         raise click.UsageError("no format given: use --as FORMAT; --list shows the formats")
-    registry.format_named(name)
+    exporting.format_named(name)
     kept = _kept(runs or ("latest",), store)
     if output is None and name == "parquet" and sys.stdout.isatty():
         raise click.UsageError("parquet is binary and not printed to a terminal: use -o FILE, or -o - to force it")
     if output is None or output == "-":
-        notes = registry.stream(name, kept, sys.stdout.buffer, detailed=detailed)
+        notes = exporting.stream(name, kept, sys.stdout.buffer, detailed=detailed)
         sys.stdout.buffer.flush()
         written: list[Path] = []
     else:
-        written, notes = registry.write(name, kept, _path(output), detailed=detailed)
+        written, notes = exporting.write(name, kept, _path(output), detailed=detailed)
     if not quiet:
         for note in notes:
             print_message("note", note)
@@ -324,7 +324,7 @@ def _kept(runs: tuple[str, ...], store: Any) -> list[Any]:
 
 
 def _print_export_formats() -> None:
-    from inferometer.exchange.exporting.registry import FORMATS
+    from inferometer.exchange.exporting import FORMATS
 
     table = plain_table("format", "description", wrap="description")
     for name, format_ in FORMATS.items():

@@ -41,8 +41,8 @@ def harnesses(context: click.Context, as_json: bool) -> None:
     """List other load generators that run in Inferometer's place, or install one."""
     if context.invoked_subcommand is not None:
         return
+    from inferometer.exchange.harness import HARNESSES, NAMES, OURS, harness_named
     from inferometer.exchange.harness.environments import program_of
-    from inferometer.exchange.harness.harness import HARNESSES, NAMES, OURS, harness_named
 
     rows = {name: (text, "built in") for name, text in OURS.items()}
     for name in HARNESSES:
@@ -70,8 +70,7 @@ def harnesses(context: click.Context, as_json: bool) -> None:
 @quiet_option
 def install(names: tuple[str, ...], python: str | None, quiet: bool) -> None:
     """Install harnesses from PyPI, each into an environment of its own."""
-    from inferometer.exchange.harness import environments
-    from inferometer.exchange.harness.harness import harness_named
+    from inferometer.exchange.harness import environments, harness_named
 
     chosen = [harness_named(name) for name in names]
     for harness in chosen:
@@ -84,7 +83,7 @@ def install(names: tuple[str, ...], python: str | None, quiet: bool) -> None:
 def print_rendered(plan: "Plan", names: Sequence[str]) -> None:
     """What each harness would be given: its command and its files."""
     from inferometer.conduct.harness import rendered_for
-    from inferometer.exchange.harness.harness import OURS
+    from inferometer.exchange.harness import OURS
 
     for name in names:
         if name in OURS:

@@ -200,7 +200,7 @@ def request_of(
     import os
 
     from inferometer.conduct.treatments import TreatmentRequest
-    from inferometer.exchange.harness.harness import checked_name
+    from inferometer.exchange.harness import checked_name
     from inferometer.scale.kubernetes.settings import settings_from
 
     if plan_args and typed.get("generator") is None and typed.get("harness") not in (None, "inferometer"):

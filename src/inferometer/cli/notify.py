@@ -83,7 +83,7 @@ def _test(channels: Any) -> int:
 
 
 def _print_channels() -> None:
-    from inferometer.show.notify.channels import CHANNELS, missing
+    from inferometer.show.notify import CHANNELS, missing
 
     table = plain_table("channel", "description", "environment variables", "ready", wrap="environment variables")
     for name, kind in CHANNELS.items():
@@ -99,7 +99,7 @@ if TYPE_CHECKING:
     from inferometer.judge.check_result import CheckResult
     from inferometer.record.run import Run
     from inferometer.show.ci.outcome import CiOutcome
-    from inferometer.show.notify.channels import Channel
+    from inferometer.show.notify import Channel
     from inferometer.show.notify.news import SubjectState
     from inferometer.store.experiments import CaseRow, KeptExperiment
     from inferometer.store.store import Place, Store
@@ -109,7 +109,7 @@ def channels_of(names: Sequence[str]) -> "list[Channel]":
     """Checked before anything is measured; nothing is imported without a channel."""
     if not names:
         return []
-    from inferometer.show.notify.channels import channels
+    from inferometer.show.notify import channels
 
     return channels(names)
 

@@ -22,7 +22,7 @@ from inferometer.workload.session import context_of, new_nonce, workload_of
 # -- conduct ---------------------------------------------------------------------------------------------------------
 
 if TYPE_CHECKING:
-    from inferometer.show.notify.channels import Channel
+    from inferometer.show.notify import Channel
 
 
 def conduct(

@@ -20,7 +20,7 @@ from inferometer.conduct.search import search as search_load
 from inferometer.conduct.sweep import Swept
 from inferometer.conduct.sweep import sweep as do_cases
 from inferometer.errors import PlanError, StoreError
-from inferometer.exchange.exporting.registry import write
+from inferometer.exchange.exporting import write
 from inferometer.exchange.importing.importer import import_file as import_results
 from inferometer.judge.check_result import CheckResult
 from inferometer.judge.compare import Comparison

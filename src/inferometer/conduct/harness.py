@@ -16,9 +16,8 @@ from inferometer.conduct.run import run
 from inferometer.conduct.startup import startup_of_server
 from inferometer.documents.document import settings_of
 from inferometer.errors import DataError, PlanError, StoreError, Terminated
-from inferometer.exchange.exporting.registry import write_outputs
-from inferometer.exchange.harness.environments import installed, version_of
-from inferometer.exchange.harness.harness import (
+from inferometer.exchange.exporting import write_outputs
+from inferometer.exchange.harness import (
     Harness,
     HarnessEndpoint,
     Places,
@@ -27,6 +26,7 @@ from inferometer.exchange.harness.harness import (
     checked_name,
     harness_named,
 )
+from inferometer.exchange.harness.environments import installed, version_of
 from inferometer.exchange.importing.importer import checksum, read_result, summary_of, verdict_of
 from inferometer.exchange.importing.recognise import format_named
 from inferometer.exchange.importing.source import ImportedRun

@@ -25,7 +25,7 @@ from inferometer.conduct.treatments import (
 )
 from inferometer.conduct.worker import STORE, Work, plan_key, read_work, results_folder
 from inferometer.errors import InferometerError, LostError, PlanError, StoreError
-from inferometer.exchange.exporting.registry import write
+from inferometer.exchange.exporting import write
 from inferometer.record.files import translated_errors, write_text
 from inferometer.record.run import Run
 from inferometer.scale.kubernetes.client import Cluster

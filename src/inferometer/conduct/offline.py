@@ -31,7 +31,7 @@ from inferometer.record.verdict import Verdict
 from inferometer.store.save import keep
 from inferometer.store.store import Place, Store, open_store
 from inferometer.target.lock import Claim, gpu_claims, held
-from inferometer.target.offline.engine import (
+from inferometer.target.offline import (
     ENGINES,
     BatchProgress,
     EngineFacts,

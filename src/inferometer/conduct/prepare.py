@@ -37,7 +37,7 @@ from inferometer.store.experiments import (
 )
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Place, Store, open_store
-from inferometer.target.offline.engine import (
+from inferometer.target.offline import (
     EngineFacts,
     EngineSettings,
     OfflineEngine,

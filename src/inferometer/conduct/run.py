@@ -11,7 +11,7 @@ from msgspec import structs
 
 from inferometer.conduct.curves import keep_for_machine, load_curve
 from inferometer.errors import InferometerError, StoreError, TargetError
-from inferometer.exchange.exporting.registry import write_outputs
+from inferometer.exchange.exporting import write_outputs
 from inferometer.judge.limits import judge_plan
 from inferometer.load.facts import facts_of
 from inferometer.load.progress import GOALS, Progress

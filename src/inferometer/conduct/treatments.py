@@ -13,8 +13,8 @@ from lightkube.resources.core_v1 import PersistentVolumeClaim
 
 from inferometer.conduct.harness import rendered_for
 from inferometer.errors import PlanError, TargetError
+from inferometer.exchange.harness import OURS, checked_name, harness_named
 from inferometer.exchange.harness.environments import check_startable
-from inferometer.exchange.harness.harness import OURS, checked_name, harness_named
 from inferometer.plan.cases import cases_of
 from inferometer.plan.experiment import experiment_from
 from inferometer.plan.foreign import llmd

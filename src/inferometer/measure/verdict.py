@@ -5,9 +5,8 @@ is a note."""
 
 from collections.abc import Iterator
 
-from inferometer.measure.doubts import load, target
+from inferometer.measure.doubts import DoubtRule, JudgedRun, load, target
 from inferometer.measure.doubts.load import queue_grows
-from inferometer.measure.doubts.rule import DoubtRule, JudgedRun
 from inferometer.measure.doubts.target import failures_text, judges_failures
 from inferometer.measure.inputs import Facts
 from inferometer.plan.model import Plan

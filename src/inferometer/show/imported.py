@@ -11,8 +11,8 @@ from rich.text import Text
 
 from inferometer.documents.document import JsonObject
 from inferometer.errors import StoreError
-from inferometer.exchange.exporting.registry import seen_by_others
-from inferometer.measure.rosetta.definition import TranslatedMeasure, Translation, tool_named, translated
+from inferometer.exchange.exporting import seen_by_others
+from inferometer.measure.rosetta import TranslatedMeasure, Translation, tool_named, translated
 from inferometer.measure.summary import slowest
 from inferometer.measure.values import quantities
 from inferometer.record.files import schema_of

@@ -16,7 +16,7 @@ from inferometer.record.summary import BatchCase, MeasureSummary, Summary
 from inferometer.show.console import emit, facts_table, first_that_fits, plain_table
 from inferometer.show.summary import verdict_table
 from inferometer.show.tables import cell
-from inferometer.target.offline.engine import BatchProgress
+from inferometer.target.offline import BatchProgress
 from inferometer.vocabulary import duration_text, number_text, spread_text, value_text
 
 # -- offline ---------------------------------------------------------------------------------------------------------

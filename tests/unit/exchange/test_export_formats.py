@@ -15,8 +15,8 @@ from made_runs import made_run
 from msgspec import structs
 
 from inferometer.errors import StoreError
+from inferometer.exchange.exporting import FORMATS
 from inferometer.exchange.exporting.llmd import STATISTICS, report
-from inferometer.exchange.exporting.registry import FORMATS
 from inferometer.exchange.exporting.vllm import serve_document
 from inferometer.record.columns import Records
 from inferometer.record.environment import Environment

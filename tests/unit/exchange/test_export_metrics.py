@@ -12,7 +12,7 @@ import pytest
 from exported_runs import only, sampled, value
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from inferometer.exchange.exporting.registry import started, write
+from inferometer.exchange.exporting import started, write
 from inferometer.exchange.exporting.telemetry import text
 from inferometer.measure.values import quantities
 from inferometer.record.run import Run

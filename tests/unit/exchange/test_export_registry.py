@@ -8,7 +8,7 @@ import pytest
 from made_runs import made_run
 
 from inferometer.errors import PlanError, StoreError
-from inferometer.exchange.exporting.registry import FORMATS, format_named, stream, write, write_outputs
+from inferometer.exchange.exporting import FORMATS, format_named, stream, write, write_outputs
 from inferometer.plan.model import Output, OutputFormat
 from inferometer.plan.reading import plan_from
 from inferometer.record.run import Run

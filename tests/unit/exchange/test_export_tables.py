@@ -21,7 +21,7 @@ from made_runs import made_run
 from msgspec import structs
 
 from inferometer.errors import StoreError
-from inferometer.exchange.exporting.registry import ExportRequest, pieces
+from inferometer.exchange.exporting import ExportRequest, pieces
 from inferometer.exchange.exporting.vllm import serve_document
 from inferometer.plan.stored import StoredPlan
 from inferometer.record.environment import MeasuredTarget

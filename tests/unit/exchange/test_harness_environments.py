@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from inferometer.errors import TargetError
+from inferometer.exchange.harness import harness_named
 from inferometer.exchange.harness.environments import environments as folder_of
 from inferometer.exchange.harness.environments import install, installed, program_of, version_of
-from inferometer.exchange.harness.harness import harness_named
 
 
 def _program(path: Path) -> Path:

@@ -10,8 +10,7 @@ import pytest
 
 from inferometer.conduct.harness import rendered_for
 from inferometer.errors import PlanError, TargetError
-from inferometer.exchange.harness.environments import installed
-from inferometer.exchange.harness.harness import (
+from inferometer.exchange.harness import (
     HARNESSES,
     NAMES,
     Harness,
@@ -22,6 +21,7 @@ from inferometer.exchange.harness.harness import (
     checked_name,
     harness_named,
 )
+from inferometer.exchange.harness.environments import installed
 from inferometer.plan.reading import plan_from
 
 ENDPOINT = HarnessEndpoint("http://127.0.0.1:8000", "tiny", "/models/tiny")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from made_runs import made_run
 
-from inferometer.exchange.exporting.registry import ExportRequest, pieces
+from inferometer.exchange.exporting import ExportRequest, pieces
 from inferometer.exchange.importing.importer import summary_of
 from inferometer.exchange.importing.recognise import format_named, parse, recognise
 from inferometer.measure.values import quantities

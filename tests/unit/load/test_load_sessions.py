@@ -10,7 +10,7 @@ from test_load_drive import Fixed, Run  # type: ignore[import-not-found]
 from inferometer.load.arrivals import Pace
 from inferometer.load.clock import VirtualClock
 from inferometer.load.prime import Primer, primes_of
-from inferometer.measure.doubts.rule import JudgedRun
+from inferometer.measure.doubts import JudgedRun
 from inferometer.measure.doubts.target import hit_rate_off
 from inferometer.measure.inputs import Facts
 from inferometer.plan.model import Plan

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from measure_rows import closed_plan, many, open_plan, row
 
-from inferometer.exchange.exporting.registry import seen_by_others
+from inferometer.exchange.exporting import seen_by_others
 from inferometer.measure.inputs import Facts
-from inferometer.measure.rosetta.definition import tool_named, translated
+from inferometer.measure.rosetta import tool_named, translated
 from inferometer.measure.summary import summarize
 from inferometer.measure.values import common_basis, quantities
 from inferometer.plan.model import Plan

@@ -9,7 +9,7 @@ from made_runs import made_run
 from measure_rows import failure, many, row
 
 from inferometer.errors import PlanError, StoreError
-from inferometer.measure.rosetta.definition import (
+from inferometer.measure.rosetta import (
     TOOLS,
     CountedRequests,
     SeenRequests,

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from inferometer.errors import PlanError
 from inferometer.judge.check import check
 from inferometer.plan.stored import StoredPlan
-from inferometer.show.notify import mail, posting
-from inferometer.show.notify.channels import Channel, Event, channels
+from inferometer.show.notify import Channel, Event, channels, mail, posting
 from inferometer.show.notify.news import (
     NOTEBOOK,
     deliver_finding,

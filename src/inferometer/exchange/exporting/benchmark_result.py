@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from inferometer.exchange.exporting.registry import (
+from inferometer.exchange.exporting import (
     DocumentPiece,
     ExportRequest,
     duration_of,

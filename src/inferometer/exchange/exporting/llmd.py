@@ -9,7 +9,7 @@ import orjson
 import yaml
 
 from inferometer.errors import StoreError
-from inferometer.exchange.exporting.registry import (
+from inferometer.exchange.exporting import (
     DocumentPiece,
     ExportRequest,
     concurrency_of,

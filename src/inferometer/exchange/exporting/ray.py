@@ -10,7 +10,7 @@ import numpy as np
 
 from inferometer.documents.document import Document
 from inferometer.errors import StoreError
-from inferometer.exchange.exporting.registry import (
+from inferometer.exchange.exporting import (
     DocumentPiece,
     ExportRequest,
     concurrency_of,
@@ -27,9 +27,7 @@ from inferometer.exchange.exporting.registry import (
     text_piece,
     traffic_of,
 )
-from inferometer.measure.rosetta import vllm
-from inferometer.measure.rosetta import vllm as sglang
-from inferometer.measure.rosetta.definition import (
+from inferometer.measure.rosetta import (
     MS,
     SeenRequests,
     Some,
@@ -40,7 +38,9 @@ from inferometer.measure.rosetta.definition import (
     posted_to_first,
     statistic,
     total,
+    vllm,
 )
+from inferometer.measure.rosetta import vllm as sglang
 from inferometer.measure.server import (
     ByReplica,
     Decisions,

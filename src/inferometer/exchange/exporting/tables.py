@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from inferometer.errors import StoreError
-from inferometer.exchange.exporting.registry import (
+from inferometer.exchange.exporting import (
     DocumentPiece,
     ExportChunks,
     ExportRequest,

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from inferometer.exchange.exporting.registry import (
+from inferometer.exchange.exporting import (
     DocumentPiece,
     ExportRequest,
     duration_of,

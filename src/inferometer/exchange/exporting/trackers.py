@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from inferometer.exchange.exporting.registry import (
+from inferometer.exchange.exporting import (
     DocumentPiece,
     ExportRequest,
     gpu_text,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from inferometer.exchange.exporting.registry import (
+from inferometer.exchange.exporting import (
     DocumentPiece,
     DocumentRows,
     ExportRequest,
@@ -25,8 +25,7 @@ from inferometer.exchange.exporting.registry import (
     started,
 )
 from inferometer.measure.inputs import Answers
-from inferometer.measure.rosetta import vllm as rosetta
-from inferometer.measure.rosetta.definition import (
+from inferometer.measure.rosetta import (
     MS,
     SeenRequests,
     input_lengths,
@@ -37,6 +36,7 @@ from inferometer.measure.rosetta.definition import (
     statistic,
     total,
 )
+from inferometer.measure.rosetta import vllm as rosetta
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.files import write_text
 from inferometer.record.run import Run

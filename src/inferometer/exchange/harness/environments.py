@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from inferometer.errors import TargetError
-from inferometer.exchange.harness.harness import Harness
+from inferometer.exchange.harness import Harness
 from inferometer.store.folder import data_folder
 from inferometer.target.process import tail
 

@@ -1,7 +1,7 @@
 """fmperf as llm-d runs it: by its image only, with a profile of scenarios."""
 
 from inferometer.errors import PlanError
-from inferometer.exchange.harness.harness import (
+from inferometer.exchange.harness import (
     LLMD_IMAGE,
     Harness,
     HarnessEndpoint,

@@ -5,7 +5,7 @@ import math
 
 from inferometer.documents.document import JsonValue
 from inferometer.errors import PlanError
-from inferometer.exchange.harness.harness import (
+from inferometer.exchange.harness import (
     Harness,
     HarnessEndpoint,
     Places,

@@ -5,7 +5,7 @@ from typing import Any
 import yaml
 
 from inferometer.errors import PlanError
-from inferometer.exchange.harness.harness import (
+from inferometer.exchange.harness import (
     LLMD_IMAGE,
     Harness,
     HarnessEndpoint,

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from inferometer.errors import PlanError
-from inferometer.exchange.harness.harness import (
+from inferometer.exchange.harness import (
     LLMD_IMAGE,
     Harness,
     HarnessEndpoint,

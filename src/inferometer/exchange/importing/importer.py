@@ -33,7 +33,7 @@ from inferometer.exchange.importing.source import (
     Source,
 )
 from inferometer.exchange.importing.units import contradictions
-from inferometer.measure.doubts.rule import TOLERATED
+from inferometer.measure.doubts import TOLERATED
 from inferometer.measure.doubts.target import FAILED_DOUBTFUL, FAILED_INVALID
 from inferometer.measure.inputs import Facts
 from inferometer.measure.summary import HEADLINE, HEADLINE_OPEN, summarize

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from inferometer.measure.describe import named_quantiles, share_of
-from inferometer.measure.doubts.rule import (
+from inferometer.measure.doubts import (
     EITHER,
     TOLERATED,
     TOO_HIGH,

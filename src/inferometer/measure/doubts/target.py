@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from msgspec import structs
 
-from inferometer.measure.doubts.rule import EITHER, TOLERATED, TOO_LOW, JudgedRun, lacking, shares_of
+from inferometer.measure.doubts import EITHER, TOLERATED, TOO_LOW, JudgedRun, lacking, shares_of
 from inferometer.measure.observed import findings
 from inferometer.plan.model import Traffic
 from inferometer.record.record import CENSORED, outcome_text

@@ -3,7 +3,7 @@
 import numpy as np
 
 from inferometer.measure.quantiles import Floats
-from inferometer.measure.rosetta.definition import (
+from inferometer.measure.rosetta import (
     MS,
     Figure,
     RequestSpread,

@@ -5,7 +5,7 @@ import numpy as np
 
 from inferometer.measure.inputs import seconds_between
 from inferometer.measure.quantiles import Floats, Ints
-from inferometer.measure.rosetta.definition import (
+from inferometer.measure.rosetta import (
     Figure,
     RequestSpread,
     SeenRequests,

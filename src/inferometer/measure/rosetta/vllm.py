@@ -4,7 +4,7 @@ import numpy as np
 
 from inferometer.measure.inputs import numbers
 from inferometer.measure.quantiles import Floats
-from inferometer.measure.rosetta.definition import (
+from inferometer.measure.rosetta import (
     MEDIANS_AND_TAILS,
     MS,
     REQUEST_THROUGHPUT,

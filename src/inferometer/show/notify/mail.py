@@ -13,7 +13,7 @@ from email.utils import format_datetime, make_msgid, parseaddr
 from urllib.parse import unquote, urlsplit
 
 from inferometer.record.sanitize import cut
-from inferometer.show.notify.channels import Event, first_of
+from inferometer.show.notify import Event, first_of
 from inferometer.show.notify.posting import Undelivered
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")

@@ -26,7 +26,7 @@ from inferometer.record.files import check_schema, replacing, schema_of, transla
 from inferometer.record.run import Run, subject_of
 from inferometer.record.sanitize import harmless, one_line
 from inferometer.show.about import about_of, page_link
-from inferometer.show.notify.channels import Channel, Event, EventKind
+from inferometer.show.notify import Channel, Event, EventKind
 from inferometer.show.notify.posting import Delivered
 from inferometer.show.notify.posting import deliver as _deliver
 from inferometer.store.databases import PostgresIndex

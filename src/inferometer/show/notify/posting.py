@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from inferometer import __version__
 from inferometer.record.sanitize import cut, one_line
-from inferometer.show.notify.channels import Channel, Event, first_of
+from inferometer.show.notify import Channel, Event, first_of
 from inferometer.vocabulary import duration_text
 
 # -- posting ---------------------------------------------------------------------------------------------------------

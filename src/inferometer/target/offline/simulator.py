@@ -12,7 +12,7 @@ from inferometer.load.clock import Ticket, VirtualClock
 from inferometer.record.record import Record
 from inferometer.simulator.settings import settings_from
 from inferometer.simulator.virtual import VirtualTransport
-from inferometer.target.offline.engine import EngineFacts, EngineSettings, Prompt, PromptTokens
+from inferometer.target.offline import EngineFacts, EngineSettings, Prompt, PromptTokens
 from inferometer.vocabulary import NANOSECONDS
 from inferometer.workload.session import Request
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.errors import PlanError
-from inferometer.target.offline.engine import (
+from inferometer.target.offline import (
     EngineFacts,
     EngineSettings,
     Messages,

@@ -14,7 +14,7 @@ from threading import Thread
 from typing import Any
 
 from inferometer.errors import InferometerError
-from inferometer.target.offline.engine import EngineFacts, EngineSettings, Prompt, PromptTokens, named_model
+from inferometer.target.offline import EngineFacts, EngineSettings, Prompt, PromptTokens, named_model
 
 DIED = "a process of vLLM has died"
 _AS_VLLM_BENCH = {
