@@ -192,7 +192,7 @@ def statistic(of: Evidence, quantity: Quantity) -> Statistic | None:
         return _share(of, of.answers.failed, of.answers.ok | of.answers.failed)
     if quantity.name == "structure_valid":
         checked, ok = of.answers.records.structure, of.answers.ok
-        return _share(of, checked.mask("valid") & ok, checked.known() & ok)
+        return _share(of, checked.mask("valid") & ok, checked.mask("valid", "invalid") & ok)
     return _rate(of, quantity.name)
 
 

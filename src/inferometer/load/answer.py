@@ -1,8 +1,11 @@
 """From the bytes and stamps of an exchange to a record: which read completed which tokens, and how sure that is."""
 
 import re
+import signal
+import threading
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal, cast
 
 import numpy as np
@@ -30,7 +33,7 @@ from inferometer.wire.exchange import Exchange
 from inferometer.wire.http1 import Excessive, Piecewise, reading_body, whole
 from inferometer.wire.pieces import reading_pieces
 from inferometer.wire.sockets import LEFT, MARK, stamp_ns
-from inferometer.wire.sse import splitting_events
+from inferometer.wire.sse import parse_json, splitting_events
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -404,21 +407,64 @@ def _check_end(record: Record, exchange: Exchange, api: Api, answer: Answer) -> 
 
 
 HasForm = Callable[[str], bool]
+CHECK_S = 0.1  # of processor time for one answer
+MOST_SLOW = 3  # checks that took longer, after which there are no more: every stream waits for them
 
 
-def form_check(structured: Structured | None) -> HasForm | None:
+class FormCheck:
+    """Whether answers have the form that a traffic class asks for. Some expressions need longer than the run for an
+    answer that almost fits, and a server may send just that: then answers stay unchecked."""
+
+    def __init__(self, has_form: HasForm) -> None:
+        self._has_form = has_form
+        self._slow = 0
+
+    def __call__(self, text: str) -> Literal["valid", "invalid", "unchecked"]:
+        if self._slow >= MOST_SLOW:
+            return "unchecked"
+        try:
+            with _limited(CHECK_S):
+                return "valid" if self._has_form(text) else "invalid"
+        except TimeoutError:
+            self._slow += 1
+        except Exception as error:  # of a schema that refers to what is not there, of an answer too large or too deep
+            return "invalid" if isinstance(error, RecursionError) else "unchecked"
+        return "unchecked"
+
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """TimeoutError after so much processor time, also within an expression: the matcher looks for signals. In another
+    than the main thread, where no signal comes, there is no limit."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(_number: int, _frame: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    try:
+        signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def form_check(structured: Structured | None) -> FormCheck | None:
     """Made once per traffic class; None where nothing is asked for, or only what cannot be checked: a grammar."""
     if structured is None or structured.form == "grammar":
         return None
     if structured.json_schema is not None:
-        return _schema_check(structured)
+        return FormCheck(_schema_check(structured))
     if structured.regex is not None:
-        pattern = re.compile(structured.regex)
-        return lambda text: any(pattern.fullmatch(each) for each in (text, text.strip()))  # it may ask for a last \n
+        matches = re.compile(structured.regex).fullmatch
+        return FormCheck(lambda text: matches(text) is not None or matches(text.strip()) is not None)  # a last \n
     if structured.choice is not None:
         choices = {choice.strip() for choice in structured.choice}
-        return lambda text: text.strip() in choices
-    return lambda text: isinstance(_json_in(text), dict)
+        return FormCheck(lambda text: text.strip() in choices)
+    return FormCheck(lambda text: isinstance(_json_in(text), dict))
 
 
 def _schema_check(structured: Structured) -> HasForm:
@@ -431,10 +477,7 @@ def _schema_check(structured: Structured) -> HasForm:
 
     def check(text: str) -> bool:
         value = _json_in(text)
-        try:
-            return value is not _NO_JSON and validator.is_valid(value)
-        except RecursionError:  # nested too deep for the schema that was asked for
-            return False
+        return value is not _NO_JSON and bool(validator.is_valid(value))
 
     return check
 
@@ -444,6 +487,6 @@ _NO_JSON = object()
 
 def _json_in(text: str) -> object:
     try:
-        return orjson.loads(text)
+        return parse_json(text.encode("utf-8", "surrogatepass"))
     except orjson.JSONDecodeError:
         return _NO_JSON

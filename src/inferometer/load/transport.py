@@ -237,9 +237,9 @@ class HttpTransport:
         record.requested_output = request.output_tokens if self._api.generates else None
         keep_text = self._wants_text(ticket)
         text = yield from reading_answer(record, exchange, self._api, self._clocks.offset_ns, keep_text)
-        has_form = self._checks.get(ticket.traffic)
-        if has_form is not None and record.outcome == "ok":
-            record.structure = "valid" if has_form(text) else "invalid"
+        check = self._checks.get(ticket.traffic)
+        if check is not None and record.outcome == "ok":
+            record.structure = check(text)
         if exchange.learned is not None:
             exchange.client.learn_shape(exchange)
         self._clean(record)

@@ -404,11 +404,14 @@ def _failures(answers: Answers, chosen: Mask) -> Failures:
 
 
 def _structure(answers: Answers, chosen: Mask) -> StructureSummary | None:
-    """Of the complete answers that were checked; None where none was."""
-    checked = answers.records.structure
-    valid, invalid = (int((checked.mask(name) & answers.ok & chosen).sum()) for name in ("valid", "invalid"))
-    checked_ones = valid + invalid
-    return StructureSummary(valid=valid, invalid=invalid, share=valid / checked_ones) if checked_ones else None
+    """Of the complete answers that had to have a form; None where none had."""
+    structure, complete = answers.records.structure, answers.ok & chosen
+    names = ("valid", "invalid", "unchecked")
+    valid, invalid, unchecked = (int((structure.mask(name) & complete).sum()) for name in names)
+    if not valid + invalid + unchecked:
+        return None
+    share = valid / (valid + invalid) if valid + invalid else None
+    return StructureSummary(valid=valid, invalid=invalid, unchecked=unchecked, share=share)
 
 
 def _as_planned(answers: Answers) -> int | None:

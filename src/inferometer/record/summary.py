@@ -311,7 +311,8 @@ class StructureSummary(SummaryPart, frozen=True, kw_only=True):
 
     valid: int  # answers that have the form
     invalid: int  # complete answers that do not
-    share: float  # valid / (valid + invalid)
+    unchecked: int = 0  # complete answers whose check took too long
+    share: float | None = None  # valid / (valid + invalid)
 
 
 class Failures(SummaryPart, frozen=True, kw_only=True):

@@ -25,6 +25,7 @@ from inferometer.record.summary import (
     LimitResult,
     Rate,
     StageSummary,
+    StructureSummary,
     Summary,
     SummarySection,
 )
@@ -154,11 +155,19 @@ def _failures(summary: Summary, brief: bool) -> Iterator[tuple[str, str | Text]]
         share = percent_text(others[outcome] / total)
         yield outcome, Text(f"{others[outcome]:,} of {total:,} requests ({share}): {OUTCOMES[outcome]}", style="yellow")
     if (structure := summary.structure) is not None:
-        checked = structure.valid + structure.invalid
-        text = f"{structure.valid:,} of {checked:,} answers valid ({percent_text(structure.share)})"
-        yield "structure", Text(text, style="yellow" if structure.invalid else "")
+        yield (
+            "structure",
+            Text(_structure(structure), style="yellow" if structure.invalid + structure.unchecked else ""),
+        )
     for error in summary.errors[:MOST_ERRORS] if not brief else ():
         yield "", f"{error.count:,} × {_cut(error.message, LONGEST_ERROR)}"
+
+
+def _structure(structure: StructureSummary) -> str:
+    checked = structure.valid + structure.invalid
+    valid = f"{structure.valid:,} of {checked:,} answers valid ({percent_text(structure.share or 0.0)})"
+    unchecked = f"{structure.unchecked:,} answers not checked, as checks took longer than 0.1 s each"
+    return ", ".join([valid] * bool(checked) + [unchecked] * bool(structure.unchecked))
 
 
 def _delivery(delivery: Delivery, summary: Summary) -> str:

@@ -1,6 +1,7 @@
 """Structured output: how it is requested, how it is recognised in other tools' fields, and the check of answers."""
 
 import random
+import signal
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from inferometer.errors import PlanError
 from inferometer.judge.limits import judge_plan
-from inferometer.load.answer import form_check
+from inferometer.load.answer import MOST_SLOW, form_check
 from inferometer.load.transport import Encoder
 from inferometer.measure.inputs import Facts
 from inferometer.measure.summary import summarize
@@ -23,6 +24,7 @@ from inferometer.record.record import Record
 from inferometer.simulator.requests import RefusalError, read_question, sequence_for
 from inferometer.simulator.settings import SimulatorSettings
 from inferometer.simulator.tokens import answer_text
+from inferometer.wire.sse import MOST_CONTAINERS
 from inferometer.workload.session import Request
 
 PERSON: dict[str, Any] = {
@@ -120,7 +122,8 @@ def test_an_api_without_it_is_refused() -> None:
 )
 def test_an_answer_has_the_form_or_not(form: dict[str, Any], good: str, bad: str) -> None:
     check = form_check(Structured(**form))
-    assert check is not None and check(good) and not check(bad) and not check("")
+    assert check is not None
+    assert [check(text) for text in (good, bad, "")] == ["valid", "invalid", "invalid"]
 
 
 def test_nothing_is_checked_without_a_form_and_with_a_grammar() -> None:
@@ -140,7 +143,7 @@ def test_the_simulator_keeps_to_the_form_and_spoils_a_share(form: dict[str, Any]
             question = read_question(orjson.dumps(body | {"prompt": f"a {rng.random()}"}), False, settings)
             sequence, reason = sequence_for(question.generations[0], settings)
             assert reason == "stop"
-            valid.append(check(answer_text(sequence.answer)))
+            valid.append(check(answer_text(sequence.answer)) == "valid")
         return valid
 
     assert answers(SimulatorSettings()) == [True] * 200
@@ -152,7 +155,29 @@ def test_an_answer_that_is_cut_by_its_length_is_no_json() -> None:
     question = read_question(orjson.dumps(fields), False, SimulatorSettings())
     sequence, reason = sequence_for(question.generations[0], SimulatorSettings())
     check = form_check(Structured(json_schema=PERSON))
-    assert reason == "length" and check is not None and not check(answer_text(sequence.answer))
+    assert reason == "length" and check is not None and check(answer_text(sequence.answer)) == "invalid"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [{"regex": "(a|aa)+b"}, {"json_schema": {"type": "string", "pattern": "^(a|aa)+b$"}}],
+)
+def test_a_check_that_would_take_years_is_given_up(form: dict[str, Any]) -> None:
+    check = form_check(Structured(**form))
+    quotes = '"' if "json_schema" in form else ""
+    assert check is not None
+    for _ in range(MOST_SLOW + 2):
+        assert check(f"{quotes}{'a' * 60}!{quotes}") == "unchecked"
+    assert check(f"{quotes}aab{quotes}") == "unchecked"  # no more checks, which hold up every stream
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
+
+
+def test_an_answer_that_is_too_dense_to_be_parsed_is_not_checked() -> None:
+    check = form_check(Structured(json_object=True))
+    assert check is not None
+    assert check('{"x": [' + "[]," * MOST_CONTAINERS + "[]]}") == "unchecked"
+    assert check('{"x": "\ud800"}') == "invalid"
+    assert check('{"x": 1}') == "valid"
 
 
 def test_the_simulator_refuses_what_it_cannot_make() -> None:
@@ -162,11 +187,11 @@ def test_the_simulator_refuses_what_it_cannot_make() -> None:
 
 
 def test_the_share_is_a_measure_with_limits() -> None:
-    """Three of four complete answers are valid; a failed one and one that was not checked are in neither."""
+    """Three of four complete answers are valid; a failed one and those that were not checked are in neither."""
     plan = plan_from(
-        {"target": "http://localhost:1", "limits": ["structure_valid >= 80%"], "stop": {"requests": 6}, "warmup": 0}
+        {"target": "http://localhost:1", "limits": ["structure_valid >= 80%"], "stop": {"requests": 7}, "warmup": 0}
     )
-    states = ["valid", "invalid", "valid", "valid", None, "invalid"]
+    states = ["valid", "invalid", "valid", "valid", None, "unchecked", "invalid"]
     records = [
         Record(
             session=number,
@@ -177,13 +202,14 @@ def test_the_share_is_a_measure_with_limits() -> None:
             read_at=np.array([number * 10**9 + 10**8], "<i8").tobytes(),
             read_tokens=np.array([1], "<i8").tobytes(),
             structure=state,  # type: ignore[arg-type]
-            outcome="ok" if number < 5 else "timeout",
+            outcome="ok" if number < 6 else "timeout",
         )
         for number, state in enumerate(states)
     ]
     summary = summarize(Records.of(records), plan, Facts())
     assert summary.structure is not None
     assert (summary.structure.valid, summary.structure.invalid, summary.structure.share) == (3, 1, 0.75)
+    assert summary.structure.unchecked == 1
     assert quantities(summary)["structure_valid"].value == 0.75
     (result,) = judge_plan(plan, summary)
     assert (result.met, result.value) == (False, 0.75)
