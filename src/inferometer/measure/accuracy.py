@@ -37,6 +37,7 @@ from inferometer.vocabulary import NANOSECONDS
 LONGER = 16  # tokens: shorter answers may fit into an event or two, with speculative decoding
 FEW_EVENTS = 4
 ESTIMATED = ("events", "tokenizer", "length")  # ways of counting that are not the server's own
+MOST_NAMED = 32  # finish reasons; servers have a handful
 
 
 def tokens(answers: Answers, chosen: Mask) -> Tokens:
@@ -80,8 +81,15 @@ def _ways(answers: Answers, of: Mask) -> dict[str, int]:
 
 
 def _named_counts(counts: dict[str | None, int]) -> dict[str, int]:
-    """Counts by text, in alphabetical order; a missing one is counted as `none`."""
-    return dict(sorted(("none" if label is None else label, n) for label, n in counts.items()))
+    """Counts by text, in alphabetical order; a missing one is counted as `none`. A server may write another text into
+    every answer: the rarest are counted together, as `other`."""
+    named = {"none" if label is None else label: n for label, n in counts.items()}
+    frequent = sorted(named, key=lambda label: (-named[label], label))[:MOST_NAMED]
+    rare = sum(named.values()) - sum(named[label] for label in frequent)
+    kept = {label: named[label] for label in frequent}
+    if rare:
+        kept["other"] = kept.get("other", 0) + rare
+    return dict(sorted(kept.items()))
 
 
 def _total(column: Ints) -> int | None:

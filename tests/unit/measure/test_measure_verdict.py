@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from measure_rows import MS, closed_plan, failure, many, open_plan, row
 
+from inferometer.measure.accuracy import MOST_NAMED
 from inferometer.measure.inputs import CoreUse, Facts
 from inferometer.measure.quantiles import share_interval
 from inferometer.measure.summary import summarize
@@ -277,6 +278,18 @@ def test_output_that_is_not_as_asked() -> None:
     formed = open_plan(RATE, sampling={"structured": {"json_object": True}})  # the form ends the answer
     assert codes(judged(rows, formed)) == set()
     assert codes(judged(sound(finish_reason="content_filter"), free)) == {"odd_finish"}
+
+
+def test_another_finish_reason_in_every_answer_is_counted_and_listed_within_bounds() -> None:
+    def named(number: int, record: Record) -> None:
+        record.finish_reason = f"reason {number}" if number % 2 else "content_filter"
+
+    rows = changed(named)
+    result = judged(rows, open_plan(RATE, sampling={"ignore_eos": False}))
+    text = next(reason.text for reason in result.doubts if reason.code == "odd_finish")
+    assert f"{(len(rows) + 1) // 2} 'content_filter'" in text and len(text) < 300 and "others" in text
+    reasons = summarize(many(rows), open_plan(RATE), START).tokens.finish_reasons
+    assert len(reasons) <= MOST_NAMED + 1 and sum(reasons.values()) > len(rows) // 2
 
 
 def test_tokens_that_do_not_add_up() -> None:

@@ -18,6 +18,7 @@ FAILED_INVALID = 0.10
 UNFINISHED = 0.01  # of the window's requests, ended at the drain deadline: the longest ones are missing
 OFF_BY = 0.05  # of all prompt tokens: rounding to blocks and a chat template take a percent or two
 NOTED = 0.01
+MOST_LISTED = 5  # finish reasons in a sentence
 INPUT_DIFFERS = 0.20  # chat templates and foreign tokenizers add a few percent
 CACHED_SHARE = 0.05  # templates share a few tokens
 OF_STREAMS = frozenset(  # measures that mean nothing where the answer came at once
@@ -184,7 +185,10 @@ def odd_finish(case: JudgedRun) -> Iterator[Reason]:
     share = sum(odd.values()) / sum(reasons.values()) if odd else 0.0
     if share <= NOTED:
         return
-    listed = ", ".join(f"{n} {reason!r}" for reason, n in odd.items())
+    frequent = sorted(odd.items(), key=lambda item: (-item[1], item[0]))
+    listed = ", ".join(f"{n} {reason!r}" for reason, n in frequent[:MOST_LISTED])
+    if others := sum(n for _, n in frequent[MOST_LISTED:]):
+        listed += f" and {others} others"
     expected = "'length', because full lengths were requested" if exact else "'length' or 'stop'"
     text = f"Answers ended with finish reason {listed}, expected {expected}."
     foreign = sum(n for reason, n in odd.items() if reason not in FINE_FINISHES) / sum(reasons.values())
