@@ -335,6 +335,16 @@ def test_a_large_log_is_skimmed_and_still_found_in(tmp_path: Path, monkeypatch):
     assert values_of(first) == values_of(log_of(tmp_path, OLD, "plain.log"))
 
 
+def test_of_endless_lines_only_telling_ones_are_read(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(physical, "MOST_LINES", 100)
+    monkeypatch.setattr(physical, "MOST_SKIMMED", 5000)
+    monkeypatch.setattr(physical, "BLOCK", 1000)
+    blank = io.BytesIO(b"\n" * 50_000 + b"vLLM API server version 0.10.0\nand more\n" + b"\n" * 50_000)
+    assert [number for number, line in physical.PhysicalLines(blank) if line] == [50_001, 50_002]
+    telling = io.BytesIO(b"asleep\n" * 50_000)
+    assert len([*physical.PhysicalLines(telling)]) < 6000
+
+
 def test_endless_lines_and_bytes_that_are_no_text(tmp_path: Path) -> None:
     file = tmp_path / "odd.log"
     file.write_bytes(b"\xff\xfe" * 10 + b"\n" + b"x" * 500_000 + b"\n" + OLD.encode() + b"y" * 300_000)

@@ -395,6 +395,8 @@ def _process(prefix: str) -> str | None:
 LONGEST_LINE = 64 * 1024  # bytes; the rest of a longer one is not read: nothing of a start is that long
 SKIM_FROM = 16 * 2**20  # bytes; below, all is read: it takes two seconds
 BLOCK = 2**20
+MOST_LINES = 300_000  # that are read one by one, some 10 µs each: a log may hold millions of blank ones
+MOST_SKIMMED = 100_000  # with a telling word, behind these
 
 _COLOUR = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _RELEVANT = re.compile(  # of sleep and wake, and of a new start
@@ -410,15 +412,17 @@ class PhysicalLines:
         self._file = file
         self._number = 0
         self._bytes = 0
+        self._read = self._picked = 0  # lines, one by one and while skimming
         self.settled = False
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
         while True:
-            if self.settled and self._bytes > SKIM_FROM:
+            if self._read >= MOST_LINES or (self.settled and self._bytes > SKIM_FROM):
                 yield from self._skimmed()
             raw = self._next()
-            if not raw:
+            if not raw or self._picked >= MOST_SKIMMED:
                 return
+            self._read += 1
             yield self._number, _text(raw)
 
     def _next(self) -> bytes:
@@ -437,9 +441,12 @@ class PhysicalLines:
                 self._number += block.count(b"\n", at, start)
                 for raw in block[start:end].splitlines():
                     self._number += 1
+                    self._picked += 1
                     yield self._number, _text(raw)
                 at = end
-                if not self.settled:
+                if self._picked >= MOST_SKIMMED:
+                    return
+                if not self.settled and self._read < MOST_LINES:
                     self._file.seek(end - len(block), 1)
                     return
             self._number += block.count(b"\n", at)
