@@ -101,6 +101,65 @@ def _requests(n: int) -> Iterator[dict[str, Any]]:
         yield {"request_id": f"r{at}", "output": "x" * REQUEST_BYTES, "info": {"timings": times}, **tokens}
 
 
+def sglang(file: TextIO, size: int) -> None:
+    """`--output-details`: one line, with a gap for each token."""
+    rng = random.Random(1)
+    n = size // (TOKENS * 22)
+    means = {
+        f"{name}_{time}_ms": 10.0 for time in ("ttft", "tpot", "itl", "e2e_latency") for name in ("mean", "median")
+    }
+    result = {
+        "backend": "sglang",
+        "dataset_name": "random",
+        "request_rate": 10.0,
+        "duration": n / 10 + 10,
+        "completed": n,
+        "total_input_tokens": 100 * n,
+        "total_output_tokens": TOKENS * n,
+        "request_throughput": 10.0,
+        "output_throughput": 10.0 * TOKENS,
+        **means,
+        "input_lens": [100] * n,
+        "output_lens": [TOKENS] * n,
+        "ttfts": [0.1] * n,
+        "itls": [[rng.uniform(0.005, 0.03) for _ in range(TOKENS - 1)] for _ in range(n)],
+        "generated_texts": ["word " * 20] * n,
+        "errors": [""] * n,
+        "start_times": [1000 + at / 10 for at in range(n)],
+    }
+    file.write(json.dumps(result) + "\n")
+
+
+def inference_perf(file: TextIO, size: int) -> None:
+    """Each request with its answer and an instant for each token."""
+    n = size // (TOKENS * 21 + 3000)
+    file.write("[")
+    for at in range(n):
+        start = 1.7e9 + at / 10
+        times = [round(start + 0.1 + token / 100, 7) for token in range(TOKENS)]
+        info = {"input_tokens": 100, "output_tokens": TOKENS, "output_token_times": times}
+        request = {"start_time": start, "end_time": times[-1], "request": "x" * 2800, "info": info, "error": None}
+        file.write((", " if at else "") + json.dumps(request))
+    file.write("]")
+
+
+def aiperf(file: TextIO, size: int) -> None:
+    """A line for each request, with a gap for each chunk."""
+    rng = random.Random(1)
+    for at in range(size // (TOKENS * 22 + 700)):
+        start = int((1.7e9 + at / 10) * 1e9)
+        about = {"session_num": at, "x_request_id": f"r{at}", "benchmark_phase": "profiling"}
+        about |= {"request_start_ns": start, "request_end_ns": start + 8 * 10**9}
+        metrics = {
+            "time_to_first_token": {"value": 100.0, "unit": "ms"},
+            "request_latency": {"value": 8000.0, "unit": "ms"},
+            "inter_chunk_latency": {"value": [rng.uniform(5, 30) for _ in range(TOKENS - 1)], "unit": "ms"},
+            "output_sequence_length": {"value": TOKENS, "unit": "tokens"},
+            "input_sequence_length": {"value": 100, "unit": "tokens"},
+        }
+        file.write(json.dumps({"metadata": about, "metrics": metrics, "error": None}) + "\n")
+
+
 def other(file: TextIO, size: int) -> None:
     json.dump({"rows": [{"a": number, "b": "x" * 80} for number in range(size // 100)]}, file)
 
@@ -112,6 +171,9 @@ def log(file: TextIO, size: int) -> None:
 FILES: dict[str, Callable[[TextIO, int], None]] = {
     "vllm.json": vllm,
     "guidellm.json": guidellm,
+    "sglang.jsonl": sglang,
+    "per_request_lifecycle_metrics.json": inference_perf,
+    "profile_export.jsonl": aiperf,
     "other.json": other,
     "server.log": log,
 }

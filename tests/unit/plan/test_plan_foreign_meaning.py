@@ -252,6 +252,34 @@ def test_prefixes_of_genai_bench_are_part_of_the_prompt(scenario: str, flags: st
     assert found.experiment["cases"][0]["plan"]["workload"]["prefix"]["suffix_tokens"] == rest
 
 
+AIPERF = "aiperf profile --model m --url h:1 --endpoint-type chat --concurrency 2 --request-count 9"
+
+
+def test_media_warm_up_and_profiler_of_aiperf() -> None:
+    found = read(
+        f"{AIPERF} --prompt-input-tokens-mean 100 --prompt-output-tokens-mean 50 --warmup-duration 5"
+        " --audio-length-mean 3 --batch-size-audio 2 --video-width 320 --video-height 240 --video-fps 8"
+        " --server-profiler --shared-system-prompt-length 60 --wandb-project x --log-level INFO"
+    )
+    workload = found.plan["workload"]
+    assert workload["audio"] == {"duration": "3s", "count": 2, "sampling": 16000}
+    assert (workload["videos"]["frames"], workload["videos"]["frames_per_second"]) == (40, 8)
+    assert workload["prefix"] == {"tokens": 60, "suffix_tokens": 100, "groups": 1}
+    assert found.plan["warmup"] == {"duration": "5s"} and found.plan["observe"] == {"profiler": True}
+    assert plan_from(found.plan, (), "aiperf").workload.output_tokens is not None
+
+
+def test_a_prefix_of_aiperf_needs_a_pool_and_a_prompt_needs_text() -> None:
+    plain = read(f"{AIPERF} --isl 100 --prefix-prompt-length 64")
+    assert "prefix" not in plain.plan["workload"]
+    assert any("needs --prefix-prompt-pool-size" in note for note in plain.notes)
+    pooled = read(f"{AIPERF} --isl 100 --prefix-prompt-length 64 --prefix-prompt-pool-size 3")
+    assert pooled.plan["workload"]["prefix"] == {"tokens": 64, "suffix_tokens": 100, "groups": 3}
+    for flags in ("--isl 0", "--user-centric-rate 3", "--prefill-concurrency 2"):
+        with pytest.raises(PlanError, match=flags.split()[0]):
+            read(f"{AIPERF} {flags}")
+
+
 def test_traces_of_guidellm_have_seconds_and_blocks() -> None:
     line = "guidellm run --backend kind=openai_http,target=http://h --profile kind=replay --data"
     plain = read(f"{line} kind=mooncake,path=t.jsonl,hash_id_block_size=64").plan

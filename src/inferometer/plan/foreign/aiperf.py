@@ -4,7 +4,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inferometer.plan.draft import LoadDraft, PlanDraft, SamplingDraft, StopDraft, TargetDraft, WhenDraft, WorkloadDraft
+from inferometer.plan.draft import (
+    LoadDraft,
+    PlanDraft,
+    SamplingDraft,
+    StopDraft,
+    TargetDraft,
+    WarmupDraft,
+    WhenDraft,
+    WorkloadDraft,
+)
 from inferometer.plan.foreign.common import Account, Foreign, without_missing
 from inferometer.plan.foreign.shapes import SHAREGPT, Flag, Given, bell, given_of, load_of, parse, tidy
 from inferometer.plan.text import parse_yaml
@@ -20,6 +29,9 @@ _APIS = {
 }
 _ONE, _NONE, _MANY = Flag(), Flag("none"), Flag("many")
 _METRICS = "GPU and server metrics are sampled where the target is on this machine"
+_TRACKED = "inferometer export writes runs for MLflow, W&B and OpenTelemetry"
+_STORED = "the records of every run are stored; --save-answers adds the texts"
+_PROCESSES = "Inferometer has no such processes"
 FLAGS: dict[str, Flag] = {
     **dict.fromkeys(("model", "url", "endpoint", "endpoint-type", "api-key", "tokenizer", "random-seed"), _ONE),
     **dict.fromkeys(
@@ -51,6 +63,32 @@ FLAGS: dict[str, Flag] = {
     "export-level": Flag("one", "the records of every run are stored"),
     "slice-duration": Flag("one", "charts show any slice"),
     "connection-reuse-strategy": Flag("one", "connections are kept"),
+    **dict.fromkeys(("warmup-duration", "system-prompt", "shared-system-prompt-length"), _ONE),
+    **dict.fromkeys(("audio-format", "audio-sample-rates", "audio-num-channels", "audio-length-stddev"), _ONE),
+    **dict.fromkeys(("video-width", "video-height", "video-duration", "video-fps", "video-batch-size"), _ONE),
+    **dict.fromkeys(("video-format", "video-codec", "video-synth-type"), _ONE),
+    "server-profiler": Flag("maybe"),
+    "audio-depths": Flag("one", "samples have 16 bits"),
+    "use-legacy-max-tokens": Flag("maybe", "the answer's length is requested under the name that the API has for it"),
+    "per-chunk-usage": Flag("maybe", "target.continuous_usage requests it"),
+    "apply-chat-template": Flag("maybe", "the server's counts are used"),
+    "url-strategy": Flag("one", "several URLs are used in turn"),
+    **dict.fromkeys(
+        ("wait-for-model-timeout", "wait-for-model-mode", "wait-for-model-interval"),
+        Flag("one", "the target is checked before the load"),
+    ),
+    **dict.fromkeys(("wandb-project", "wandb-entity", "wandb-run-name"), Flag("one", _TRACKED)),
+    **dict.fromkeys(("mlflow-tracking-uri", "mlflow-experiment", "mlflow-run-name"), Flag("one", _TRACKED)),
+    **dict.fromkeys(("mlflow-parent-run-id", "otel-url", "gen-ai-provider"), Flag("one", _TRACKED)),
+    **dict.fromkeys(("wandb-tag", "mlflow-tag", "mlflow-artifact-glob"), Flag("many", _TRACKED)),
+    **dict.fromkeys(("otel-resource-attributes", "stream"), Flag("many", _TRACKED)),
+    **dict.fromkeys(("auto-plot", "no-auto-plot", "plot-required"), Flag("maybe", "inferometer report has charts")),
+    **dict.fromkeys(("export-outputs-json", "export-http-trace", "show-trace-timing"), Flag("maybe", _STORED)),
+    "server-metrics-formats": Flag("many", _STORED),
+    **dict.fromkeys(("log-level", "stats-interval"), Flag("one", "--quiet hides the progress")),
+    "extra-verbose": Flag("none", "--quiet hides the progress"),
+    **dict.fromkeys(("record-processors", "zmq-host", "zmq-ipc-path", "api-host", "api-port"), Flag("one", _PROCESSES)),
+    "zmq-dual-bind": Flag("maybe", _PROCESSES),
 }
 _ALIASES = {
     "seq-dist": "sequence-distribution",
@@ -74,6 +112,24 @@ _ALIASES = {
     "num-sessions": "conversation-num",
     "warmup-num-requests": "warmup-request-count",
     "artifact-dir": "output-artifact-dir",
+    "profile-export-prefix": "profile-export-file",
+    "profile-export-level": "export-level",
+    "prompt-input-tokens-mean": "isl",
+    "prompt-input-tokens-stddev": "isl-stddev",
+    "prompt-output-tokens-mean": "osl",
+    "prompt-output-tokens-stddev": "osl-stddev",
+    "prompt-prefix-length": "prefix-prompt-length",
+    "prompt-prefix-pool-size": "prefix-prompt-pool-size",
+    "num-prefix-prompts": "prefix-prompt-pool-size",
+    "num-conversations": "conversation-num",
+    "prompt-batch-size": "batch-size-text",
+    "batch-size": "batch-size-text",
+    "-b": "batch-size-text",
+    "batch-size-image": "image-batch-size",
+    "batch-size-audio": "audio-batch-size",
+    "max-workers": "workers-max",
+    "record-processor-service-count": "record-processors",
+    "-v": "verbose",
 }
 _REQUESTS = 10  # where nothing ends a run
 _AT_ONCE = "1ms"
@@ -115,7 +171,8 @@ def _foreign(given: Given) -> Foreign:
         "load": when["load"],
         "stop": when["stop"],
         "sampling": _sampling(given),
-        "warmup": given.count("warmup-request-count") or None,
+        "warmup": _warmup(given),
+        "observe": {"profiler": True} if given.on("server-profiler") else None,
         "limits": _limits(given),
         "seed": given.count("random-seed") or None,
     }
@@ -124,6 +181,13 @@ def _foreign(given: Given) -> Foreign:
     if "tokenizer-revision" in given:
         given.wrong("tokenizer-revision", "has no counterpart")
     return Foreign.of(given.account, without_missing(plan))
+
+
+def _warmup(given: Given) -> WarmupDraft | int | None:
+    requests, seconds = given.count("warmup-request-count"), given.number("warmup-duration")
+    if requests and seconds:
+        given.wrong("warmup-duration", "is given with --warmup-request-count: warmup has one of them")
+    return {"duration": f"{tidy(seconds)}s"} if seconds else requests or None
 
 
 def _target(given: Given) -> TargetDraft:
@@ -155,13 +219,27 @@ def _workload(given: Given) -> WorkloadDraft:
         if name != "sharegpt":
             given.wrong("public-dataset", "has no counterpart but sharegpt")
         return {"type": "sharegpt", "url": SHAREGPT, "output_tokens": _output(given)}
-    mean = given.number("isl", 550.0) or 550.0
+    mean = given.number("isl", 550.0)
+    if not mean or mean < 1:
+        given.wrong("isl", "must be at least 1: a prompt without text has no counterpart")
+        mean = 550.0
     inputs = bell(mean, given.number("isl-stddev"), 1, None)
     whole: WorkloadDraft = {"count": given.count("num-dataset-entries", 100), **_turns(given)}
     whole["output_tokens"] = _output(given)
     if whole["output_tokens"] is None:
         given.account.general.append("without --osl the server decides how long answers are")
-    shared, pool = given.count("prefix-prompt-length"), given.count("prefix-prompt-pool-size", 1)
+    shared, pool = given.count("prefix-prompt-length"), given.count("prefix-prompt-pool-size", 0)
+    if shared and not pool:
+        given.note("prefix-prompt-length", "needs --prefix-prompt-pool-size, as in aiperf: no prefix is sent")
+        shared = None
+    system = given.count("shared-system-prompt-length")
+    if "system-prompt" in given:
+        given.wrong("system-prompt", "has no counterpart: the text of prompts is made up")
+    if system:
+        if shared:
+            given.wrong("prefix-prompt-length", "contradicts --shared-system-prompt-length, also there")
+        given.note("shared-system-prompt-length", "begins the first message of the user, instead of a system message")
+        shared, pool = system, 1
     if shared:
         whole["prefix"] = {"tokens": shared, "suffix_tokens": inputs, "groups": pool}
     else:
@@ -190,20 +268,45 @@ def _media(given: Given) -> WorkloadDraft:
     given.count("image-batch-size")
     if given.number("image-width-stddev") or given.number("image-height-stddev"):
         given.wrong("image-width-stddev", "has no counterpart: list sizes with weights in workload.images.sizes")
-    if given.number("audio-length-mean") or given.count("audio-batch-size"):
-        given.wrong("audio-length-mean", "has no counterpart: use workload.audio")
     if (given.count("batch-size-text", 1) or 1) != 1:
         given.wrong("batch-size-text", "has no counterpart: one text per request")
     kind = given.text("image-format") or "png"
+    media: WorkloadDraft = {**_sound(given), **_video(given)}
+    if width and height:
+        count = given.count("image-batch-size", 1) or 1
+        media["images"] = {"count": count, "width": int(width), "height": int(height), "format": kind}
+    return media
+
+
+def _sound(given: Given) -> WorkloadDraft:
+    """Clips of so many seconds, WAV where nothing else is asked for."""
+    seconds, count = given.number("audio-length-mean"), given.count("audio-batch-size", 1) or 1
+    form, rate = given.text("audio-format", "wav"), given.number("audio-sample-rates", 16.0)
+    if given.number("audio-length-stddev"):
+        given.wrong("audio-length-stddev", "has no counterpart: use workload.audio.durations")
+    if given.count("audio-num-channels", 1) != 1:
+        given.wrong("audio-num-channels", "has no counterpart but 1")
+    if not seconds:
+        return {}
+    if (form or "").lower() != "wav":
+        given.wrong("audio-format", "has no counterpart but wav")
+    return {"audio": {"duration": f"{tidy(seconds)}s", "count": count, "sampling": round((rate or 16.0) * 1000)}}
+
+
+def _video(given: Given) -> WorkloadDraft:
+    """Clips of so many seconds at so many frames in each."""
+    width, height = given.count("video-width"), given.count("video-height")
+    seconds, rate = given.number("video-duration", 5.0) or 5.0, given.number("video-fps", 4.0) or 4.0
+    count = given.count("video-batch-size", 1) or 1
+    for name in ("video-format", "video-codec", "video-synth-type"):
+        given.no_effect(name, "videos are MP4 files of Motion JPEG with made-up pictures")
     if not width or not height:
         return {}
-    images = {
-        "count": given.count("image-batch-size", 1) or 1,
-        "width": int(width),
-        "height": int(height),
-        "format": kind,
+    given.account.general.append("videos are MP4 files of Motion JPEG: the frames have the size, the files do not")
+    frames = max(1, round(seconds * rate))
+    return {
+        "videos": {"count": count, "width": width, "height": height, "frames": frames, "frames_per_second": tidy(rate)}
     }
-    return {"images": images}
 
 
 def _file(given: Given, path: str) -> WorkloadDraft:
