@@ -147,7 +147,7 @@ def up(
     context: str | None,
     **given: Any,
 ) -> int:
-    """Stand up a server in a cluster and wait until it is ready: a Deployment and a Service called NAME.
+    """Start a server in a cluster and wait until it is ready: a Deployment and a Service called NAME.
 
     With --router, every replica is a Deployment with a Service of its own, and our router is in front of them.
     """
@@ -209,7 +209,7 @@ def e2e(
     store: str | None,
     **given: Any,
 ) -> int:
-    """Stand up a server, measure it as k8s run does, and take it down, whatever happens in between.
+    """Start a server, measure it as k8s run does, and take it down, whatever happens in between.
 
     Where nobody is there to take it down, because this command was killed, the cluster does it some time later.
     """
@@ -262,9 +262,9 @@ def _check_e2e(settings: "RunSettings", typed: dict[str, Any]) -> None:
     """What makes no sense where the stack comes before the run and goes with it."""
     mistakes = []
     if settings.url or typed.get("methods"):
-        mistakes.append("k8s e2e measures the stack that it stands up: not with --endpoint-url or --methods")
+        mistakes.append("k8s e2e measures the stack that it starts: not with --endpoint-url or --methods")
     if len(settings.models) > 1:
-        mistakes.append(f"k8s e2e stands up one model, got {len(settings.models)}: {', '.join(settings.models)}")
+        mistakes.append(f"k8s e2e starts one model, got {len(settings.models)}: {', '.join(settings.models)}")
     for name, is_set in (("--skip", settings.skip), ("--debug", settings.debug), ("--wait 0", not settings.wait_s)):
         if is_set:
             mistakes.append(f"{name}: k8s e2e takes the stack down at its end")

@@ -236,7 +236,7 @@ def _left_out(blocks: Sequence[Block], planned: int) -> dict[int, str]:
 
 
 def paired_changes(before: Numbers, after: Numbers, design: Design, open_loop: bool) -> list[Change]:
-    """Of each measure that is asked for, from the numbers of the blocks, pair by pair."""
+    """Of each measure that is requested, from the numbers of the blocks, pair by pair."""
     known = _known_to_all(before), _known_to_all(after)
     if design.measures:
         keys = named(design.measures, *known)

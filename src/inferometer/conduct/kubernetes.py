@@ -427,7 +427,7 @@ class _Session:
         return self.store.add(load_run(place))
 
     def _upload(self) -> None:
-        """To an object store, where that was asked for; the copy here stays."""
+        """To an object store, where that was requested; the copy here stays."""
         if self.settings.output and is_object_store(self.settings.output):
             place = f"{self.settings.output.rstrip('/')}/{self.settings.id}"
             count = upload_files(self.output, place)

@@ -89,7 +89,7 @@ def prepare(
     changes: Sequence[str] = (),
 ) -> Prepared:
     """Of a file, another tool's command line, a mapping or an experiment made in Python; everything that is wrong is
-    said at once. `changes` are made in another tool's file, in its own words."""
+    reported at once. `changes` are made in another tool's file, in its own words."""
     where, file, notes = "experiment", None, []
     if isinstance(source, Experiment):
         experiment = source

@@ -147,7 +147,7 @@ def serve_dashboard(
     write: bool,
     ready: Callable[[str], None],
 ) -> None:
-    """Until it is interrupted. `ready` is told the address, with the port that was free where 0 was asked for."""
+    """Until it is interrupted. `ready` gets the address, with the port that was free where 0 was requested."""
     if token is None and not is_loopback(host):
         raise PlanError(f"{host}: a dashboard that is reachable from other machines needs a token")
     try:

@@ -94,7 +94,7 @@ def _core_use(samples: Samples, start_at: int | None) -> tuple[CoreUse, ...]:
 
 
 def _warmup_end_at(plan: Plan, records: Records, start_at: int) -> int:
-    """After the warm-up's time and after its requests, whichever is later; where a precision is asked for, not before
+    """After the warm-up's time and after its requests, whichever is later; where a precision is requested, not before
     the run has settled."""
     by_time = max(start_at + round(plan.warmup.duration * NANOSECONDS), _settled_at(plan, records, start_at))
     if not plan.warmup.requests or not len(records):

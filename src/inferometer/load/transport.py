@@ -380,7 +380,7 @@ _POINTER = re.compile(r"(\$\{[A-Za-z_][A-Za-z0-9_]*\})")
 
 
 def first_request_as_curl(plan: Plan, environ: Mapping[str, str], model: str | None = None) -> str:
-    """As it would be sent by the first traffic class; `model` is what the server would be asked for."""
+    """As it would be sent by the first traffic class; `model` is the name that would be requested."""
     traffic = plan.classes[0]
     context = context_of(plan.target, model)
     request = workload_of(traffic.workload, plan.seed, traffic.draw, new_nonce(), context)(0).turns[0]

@@ -494,7 +494,7 @@ def load_by_replica(samples: Samples) -> ByReplica:
 
 
 def cached_by_replica(samples: Samples, records: Records | None) -> dict[str, tuple[Ints, Floats, Floats]]:
-    """Prompt tokens that every replica's cache had, and all it was asked for, as counts that grow: by the servers'
+    """Prompt tokens that every replica's cache had, and all that it was sent, as counts that grow: by the servers'
     counters, else by the answers, if these name the replica and the cached tokens."""
     hits, queries = server_series(samples, "prefix_hits"), server_series(samples, "prefix_queries")
     both = {name: (*hits[name], queries[name][1]) for name in hits if name in queries}

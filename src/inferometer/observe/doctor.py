@@ -201,7 +201,7 @@ class DeviceFacts:
     engine_trouble: str | None = None
     runtimes: tuple[str, ...] = ()
     default_runtime: str | None = None
-    programs: dict[str, bool] = field(default_factory=dict)  # of engines that were asked for
+    programs: dict[str, bool] = field(default_factory=dict)  # of engines that were requested
 
 
 def device_facts(root: Path = Path("/"), program: str | None = None) -> DeviceFacts:

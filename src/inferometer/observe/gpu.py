@@ -171,7 +171,7 @@ def _text(text: str | bytes) -> str:
 COMMAND = "nvidia-smi"
 FIRST_S = 10.0  # without persistence mode the first call wakes the driver
 _MIB, _MHZ, _PERCENT = 2.0**20, 1e6, 0.01
-_FIELDS: dict[str, tuple[str, float]] = {  # what it is asked for: our name, and our unit in its units
+_FIELDS: dict[str, tuple[str, float]] = {  # what it is queried for: our name, and our unit in its units
     "memory.used": ("memory_used_bytes", _MIB),
     "memory.total": ("memory_total_bytes", _MIB),
     "utilization.gpu": ("utilization_share", _PERCENT),

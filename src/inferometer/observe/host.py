@@ -125,7 +125,7 @@ class _Usage:
 
 class ClientSampler:
     """Samples of our own process, each over the time since the one before. Costs about 20 us; once a second or two
-    is enough. `lag_s` is asked for the worst lateness of the loop since it was last asked, where one is offered."""
+    is enough. `lag_s` is called for the worst lateness of the loop since its last call, where one is offered."""
 
     def __init__(self, shard: int = 0, lag_s: Callable[[], float | None] | None = None) -> None:
         self._labels = {"shard": str(shard)}

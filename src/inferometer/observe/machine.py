@@ -249,7 +249,7 @@ class NetworkFacts:
     files_hard: int | None = None
     ports: tuple[int, int] | None = None  # the range that connections take their local port from
     waiting: int | None = None  # connections in TIME_WAIT: their ports are taken for a minute
-    taken: tuple[int, ...] = ()  # of the ports that were asked for
+    taken: tuple[int, ...] = ()  # of the ports that were requested
     requested: tuple[int, ...] = ()
     stamps: bool = False
     reader: bool = False

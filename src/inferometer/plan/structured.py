@@ -13,7 +13,7 @@ from inferometer.plan.fields import Mistake, Section, one_or_several
 
 Syntax = Literal["response_format", "structured_outputs", "guided", "sglang"]
 FORMS = ("json_schema", "json_object", "regex", "choice", "grammar")
-# The names that each syntax has for the forms; a form without a name cannot be asked for that way.
+# The names that each syntax has for the forms; a form without a name cannot be requested that way.
 _NAMES: dict[Syntax, dict[str, str]] = {
     "structured_outputs": {
         "json_schema": "json",

@@ -96,7 +96,7 @@ def _extent(stop: Stop) -> str:
 
 
 def workload_text(workload: Workload, generates: bool = True) -> str:
-    """What is sent. An API that generates nothing is asked for no output."""
+    """What is sent. No output is requested of an API that generates nothing."""
     if not isinstance(workload, Synthetic):
         return " ".join(filter(None, [workload.type, _place(workload), _output_text(workload) if generates else ""]))
     more = "".join(_more(workload))

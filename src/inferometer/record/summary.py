@@ -503,7 +503,7 @@ class MetricsSource(SummaryPart, frozen=True, kw_only=True):
     restarts: int = 0
     wanted: bool = False
     problems: list[SourceProblem] = []
-    prefix_hit_rate: float | None = None  # prompt tokens that its cache had, as share of all it was asked for
+    prefix_hit_rate: float | None = None  # prompt tokens that its cache had, as share of all that it was sent
 
 
 class Counter(SummaryPart, frozen=True, kw_only=True):

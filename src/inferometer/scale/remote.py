@@ -111,7 +111,7 @@ class RemoteWorker(Worker):
 
     @property
     def lives(self) -> bool:
-        """Whether it can be asked for something."""
+        """Whether it takes requests."""
         return self.identity is not None and (not self.why or self.whole)
 
     def came(self, identity: bytes) -> None:

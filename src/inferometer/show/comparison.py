@@ -353,7 +353,7 @@ def _check_head(check: CheckResult) -> Table:
 
 
 def _shown(check: CheckResult, every: bool) -> list[Change]:
-    """What alerts; what is observed only where it changed, or when all is asked for."""
+    """What alerts; what is observed only where it changed, or when all is requested."""
     changed = ("worse", "better", "changed")
     return [_as_change(measure) for measure in check.measures if measure.alert or every or measure.status in changed]
 

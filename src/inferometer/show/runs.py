@@ -109,7 +109,7 @@ def runs_grid(entries: Sequence[Entry], width: int) -> Grid:
 
 
 def chosen_grid(entries: Iterable[Entry], columns: Sequence[str]) -> Grid:
-    """The columns that were asked for, each number in the unit of its measure."""
+    """The columns that were requested, each number in the unit of its measure."""
     numbers = tuple(name for name in columns if canonical(name) not in PLAIN and not _is_setting(name))
     rows = [[_chosen_text(entry, name) for name in columns] for entry in entries]
     return Grid(list(columns), rows, (*numbers, "requests"), 2)

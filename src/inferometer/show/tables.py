@@ -240,7 +240,7 @@ def _machine(host: HostSummary) -> Iterator[tuple[str, str]]:
 
 
 def _problems(summary: Summary) -> Iterator[tuple[str, str]]:
-    """What went wrong with what was asked for, or with what answered at least once."""
+    """What went wrong with what was requested, or with what answered at least once."""
     sources = summary.server.sources if summary.server else []
     answered = {source.url for source in sources if source.scrapes}
     problems = summary.observer.problems if summary.observer else []

@@ -42,7 +42,7 @@ def chunks(events: list[bytes]) -> bytes:
 
 @dataclass(slots=True)
 class Answering:
-    """What all events of one answer share, and which of its parts were asked for."""
+    """What all events of one answer share, and which of its parts were requested."""
 
     chat: bool
     id: str

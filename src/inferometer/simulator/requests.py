@@ -68,7 +68,7 @@ def sequence_for(generation: Generation, settings: SimulatorSettings) -> tuple[S
 
 
 def _structured_answer(wanted: Structured, print_: int, settings: SimulatorSettings) -> tuple[str, ...] | None:
-    """All of it ends by itself, whatever else is asked for; a share is spoiled, chosen by the prompt."""
+    """All of it ends by itself, whatever else is requested; a share is spoiled, chosen by the prompt."""
     try:
         words = structured_words(wanted, print_)
     except (ValueError, LookupError, TypeError) as problem:
@@ -147,7 +147,7 @@ def check_model(fields: dict[str, Any], settings: SimulatorSettings) -> None:
 
 
 def generation_for(prompt: Any, fields: dict[str, Any], chat: bool, settings: SimulatorSettings) -> Generation:
-    """What the engine is asked for, in OpenAI's words; a refusal where the model cannot hold it."""
+    """What is requested of the engine, in OpenAI's names; a refusal where the model cannot hold it."""
     most = _whole(fields, "max_completion_tokens") if chat else None
     most = most if most is not None else _whole(fields, "max_tokens")
     generation = Generation(
@@ -195,7 +195,7 @@ def _whole(fields: dict[str, Any], name: str) -> int | None:
 
 # -- dialect questions -----------------------------------------------------------------------------------------------
 
-TGI_TOKENS = 100  # that TGI makes where none are asked for
+TGI_TOKENS = 100  # that TGI makes where none are requested
 
 
 def _question(prompts: list[Any], options: dict[str, Any], settings: SimulatorSettings, **more: Any) -> Question:

@@ -253,7 +253,7 @@ _FEW = 32
 
 
 class Noise:
-    """Factor of step `i`: lognormal with mean 1, a function of (seed, i) however the steps are asked for."""
+    """Factor of step `i`: lognormal with mean 1, a function of (seed, i) however the steps are requested."""
 
     def __init__(self, sigma: float, seed: int) -> None:
         self._sigma = sigma

@@ -42,9 +42,9 @@ class Entry:
     workload_id: str | None = None
     stack_id: str | None = None
     hardware_id: str | None = None
-    values: dict[str, float] = field(default_factory=dict)  # "ttft.p50": 0.12; the headline, and what was asked for
+    values: dict[str, float] = field(default_factory=dict)  # "ttft.p50": 0.12; the headline, and what was requested
     weak: str | None = None  # keys of percentiles of too few samples, with a blank between them
-    parameters: dict[str, str] = field(default_factory=dict)  # of the plan, those that were asked for
+    parameters: dict[str, str] = field(default_factory=dict)  # of the plan, those that were requested
     tags: tuple[str, ...] = ()
     experiment: str | None = None
     case: str | None = None

@@ -1,4 +1,4 @@
-"""The folder of an experiment, `<store>/experiments/<id>`: what was asked for, a line per case as it was done, and
+"""The folder of an experiment, `<store>/experiments/<id>`: what was requested, a line per case as it was done, and
 what came of it. Its runs are runs like any other. Any prefix of the lines is valid: it can go on later."""
 
 import fcntl

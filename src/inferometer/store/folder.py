@@ -356,7 +356,7 @@ def made_folder(store: Path, started: datetime, *, is_latest: bool = False) -> P
 
 
 def readers(path: Path) -> dict[str, Any]:
-    """What reads records and samples when they are asked for."""
+    """What reads records and samples when they are requested."""
     samples = _reader(path, lambda: read_samples(path / SAMPLES)) if is_there(path / SAMPLES) else None
     return {"read_records": _records_of(path), "read_samples": samples}
 

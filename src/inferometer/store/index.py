@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 # -- index -----------------------------------------------------------------------------------------------------------
 
-AT_ONCE = 200  # runs that are entered by one statement, and ids that are asked for by name
+AT_ONCE = 200  # runs that are entered by one statement, and ids that are requested by name
 _LOCK = 0x1F0E7E13
 
 
@@ -243,7 +243,7 @@ def folder_at(location: str, id_: str, home: Path) -> Path:
 
 
 def values_of(db: Connection, names: Sequence[Name], numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Quantities and settings that were asked for beside the headline, by the number of the run."""
+    """Quantities and settings that were requested in addition to the headline, by the number of the run."""
     values: dict[int, dict[str, Any]] = {number: {} for number in numbers}
     keys = [name.name for name in names if name.kind == "quantity"]
     paths = [name.name for name in names if name.kind == "parameter"]
@@ -449,7 +449,7 @@ def whole_folder(store: "Store", place: RunMatch) -> Path:
 
 
 def lazy_run(store: "Store", place: RunMatch) -> Run:
-    """Its large files come when they are asked for."""
+    """Its large files come when they are requested."""
     objects = store.objects_of(place.location)
     if objects is None:
         return load_run(_local(store, place))

@@ -1,5 +1,5 @@
 """Run folders in an object store, `s3://bucket/prefix` or `gs://...`: uploaded when they are finished, the manifest
-last, and read back into a local cache when they are asked for."""
+last, and read back into a local cache when they are requested."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ from inferometer.store.manifest import MANIFEST, MARKS, Files, files_in, manifes
 EXTRAS = {"s3": "s3", "gs": "gs", "gcs": "gs"}  # how addresses begin, to the extra that reads them
 LEFT_OVER_S = 86400.0
 FRESH_NS = 2_000_000_000  # file systems have clocks of up to two seconds
-LARGE = (".parquet", ".bin", ".log")  # fetched when they are asked for
+LARGE = (".parquet", ".bin", ".log")  # fetched when they are requested
 
 
 class Objects:

@@ -61,7 +61,7 @@ class Store:
         warnings: Sequence[str] = (),
     ) -> None:
         self.home = home  # run folders of this machine are in home/runs, those fetched in home/cache
-        self._open_database = open_database  # when it is asked for: a run on this disk never does
+        self._open_database = open_database  # when it is requested: a run on this disk never does
         self.objects = objects
         self.warnings = list(warnings)
         self._batch: list[Listing] | None = None
@@ -237,7 +237,7 @@ class Store:
         return place if isinstance(place, Path) else index.whole_folder(self, place)
 
     def load(self, wanted: str) -> Run:
-        """A run, its records and samples fetched when they are asked for."""
+        """A run, its records and samples fetched when they are requested."""
         place = self._find(wanted)
         if isinstance(place, Path):
             return load_run(place)

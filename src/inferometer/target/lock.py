@@ -229,7 +229,7 @@ _LOWEST = 10_000
 
 @contextmanager
 def reserved_port(host: str, requested: int | None, holder: str, setting: str = "server.port") -> Iterator[int]:
-    """The port that was asked for, or a free one; no other server of ours is given it meanwhile."""
+    """The port that was requested, or a free one; no other server of ours is given it meanwhile."""
     if requested is not None:
         check_port(host, requested, setting)
         yield requested

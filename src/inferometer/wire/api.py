@@ -68,7 +68,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
-    """How answers are asked for: the same in every request of a traffic class that asks for a length, or does not."""
+    """How answers are requested: the same in every request of a traffic class that asks for a length, or does not."""
 
     stream: bool = True
     continuous_usage: bool = False

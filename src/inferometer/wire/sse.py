@@ -43,7 +43,7 @@ Events = tuple[Sequence[bytes], Sequence[int]]  # the data of each event, and th
 
 
 class Spans(Sequence[bytes]):
-    """Parts of an answer's bytes, cut out when they are asked for: most are only looked at in place, in C."""
+    """Parts of an answer's bytes, cut out when they are requested: most are only looked at in place, in C."""
 
     __slots__ = ("_at", "packed", "raw")
 

@@ -45,7 +45,7 @@ def is_url(place: str) -> bool:
 
 
 def fetch(url: str, sha256: str | None = None, notify: Notify = lambda _text: None) -> Path:
-    """The file at a URL, from the cache where it is there already. With `sha256` it is what was asked for, or an error.
+    """The file at a URL, from the cache where it is there already. With `sha256` it is what was requested, or an error.
 
     The checksum is part of the cache's key: a file in the cache was checked when it came.
     """

@@ -179,7 +179,7 @@ class Offsets:
 
 
 class FileRows:
-    """The rows of a file, each decoded by `decode` when it is asked for."""
+    """The rows of a file, each decoded by `decode` when it is requested."""
 
     def __init__(self, path: Path, kind: str, decode: Callable[[bytes], Any], name: str, first: int = 0) -> None:
         self.name = name

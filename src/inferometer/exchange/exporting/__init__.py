@@ -319,7 +319,7 @@ def duration_of(run: Run) -> float | None:
 
 
 def served_lengths(run: Run) -> tuple[int | None, int | None]:
-    """Mean input and output tokens as they were *served*; what was asked for is another number."""
+    """Mean input and output tokens as they were *served*; what was requested is another number."""
     values = quantities(run.summary)
     means = (values.get("input_tokens.mean"), values.get("output_tokens.mean"))
     inputs, outputs = (None if mean is None else round(mean.value) for mean in means)

@@ -105,7 +105,7 @@ def _serving(runs: Sequence[Run], request: ExportRequest) -> list[DocumentPiece]
 
 
 def _history(runs: Sequence[Run], database: dict[str, Any]) -> dict[str, Any]:
-    """A pair is named by the lengths that were asked for, else by those served: it is what stays the same. The numbers
+    """A pair is named by the lengths that were requested, else by those served: it is what stays the same. The numbers
     are of what was served."""
     for run in runs:
         inputs, outputs = (

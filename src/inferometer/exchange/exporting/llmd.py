@@ -192,7 +192,7 @@ def _parallel(run: Run) -> int | None:
 
 
 def _load(run: Run) -> dict[str, Any] | None:
-    """What was asked for; the lengths that were served are in the results."""
+    """What was requested; the lengths that were served are in the results."""
     inputs = _length(lengths_of(run, "input_tokens"), served_lengths(run)[0])
     if inputs is None:
         return None

@@ -93,7 +93,7 @@ def export_sweep(request: ExportRequest) -> list[DocumentPiece]:
 
 
 def _parameters(run: Run) -> Row:
-    """What was asked for, in the sweep's words; what a run does not say is empty."""
+    """What was requested, in the sweep's words; what a run does not say is empty."""
     plan, gpus = traffic_of(run), list(run.subject.accelerators)
     server = server_of(run)
     engine = server.section("of") if server.text("type") in ROUTED else server

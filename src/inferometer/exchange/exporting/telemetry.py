@@ -171,7 +171,7 @@ def _durations(answers: Answers, about: Attributes) -> list[tuple[Attributes, Fl
 
 
 def _tokens(answers: Answers, about: Attributes) -> list[tuple[Attributes, Floats]]:
-    """As they were served, by the server's own count; never what was asked for."""
+    """As they were served, by the server's own count; never what was requested."""
     sides = (("input", "input_tokens"), ("output", "output_tokens"))
     return [(about | {"gen_ai.token.type": side}, request_values(name, answers)[answers.ok]) for side, name in sides]
 

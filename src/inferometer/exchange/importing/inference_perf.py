@@ -42,7 +42,7 @@ RATES = {
 }
 DEFINITIONS = {
     "ttft": "from just before the request is posted to the first non-empty content; reasoning is ignored",
-    "tpot": "(last - first) / (n - 1), n counted again by a tokenizer unless the server's count is asked for",
+    "tpot": "(last - first) / (n - 1), n counted again by a tokenizer unless the server's count is requested",
     "itl": "every token of a chunk at the chunk's time, so that gaps inside a chunk are 0",
     "e2e": "until the response is processed, which tokenizes it",
     "request_rate": "answers / (last end - first start)",

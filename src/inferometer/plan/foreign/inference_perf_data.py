@@ -352,7 +352,7 @@ def _weka(data: Settings) -> InferencePerfData:
     own.note("default_block_size", "for traces that do not have theirs")
     data.account.general.append(
         "data.weka_trace_replay: a prompt is a system message and one of the user with the same blocks; answers are"
-        " not told apart in it"
+        " not distinguished in it"
     )
     return InferencePerfData("weka_trace_replay", workload)
 

@@ -51,7 +51,7 @@ def from_argv(argv: Sequence[str]) -> Foreign:
 
 
 def _observe(given: Given) -> ObserveDraft | None:
-    """The GPU is polled every half second where that is asked for."""
+    """The GPU is polled every half second where that is requested."""
     every = tidy(given.number("gpu-poll-interval", 0.5) or 0.5)
     return {"gpu": "on", "interval": every} if given.on("gpu-monitor") else None
 

@@ -216,7 +216,7 @@ def is_template(path: str) -> bool:
 
 # -- experiments -------------------------------------------------------------------------------------------------------
 
-# An experiment by its file, ours or another tool's, or by another tool's command line; what has no counterpart is said.
+# An experiment by its file or another tool's command line; what has no counterpart is reported.
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def _described(root: Path, path: Path) -> CarriedFile:
 
 
 class Unpacking:
-    """Puts pieces together below a folder. What a piece lacks is asked for again: `cursor` says from where."""
+    """Puts pieces together below a folder. What a piece lacks is requested again: `cursor` says from where."""
 
     def __init__(self, into: Path) -> None:
         self._into = into

@@ -29,7 +29,7 @@ class ClusterEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     metrics: list[str] = []  # addresses of the pods' metrics
     picker_metrics: list[str] = []  # of the endpoint picker
     pods: list[str] = []
-    models: list[str] = []  # where they could be asked for
+    models: list[str] = []  # where they could be requested
 
 
 class PodFacts(msgspec.Struct, frozen=True):

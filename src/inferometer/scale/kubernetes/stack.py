@@ -148,7 +148,7 @@ def _claim(settings: StackSettings) -> PersistentVolumeClaim:
 def _behind_service(
     settings: StackSettings, place: ObjectPlace, secret_place: ObjectPlace, tail: str
 ) -> Iterator[Manifest]:
-    """All else. The Secret's name has a tail of its own, because one of others cannot be told from ours: no secret is
+    """All else. The Secret's name has a tail of its own, because it may be of others: no secret is
     ever read."""
     secret = _token_secret(settings, tail)
     if settings.token:

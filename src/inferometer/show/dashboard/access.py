@@ -100,7 +100,7 @@ class Guard:
             await _answer(send, status, f"{text}\n")
 
     async def _log_in(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The form of `login_page`: with the right token a cookie, and on to the page that was asked for."""
+        """The form of `login_page`: with the right token a cookie, and on to the page that was requested."""
         form = dict(parse_qsl(await _body(receive, LONGEST_FORM), keep_blank_values=True))
         path = "/" + form.get("next", "").lstrip("/\\")  # on this server: `//` at its start would be another one
         if self._fits(form.get("token", "").strip()):

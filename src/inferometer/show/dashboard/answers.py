@@ -389,7 +389,7 @@ def _table_row(quantity: Quantity, of_runs: list[Quantity | None]) -> TableRow:
 
 
 def with_values(family: Family, store: Store, keys: Sequence[str]) -> Family:
-    """Its entries with the numbers that are asked for."""
+    """Its entries with the numbers that are requested."""
     wanted = list({entry.id: None for series in family.series for entry in series.entries})
     stored = list(dict.fromkeys(name for key in keys for series in family.series for name in series.stored_on(key)))
     known = store.numbers(stored, wanted)

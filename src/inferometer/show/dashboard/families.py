@@ -85,7 +85,7 @@ class Family:
 
 
 def families(entries: Iterable[Entry], load: LoadRun) -> list[Family]:
-    """Of entries in any order; that with the newest run first. `load` is asked for one run of each series."""
+    """Of entries in any order; that with the newest run first. `load` is called for one run of each series."""
     done = [entry for entry in entries if entry.state in _DONE and entry.identity]
     ordered = sorted(done, key=lambda entry: (_kin(entry), entry.started_at, entry.id))
     candidates = [_family(kin, list(group), load) for kin, group in groupby(ordered, _kin)]
@@ -173,7 +173,7 @@ def _keys(runs: Iterable[Run]) -> dict[str, Quantity]:
 
 
 def _is_watched(quantity: Quantity) -> bool:
-    """What can be better or worse, and be asked for: the index has small letters, and commas part names."""
+    """What can be better or worse, and be requested: the index has small letters, and commas part names."""
     named = canonical(quantity.key) == quantity.key and "," not in quantity.key
     return named and quantity.direction is not None and quantity.statistic in STATISTICS
 

@@ -30,7 +30,7 @@ _SEARCHED = ("id", "name", "model", "target", "engine", "engine_version", "commi
 
 @dataclass(frozen=True)
 class RunRow:
-    """A run as a line of a table; `more` has the columns that were asked for."""
+    """A run as a line of a table; `more` has the columns that were requested."""
 
     id: str
     started: str

@@ -147,7 +147,7 @@ class Bullets:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """`fold` hides it behind its title until it is asked for."""
+    """`fold` hides it behind its title until it is requested."""
 
     text: str
     title: str = ""

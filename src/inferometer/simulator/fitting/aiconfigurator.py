@@ -1,5 +1,5 @@
 """aiconfigurator's estimate of a measured run, for comparison with ours. It holds measured tables of engines and GPUs
-and is asked for one operating point: lengths of prompt and answer, and how many requests are in flight. It has no
+and is queried for one operating point: lengths of prompt and answer, and how many requests are in flight. It has no
 arrivals and no queue. Its command is run where it is installed; we depend on nothing of it."""
 
 import re

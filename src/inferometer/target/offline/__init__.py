@@ -81,7 +81,7 @@ class OfflineEngine(Protocol):
     facts: EngineFacts
 
     def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[PromptTokens]:
-        """As many tokens as asked for each prompt, whatever the model would like: returns when all are made."""
+        """As many tokens as requested for each prompt, whatever the model would like: returns when all are made."""
 
     def now(self) -> int:
         """Nanoseconds on the engine's own clock, once its device has finished all work."""

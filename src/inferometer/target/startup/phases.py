@@ -59,7 +59,7 @@ class Start:
 
 
 def starts_of(messages: Iterable[Message], settled: Callable[[bool], None] = lambda _is: None) -> list[Start]:
-    """Usually one; a server that was started again writes on into the same log. `settled` is told whenever a server
+    """Usually one; a server that was started again writes on into the same log. `settled` is called whenever a server
     gets ready, and when another start begins."""
     gathering = _Gathering(settled)
     for message in messages:

@@ -313,7 +313,7 @@ def _is_not_run(phase: PhaseRule, facts: Startup) -> bool:
     if phase.name == "api_start":
         return not facts.serves
     if phase.name == "profiling":
-        return facts.device == "cpu"  # its cache is as large as asked for: there is nothing to find out
+        return facts.device == "cpu"  # its cache is as large as requested: there is nothing to find out
     return bool(facts.eager) and phase.name in _EAGER
 
 
