@@ -1,16 +1,19 @@
 """Where a stack answers: services, gateways with an inference pool, pods; and which of them a method means."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from stacks import created
+from stacks import PORT, created, stack_in
 
 from inferometer.errors import TargetError
+from inferometer.measure.telemetry import PICKER
 from inferometer.scale.kubernetes.client import Cluster, open_cluster
 from inferometer.scale.kubernetes.endpoints import endpoint_of, endpoints_in, model_id_of
-from kubernetes_stand_in.clusters import TestedCluster, is_real
+from kubernetes_stand_in.clusters import TestedCluster, is_real, thorough
+from kubernetes_stand_in.node import has_namespaces
 
 GATEWAY, POOL = "gateway.networking.k8s.io/v1", "inference.networking.k8s.io/v1"
 KINDS = [
@@ -111,6 +114,58 @@ def test_all_kinds_are_found_and_methods_choose(admin: Cluster, cluster: TestedC
     assert endpoint_of(admin, namespace, "decode").kind == "pod"
     with pytest.raises(TargetError, match="no endpoint for method standalone"):
         endpoint_of(admin, namespace, "standalone")
+
+
+# llm-d's scheduler as far as its metrics: each reading has one more request.
+PICKER_SCRIPT = """
+import http.server, sys
+class Metrics(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        count = self.server.read = getattr(self.server, "read", 0) + 1
+        time = "inference_extension_scheduler_e2e_duration_seconds"
+        text = f"inference_pool_ready_pods 1\\n{time}_sum {count / 1000}\\n{time}_count {count}\\n"
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(text.encode())
+http.server.HTTPServer((sys.argv[1], 9191), Metrics).serve_forever()
+"""
+
+
+@thorough
+@pytest.mark.skipif(not has_namespaces(), reason="names of services need a mount namespace")
+def test_modelservice_is_measured_through_its_gateway(
+    cluster: TestedCluster, namespace: str, gateways: None, tmp_path: Path
+) -> None:
+    """With the metrics of the pool's pods and of the endpoint picker. The gateway is a service of its name."""
+    stack = stack_in(cluster, namespace, tmp_path)
+    gateway = "infra-llmdbench-inference-gateway"
+    address = {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    container = {"name": "c", "image": "local", "command": ["python", "-c", PICKER_SCRIPT, "$(IP)"], "env": [address]}
+    container["readinessProbe"] = {"httpGet": {"path": "/metrics", "port": 9191}}
+    container["ports"] = [{"containerPort": 9191, "name": "metrics"}]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "picker-0", "labels": {"app": "epp"}}}
+    spec = {"containers": [container], "terminationGracePeriodSeconds": 0}
+    cluster.until(partial(created, cluster, f"/api/v1/namespaces/{namespace}/pods", pod | {"spec": spec}))
+    for name, app, port in (("epp", "epp", 9002), (gateway, "sim", PORT)):
+        ports = {"selector": {"app": app}, "ports": [{"port": port, "targetPort": port}]}
+        service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": ports}
+        cluster.create(f"/api/v1/namespaces/{namespace}/services", service)
+    pool = {"selector": {"matchLabels": {"app": "sim"}}, "targetPorts": [{"number": PORT}]}
+    listeners = [{"name": "http", "port": PORT, "protocol": "HTTP"}]
+    for (version, kind, plural), of in zip(
+        KINDS[::2], ({"listeners": listeners}, {**pool, "endpointPickerRef": {"name": "epp"}}), strict=True
+    ):
+        thing = {"apiVersion": version, "kind": kind, "metadata": {"name": gateway}, "spec": of}
+        cluster.create(f"/apis/{version}/namespaces/{namespace}/{plural}", thing)
+    cluster.until(lambda: all(_ready(pod) for pod in cluster.pods(namespace)) and len(cluster.pods(namespace)) == 2)
+    launched = stack.run(id="gateway", methods="modelservice", storage_class=f"of-{namespace}")
+    run = launched.runs[0]
+    assert (run.state, run.summary.outcomes["ok"]) == ("complete", 30), launched.rows
+    assert f"http://{gateway}.{namespace}.svc:{PORT}" in str(run.plan["target"])
+    server = run.summary.server
+    assert server is not None and {source.engine for source in server.sources} == {"vLLM", PICKER}
+    assert server.gauges["picker_pods"].mean == 1 and server.counters["requests_ok"].grown == 30
+    assert server.histograms["picker_time"].mean == pytest.approx(0.001)
 
 
 def test_a_model_as_llmd_writes_it() -> None:

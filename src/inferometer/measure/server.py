@@ -180,6 +180,7 @@ QUANTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 ENDED_OTHERWISE = ("abort", "error")  # finish reasons that are no answers
 MEANS = ("ttft", "itl", "tpot", "e2e", "queue_time", "prefill_time", "decode_time", "inference_time")
 CLIENT = "client"
+PICKED = ("picker_pods", "picker_running", "picker_queued", "picker_kv_usage")
 _ACCEPTANCE = ("acceptance_rate", "acceptance_length")
 SPECULATION = ("Drafted tokens accepted", "Tokens per step of a request")
 
@@ -327,15 +328,16 @@ def _histograms(series: Sequence[SourceSeries]) -> dict[str, HistogramSummary]:
 
 
 def _gauges(series: Sequence[SourceSeries], start_at: int, end_at: int) -> dict[str, Gauge]:
-    """Requests are added up over replicas, shares averaged, each at its own instants."""
+    """Requests are added up over replicas, shares averaged, each at its own instants. What an endpoint picker reports
+    is of all pods already."""
     gauges = {}
-    for name in ("running", "queued", "kv_usage", "hit_rate", *_ACCEPTANCE):
+    for name in ("running", "queued", "kv_usage", "hit_rate", *_ACCEPTANCE, *PICKED):
         own = [
             metric.value[(metric.at >= start_at) & (metric.at <= end_at)] for metric in series if metric.name == name
         ]
         own = [values for values in own if len(values)]
         if own:
-            shared = SERVER[name].unit == "share" or name in _ACCEPTANCE
+            shared = SERVER[name].unit == "share" or name in (*_ACCEPTANCE, *PICKED)
             means, tops = [float(values.mean()) for values in own], [float(values.max()) for values in own]
             together = float(np.mean(means)) if shared else sum(means)
             gauges[name] = Gauge(unit=SERVER[name].unit, mean=together, max=max(tops) if shared else sum(tops))

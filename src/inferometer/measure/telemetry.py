@@ -10,6 +10,7 @@ MetricKind = Literal["gauge", "counter", "histogram"]
 HOST = "host"
 GPU = "gpu:"  # before its index
 DCGM = "DCGM"  # in place of an engine's name: an exporter of GPU metrics only
+PICKER = "llm-d endpoint picker"  # in place of an engine's name: it chooses the pod of a request
 ROUTER = "router"  # what a router in front of several servers decided
 
 
@@ -29,6 +30,10 @@ _GAUGES = {
     "acceptance_rate": ("share", "drafted tokens accepted, as the server reports it"),
     "acceptance_length": ("tokens", "tokens per step and request, as the server reports it"),
     "process_started": ("s", "start time of the server process"),
+    "picker_pods": ("pods", "ready pods, by the endpoint picker"),
+    "picker_running": ("requests", "running per pod, by the endpoint picker"),
+    "picker_queued": ("requests", "queued per pod, by the endpoint picker"),
+    "picker_kv_usage": ("share", "KV cache in use, by the endpoint picker"),
 }
 _COUNTERS = {
     "requests_ok": ("requests", "requests finished"),
@@ -44,6 +49,9 @@ _COUNTERS = {
     "accepted_tokens": ("tokens", "speculative tokens accepted"),
     "prefill_seconds": ("s", "time spent on prompts"),
     "decode_seconds": ("s", "time spent on generating"),
+    "picker_requests": ("requests", "requests at the endpoint picker"),
+    "picker_errors": ("requests", "errors of the endpoint picker"),
+    "picker_disaggregated": ("requests", "decisions on a separate prefill, by the endpoint picker"),
 }
 _HISTOGRAMS = {
     "ttft": ("s", "TTFT"),
@@ -57,6 +65,11 @@ _HISTOGRAMS = {
     "input_length": ("tokens", "input tokens"),
     "output_length": ("tokens", "output tokens"),
     "step_tokens": ("tokens", "tokens per step"),
+    "picker_time": ("s", "choice of a pod"),
+    "picker_plugin_time": ("s", "one plugin of the endpoint picker"),
+    "picker_request_time": ("s", "requests, by the endpoint picker"),
+    "picker_ttft": ("s", "TTFT, by the endpoint picker"),
+    "picker_hit_ratio": ("share", "prefix hit ratio, by the endpoint picker's index"),
 }
 SERVER: dict[str, ServerName] = {
     **{name: ServerName("gauge", *rest) for name, rest in _GAUGES.items()},

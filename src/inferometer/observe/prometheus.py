@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from inferometer.measure.telemetry import GPU, SERVER
+from inferometer.measure.telemetry import GPU, PICKER, SERVER
 from inferometer.record.record import Sample
 from inferometer.record.sanitize import cut, harmless
 from inferometer.vocabulary import duration_text
@@ -118,6 +118,21 @@ _LLAMACPP = {
     "prefill_seconds": ["prompt_seconds"],
     "decode_seconds": ["tokens_predicted_seconds"],
 }
+_OBJECTIVE = ("inference_objective", "inference_model")  # the newer and the older name of what a request belongs to
+_PICKER = {  # llm-d's scheduler and the Gateway API's inference extension, which it is made of
+    "picker_pods": ["inference_pool_ready_pods"],
+    "picker_running": ["inference_pool_average_running_requests"],
+    "picker_queued": ["inference_pool_average_queue_size"],
+    "picker_kv_usage": ["inference_pool_average_kv_cache_utilization"],
+    "picker_requests": [f"{name}_request" for name in _OBJECTIVE],
+    "picker_errors": [f"{name}_request_error" for name in _OBJECTIVE],
+    "picker_disaggregated": ["llm_d_inference_scheduler_disagg_decision", "llm_d_inference_scheduler_pd_decision"],
+    "picker_time": ["inference_extension_scheduler_e2e_duration_seconds"],
+    "picker_plugin_time": ["inference_extension_plugin_duration_seconds"],
+    "picker_request_time": [f"{name}_request_duration_seconds" for name in ("inference_extension", *_OBJECTIVE)],
+    "picker_ttft": ["inference_extension_request_ttft_duration_seconds"],
+    "picker_hit_ratio": ["inference_extension_prefix_indexer_hit_ratio"],
+}
 ON_RAY = "vLLM on Ray"
 _ENGINES: dict[str, tuple[tuple[str, ...], dict[str, list[str]]]] = {  # engine: its prefixes, and its names
     "vLLM": (("vllm:", "vllm_"), _VLLM),
@@ -126,6 +141,7 @@ _ENGINES: dict[str, tuple[tuple[str, ...], dict[str, list[str]]]] = {  # engine:
     "TGI": (("tgi_",), _TGI),
     "TensorRT-LLM": (("trtllm_", "trtllm:"), _TRT),
     "llama.cpp": (("llamacpp:", "llamacpp_"), _LLAMACPP),
+    PICKER: (("",), _PICKER),
 }
 _TRITON = {  # one name each, distinguished by a label
     ("nv_trt_llm_request_metrics", "request_type", "scheduled"): "running",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from inferometer.measure.telemetry import SERVER
+from inferometer.measure.telemetry import PICKER, SERVER
 from inferometer.observe.prometheus import MEANINGS, Unreadable, read_exposition
 
 VLLM = """
@@ -68,6 +68,10 @@ def test_vllms_text_is_read_under_our_names() -> None:
         ),
         ("llamacpp:tokens_predicted_total 11", "generation_tokens", 11, "llama.cpp"),
         ("llamacpp:requests_deferred 1", "queued", 1, "llama.cpp"),
+        ('inference_pool_ready_pods{name="pool"} 3', "picker_pods", 3, PICKER),
+        ('inference_objective_request_total{model_name="m"} 9', "picker_requests", 9, PICKER),
+        ("inference_extension_scheduler_e2e_duration_seconds_sum 2", "picker_time_sum", 2, PICKER),
+        ('llm_d_inference_scheduler_disagg_decision_total{decision_type="d"} 4', "picker_disaggregated", 4, PICKER),
     ],
 )
 def test_the_names_of_every_engine(line: str, name: str, value: float, engine: str) -> None:
