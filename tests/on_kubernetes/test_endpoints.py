@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from stacks import PORT, created, stack_in
+from stacks import PLAN, PORT, created, stack_in
 
 from inferometer.errors import TargetError
 from inferometer.measure.telemetry import PICKER
@@ -140,7 +140,8 @@ def test_modelservice_is_measured_through_its_gateway(
     stack = stack_in(cluster, namespace, tmp_path)
     gateway = "infra-llmdbench-inference-gateway"
     address = {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-    container = {"name": "c", "image": "local", "command": ["python", "-c", PICKER_SCRIPT, "$(IP)"], "env": [address]}
+    command = ["python", "-c", PICKER_SCRIPT, "$(IP)"]
+    container: dict[str, Any] = {"name": "c", "image": "local", "command": command, "env": [address]}
     container["readinessProbe"] = {"httpGet": {"path": "/metrics", "port": 9191}}
     container["ports"] = [{"containerPort": 9191, "name": "metrics"}]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "picker-0", "labels": {"app": "epp"}}}
@@ -158,13 +159,14 @@ def test_modelservice_is_measured_through_its_gateway(
         thing = {"apiVersion": version, "kind": kind, "metadata": {"name": gateway}, "spec": of}
         cluster.create(f"/apis/{version}/namespaces/{namespace}/{plural}", thing)
     cluster.until(lambda: all(_ready(pod) for pod in cluster.pods(namespace)) and len(cluster.pods(namespace)) == 2)
-    launched = stack.run(id="gateway", methods="modelservice", storage_class=f"of-{namespace}")
+    plan = PLAN.replace("requests: 30", "duration: 4s")  # several readings
+    launched = stack.run(plan, id="gateway", methods="modelservice", storage_class=f"of-{namespace}")
     run = launched.runs[0]
-    assert (run.state, run.summary.outcomes["ok"]) == ("complete", 30), launched.rows
+    assert run.state == "complete", launched.rows
     assert f"http://{gateway}.{namespace}.svc:{PORT}" in str(run.plan["target"])
     server = run.summary.server
     assert server is not None and {source.engine for source in server.sources} == {"vLLM", PICKER}
-    assert server.gauges["picker_pods"].mean == 1 and server.counters["requests_ok"].grown == 30
+    assert server.gauges["picker_pods"].mean == 1 and server.counters["requests_ok"].grown > 0
     assert server.histograms["picker_time"].mean == pytest.approx(0.001)
 
 
