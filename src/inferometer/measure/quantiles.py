@@ -447,7 +447,10 @@ def mean_interval(of: Distribution, confidence: float = 0.95) -> Interval:
     t, error = t_quantile(0.5 + confidence / 2, degrees), math.sqrt(variance)
     filled = of.block_weights > 0
     skew = _skewness(sums[filled] / of.block_weights[filled]) / (6 * math.sqrt(of.blocks))
-    return (middle - _unskewed(t, skew) * error, middle - _unskewed(-t, skew) * error)
+    low, high = middle - _unskewed(t, skew) * error, middle - _unskewed(-t, skew) * error
+    if of.blocks < 2 * FEWEST_BLOCKS:  # of so few values the true mean may lie beyond all of them
+        return (low, high)
+    return (max(low, of.least), min(high, of.largest))
 
 
 def _skewness(values: Floats) -> float:

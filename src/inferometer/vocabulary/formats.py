@@ -136,13 +136,14 @@ def _change_percent(share: float) -> str:
 
 def spread_text(value: float | None, interval: Ends | None, unit: str) -> str:
     """`±9`: the farther end of the interval, in the unit the value is shown in; `+39 −0.1` where its ends are not
-    nearly as far; `` where it is not known."""
+    nearly as far or `±` would reach below zero; `` where it is not known."""
     if value is None or interval is None or any(end is None for end in interval):
         return ""
     low, high = (float(end) for end in interval if end is not None)
     above, below = max(high - value, 0.0), max(value - low, 0.0)
     near, far = sorted((above, below))
-    if far > LOPSIDED * near and far > LOPSIDED_FROM * abs(value):
+    lopsided = far > LOPSIDED * near and far > LOPSIDED_FROM * abs(value)
+    if lopsided or (below < value <= above):
         return f"+{_in_unit_of(value, above, unit)} −{_in_unit_of(value, below, unit)}"
     return f"±{_in_unit_of(value, far, unit)}"
 

@@ -162,6 +162,12 @@ def test_intervals_cover_the_truth_of_a_queue() -> None:
     assert known > 60
 
 
+def test_a_mean_lies_among_the_values() -> None:
+    """Where the load changes by plan the blocks differ far more than chance would have it."""
+    low, high = quantiles.mean_interval(quantiles.sample(np.repeat([0.02, 0.021, 0.06], 200)))
+    assert low is not None and high is not None and 0.02 <= low < high <= 0.06
+
+
 def busy_queue(rng: np.random.Generator, runs: int, n: int, load: float) -> Floats:
     """TTFT of short runs that begin with an empty queue in front of one server: waiting, and a prefill."""
     due = np.cumsum(rng.exponential(1.0, (runs, n)), axis=1)
