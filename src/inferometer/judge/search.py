@@ -293,7 +293,7 @@ def result(steps: Sequence[SearchStep], bounds: SearchBounds) -> SearchResult:
     text = f"the highest load within the limits is between {number_text(low)} and {number_text(high)}, {apart}"
     guessed = [load for load in (plain.low, plain.high) if load is not None and load not in sure]
     if guessed and plain.low and plain.high:
-        text += f"; probably between {number_text(plain.low)} and {number_text(plain.high)}, but that is not sure"
+        text += f"; most likely between {number_text(plain.low)} and {number_text(plain.high)}"
     return SearchResult("found", low, high, text, plain.likely)
 
 

@@ -162,7 +162,7 @@ def test_the_range_that_is_sure_is_the_answer_when_the_budget_is_used_up() -> No
     around = [sharp(5.0)(Try(4.0)), sharp(5.0)(Try(8.0)), unclear]
     known = result(around, replace(bounds, any_width=True))
     assert (known.outcome, known.low, known.high) == ("found", 4.0, 8.0)
-    assert "probably between 5 and 8" in known.text
+    assert "most likely between 5 and 8" in known.text
     assert result(around[1:], replace(bounds, any_width=True)).outcome == "unresolved"  # nothing is known to be met
 
 
