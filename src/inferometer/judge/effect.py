@@ -319,4 +319,6 @@ def _why(sides: Sides, estimate: Effect, status: ChangeStatus) -> str | None:
         return sides.weak
     if estimate.basis == "none":
         return "one run per side: run-to-run variation is unknown"
+    if estimate.basis == "assumed":
+        return "the assumed run-to-run variation is too large to decide; more runs would show the real one"
     return "the run-to-run variation is too large to decide"
