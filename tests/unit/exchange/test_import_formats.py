@@ -210,7 +210,9 @@ def test_fmperf_has_seconds_and_no_gaps() -> None:
 
 
 def test_responses_of_llmperf_have_intervals_of_ours() -> None:
-    rows = [{"ttft_s": 0.1 + at / 1000, "end_to_end_latency_s": 1.0, "error_code": None} for at in range(100)]
+    rows = [
+        {"ttft_s": 0.1 + at * 37 % 100 / 1000, "end_to_end_latency_s": 1.0, "error_code": None} for at in range(100)
+    ]
     run = only("m_individual_responses.json", [*rows, {"ttft_s": 0, "end_to_end_latency_s": 0, "error_code": 500}])
     assert (run.answered, run.failed) == (100, 1)
     assert run.measures["ttft"]["mean"] == pytest.approx(0.1495)
