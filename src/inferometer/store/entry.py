@@ -10,6 +10,7 @@ from typing import Any
 from inferometer.errors import StoreError
 from inferometer.judge.identity import Identity, identity
 from inferometer.measure.values import Quantity, indexed
+from inferometer.plan.stored import StoredPlan
 from inferometer.record.run import Run
 from inferometer.store.folder import load_run
 from inferometer.store.manifest import Marks, read_marks
@@ -197,11 +198,8 @@ def _is_headline(quantity: Quantity, run: Run) -> bool:
     return quantity.statistic is None or quantity.key in HEADLINE or own_mean
 
 
-def _target(plan: Mapping[str, Any]) -> str | None:
-    urls = _section(plan, "target").get("url") or []
-    if urls:
-        return ", ".join(map(str, urls)) if isinstance(urls, list) else str(urls)
-    return _text(_section(plan, "server").get("type"))
+def _target(plan: StoredPlan) -> str | None:
+    return ", ".join(plan.urls) or plan.server.text("type")
 
 
 def _hardware(run: Run) -> str | None:
@@ -211,13 +209,3 @@ def _hardware(run: Run) -> str | None:
         return ", ".join(f"{count}x {name}" for name, count in sorted(subject.accelerator_counts.items()))
     hosts = subject.hosts_elsewhere
     return subject.hardware or (machine.cpu if machine and not hosts else None) or ", ".join(hosts) or None
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
-def _section(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A part of plain data, empty where it is missing or something else."""
-    part = content.get(name)
-    return part if isinstance(part, Mapping) else {}
