@@ -15,7 +15,7 @@ from inferometer.cli.options import (
     store_option,
     work_flags,
 )
-from inferometer.documents.document import Document
+from inferometer.documents.document import Document, JsonValue
 from inferometer.errors import PlanError
 from inferometer.record.encoding import result_document
 from inferometer.show.console import console
@@ -170,7 +170,9 @@ def _named(side: str, only: tuple[str, ...]) -> str:
     return redacted_text(" ".join([name, *only]))
 
 
-def _side(plan_args: tuple[str, ...], side: str, only: tuple[str, ...], quiet: bool, flags: dict[str, Any]) -> "Plan":
+def _side(
+    plan_args: tuple[str, ...], side: str, only: tuple[str, ...], quiet: bool, flags: dict[str, JsonValue]
+) -> "Plan":
     """The plan of a side: what both share, its own target and server, its own settings last."""
     from inferometer.plan.reading import plan_from
     from inferometer.plan.text import to_mapping

@@ -11,6 +11,7 @@ import click
 
 from inferometer.cli.errors import INVALID, echo, interrupted_code, print_message
 from inferometer.cli.options import duration_of, json_option, quiet_option, store_of, store_option
+from inferometer.documents.document import JsonValue
 from inferometer.errors import PlanError
 from inferometer.show.console import console, emit, plain_table
 
@@ -242,7 +243,7 @@ def conduct(made: "Benchmark", store: "Place", *, as_json: bool, quiet: bool) ->
     return 0
 
 
-def _pairs(texts: tuple[str, ...], flag: str) -> dict[str, object]:
+def _pairs(texts: tuple[str, ...], flag: str) -> dict[str, JsonValue]:
     from inferometer.plan.text import parse_yaml
 
     return {name: parse_yaml(value, f"{flag} {name}")[0] for name, value in _texts(texts, flag).items()}

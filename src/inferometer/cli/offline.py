@@ -17,7 +17,7 @@ from inferometer.cli.options import (
     wait_of,
     wait_option,
 )
-from inferometer.documents.document import Document
+from inferometer.documents.document import Document, JsonValue
 from inferometer.errors import PlanError
 
 if TYPE_CHECKING:
@@ -182,13 +182,13 @@ def _choice(disable_detokenize: bool, args: tuple[str, ...], **options: Any) -> 
 
 def _workload(
     dataset: str | None, input_len: str | None, output_len: str | None, overrides: tuple[str, ...]
-) -> dict[str, Any]:
+) -> dict[str, JsonValue]:
     """The workload that flags mean, changed by `--set`."""
     from inferometer.plan.overrides import override
 
     if dataset is not None and input_len is not None:
         raise click.UsageError("--input-len applies to synthetic prompts only, not to a --dataset")
-    workload: dict[str, Any] = {"path": dataset}
+    workload: dict[str, JsonValue] = {"path": dataset}
     if dataset is None:
         workload = {
             "type": "synthetic",

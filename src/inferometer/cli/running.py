@@ -4,12 +4,13 @@ be done, without doing it."""
 import math
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from inferometer.cli.errors import echo, print_message
 from inferometer.cli.notify import watched
 from inferometer.cli.printing import exit_code, print_run
 from inferometer.conduct.run import run
+from inferometer.documents.document import JsonValue
 from inferometer.load.transport import first_request_as_curl
 from inferometer.plan.model import Plan
 from inferometer.plan.text import to_mapping, to_yaml
@@ -72,7 +73,7 @@ def _run(plan: Plan, store: Place, quiet: bool, wait_s: float, lines: float) -> 
 # -- dryrun ----------------------------------------------------------------------------------------------------------
 
 
-def print_dry_run(plan: Plan, settings: dict[str, Any] | None) -> None:
+def print_dry_run(plan: Plan, settings: dict[str, JsonValue] | None) -> None:
     """What was set (`None`: every setting) as YAML, and the first request as curl in a comment below: the output is
     still a plan."""
     from inferometer.plan.foreign.shapes import to_yaml as settings_to_yaml

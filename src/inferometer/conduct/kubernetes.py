@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from lightkube.resources.core_v1 import PersistentVolumeClaim, Pod
@@ -24,6 +23,7 @@ from inferometer.conduct.treatments import (
     treatments_of,
 )
 from inferometer.conduct.worker import STORE, Work, plan_key, read_work, results_folder
+from inferometer.documents.document import JsonValue
 from inferometer.errors import InferometerError, LostError, PlanError, StoreError
 from inferometer.exchange.exporting import write
 from inferometer.record.files import translated_errors, write_text
@@ -443,7 +443,7 @@ class _Session:
             write_text(folder / "treatment_comparison.csv", csv_text(rows))
 
 
-def _add_observability(file: Path, seen: dict[str, Any]) -> None:
+def _add_observability(file: Path, seen: dict[str, JsonValue]) -> None:
     """What the cluster knows of the stack is not the run's, but the report has a place for it."""
     import yaml
 

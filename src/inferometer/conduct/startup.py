@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from msgspec import structs
 
+from inferometer.documents.document import JsonValue
 from inferometer.errors import StoreError
 from inferometer.observe.environment import environment
 from inferometer.plan.model import Plan, Server
@@ -160,7 +160,7 @@ def _started(read: StartupLog) -> datetime | None:
     return None if read.started_s is None or at is None else datetime.fromisoformat(at).astimezone()
 
 
-def _plan_of(log: Path, startup: Startup) -> dict[str, Any]:
+def _plan_of(log: Path, startup: Startup) -> dict[str, JsonValue]:
     """As a plan would have it: what was started, and how."""
     server = {"type": "vllm", "model": startup.model, "args": startup.arguments}
     return {"name": log.stem, "server": {name: value for name, value in server.items() if value}}

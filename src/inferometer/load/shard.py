@@ -9,12 +9,11 @@ import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 
-from inferometer.documents.document import JsonObject
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.load.arrivals import pace_of, replay_starts
 from inferometer.load.drive import HOPELESS, Drive, is_failure, why_give_up
 from inferometer.load.prime import Primed, Primer, primes_of
@@ -45,7 +44,7 @@ Sampler = Callable[[int], list[Sample]]
 class ShardJob(msgspec.Struct, frozen=True):
     """All that a worker needs to know."""
 
-    plan: dict[str, Any]
+    plan: dict[str, JsonValue]
     log: str
     nonce: str
     model: str | None = None

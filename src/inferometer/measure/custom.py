@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from msgspec import structs
 
+from inferometer.documents.document import JsonObject
 from inferometer.documents.json_text import json_value
 from inferometer.errors import DataError
 from inferometer.measure.quantiles import t_quantile
@@ -149,7 +150,7 @@ def _entries(document: Any) -> Iterator[Any]:
         yield document
 
 
-def _is_entry(document: Mapping[str, Any]) -> bool:
+def _is_entry(document: JsonObject) -> bool:
     return "value" in document or "values" in document or isinstance(document.get("name"), str)
 
 
@@ -204,7 +205,7 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-def _direction(entry: Mapping[str, Any], default: Direction | None) -> Direction | None:
+def _direction(entry: JsonObject, default: Direction | None) -> Direction | None:
     direction = next((entry[key] for key in ("direction", "type", "tool") if entry.get(key) is not None), None)
     if direction is None:
         return default
@@ -214,7 +215,7 @@ def _direction(entry: Mapping[str, Any], default: Direction | None) -> Direction
     return _DIRECTIONS[name]
 
 
-def _interval(entry: Mapping[str, Any], factor: float) -> tuple[float, float] | None:
+def _interval(entry: JsonObject, factor: float) -> tuple[float, float] | None:
     interval = entry.get("interval")
     if interval is None:
         return None

@@ -84,7 +84,7 @@ class Benchmark(Section):
         return [_filled(arg, {name: _written(value) for name, value in self.args.items()}) for arg in command]
 
 
-def benchmark_from(mapping: Mapping[str, object], where: str = "benchmark") -> Benchmark:
+def benchmark_from(mapping: JsonObject, where: str = "benchmark") -> Benchmark:
     """The benchmark that a mapping describes, or every mistake in it at once."""
     try:
         return Benchmark.model_validate(dict(mapping))

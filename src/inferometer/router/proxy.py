@@ -9,6 +9,7 @@ from functools import partial
 import msgspec
 import orjson
 
+from inferometer.documents.document import JsonValue
 from inferometer.router.feed import PATH as JOURNAL
 from inferometer.router.feed import Choice, Feed
 from inferometer.router.health import Broadcast, HealthCheck
@@ -50,7 +51,7 @@ class RouterProxy:
         self._waiting: deque[Passage] = deque()
         self._number = 0
         self.under_way: set[Passage] = set()
-        self._decisions: deque[dict[str, object]] = deque(maxlen=MOST_DECISIONS)
+        self._decisions: deque[dict[str, JsonValue]] = deque(maxlen=MOST_DECISIONS)
         self.metrics = RouterMetrics(self.upstreams, self.policy.state, lambda: len(self._waiting))
         self.feed = Feed()
         self._draining = False

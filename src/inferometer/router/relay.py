@@ -10,6 +10,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
+from inferometer.documents.document import JsonValue
 from inferometer.router.policy import Decision, Query, Replica, tokens_of
 from inferometer.router.upstream import Upstream, UpstreamConnection
 from inferometer.wire.http1 import ROUTED_TO, Chunks, Head
@@ -334,7 +335,7 @@ class Passage:
             fields += f"{DECISION}: {json.dumps(self.explanation(MOST_EXPLAINED))}\r\n"
         return fields.encode("latin-1", "replace")
 
-    def explanation(self, most_chars: int) -> dict[str, object]:
+    def explanation(self, most_chars: int) -> dict[str, JsonValue]:
         """Why it went where it went."""
         decision = self.decision
         assert decision is not None

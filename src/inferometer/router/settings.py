@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.errors import PlanError
 from inferometer.plan.server import Router
 from inferometer.router.policy import Query, checked_settings, wrong_setting
@@ -95,7 +96,7 @@ class RouterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     upstreams: list[UpstreamAddress]
     policy: str = "power_of_two"
-    settings: dict[str, Any] = {}  # of the policy
+    settings: dict[str, JsonValue] = {}  # of the policy
     seed: int = 0
     max_in_flight: _Count | None = None  # requests per replica; more wait in the router
     queue_limit: Annotated[int, msgspec.Meta(ge=0)] = 1024  # requests that may wait; more are refused with 503
@@ -124,7 +125,7 @@ class RouterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         return context
 
 
-def router_settings(fields: Mapping[str, Any]) -> RouterSettings:
+def router_settings(fields: JsonObject) -> RouterSettings:
     """Checked; a `PlanError` lists what is wrong, also with the policy's own settings."""
     try:
         settings = msgspec.convert(dict(fields), RouterSettings)

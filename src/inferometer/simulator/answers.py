@@ -7,12 +7,13 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from inferometer.documents.document import JsonValue
 from inferometer.simulator.dialects import Answering, EventFrames, Frames, TokenFrames, chunk, chunks
 from inferometer.simulator.engine import Batch, Sequence
 from inferometer.simulator.requests import Question
@@ -67,7 +68,7 @@ class TruthLog:
         self.first_late_ns.append(first_late)
         self.last_late_ns.append(last_late)
 
-    def lateness(self) -> dict[str, Any]:
+    def lateness(self) -> dict[str, JsonValue]:
         """Seconds after the deadline of a step, over the latest steps."""
         return {
             "steps": len(self.first_late_ns),

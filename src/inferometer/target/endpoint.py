@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from msgspec import structs
 
+from inferometer.documents.document import JsonValue
 from inferometer.errors import TargetError
 from inferometer.plan.model import Plan
 from inferometer.record.environment import Environment
@@ -102,7 +102,7 @@ def _announced(server: StartedServer) -> str:
 
 
 def _aimed(plan: Plan, server: StartedServer) -> Plan:
-    changes: dict[str, Any] = {"url": [server.url]}
+    changes: dict[str, JsonValue] = {"url": [server.url]}
     if server.model is not None and (plan.target.model is not None or server.engine_url != server.url):
         changes["model"] = server.model  # as it is served: a file may be served under another name
     aimed = plan.model_copy(update={"target": plan.target.model_copy(update=changes)})

@@ -3,8 +3,8 @@ are milliseconds, tails are observed only. Fields: neuralmagic/nm-vllm, neuralma
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
+from inferometer.documents.document import JsonValue
 from inferometer.exchange.exporting import (
     DocumentPiece,
     ExportRequest,
@@ -39,7 +39,7 @@ def export(request: ExportRequest) -> list[DocumentPiece]:
     return [json_piece(file_name(run), result(run, of_kind(run, kinds, "nm-vllm's result"))) for run in request.runs]
 
 
-def result(run: Run, script: str = "benchmark_serving") -> dict[str, Any]:
+def result(run: Run, script: str = "benchmark_serving") -> dict[str, JsonValue]:
     when = started(run)
     return {
         "json_schema_version": "0.0.0",
@@ -60,7 +60,7 @@ def result(run: Run, script: str = "benchmark_serving") -> dict[str, Any]:
     }
 
 
-def _context(run: Run) -> dict[str, Any]:
+def _context(run: Run) -> dict[str, JsonValue]:
     gpus = list(run.subject.accelerators)
     return {
         "vllm_version": run.subject.engine_version,
@@ -76,7 +76,7 @@ def _dataset(run: Run) -> str:
     return traffic_of(run).section("workload").text("type") or "synthetic"
 
 
-def _metadata(run: Run) -> dict[str, Any]:
+def _metadata(run: Run) -> dict[str, JsonValue]:
     """Lengths as they were served; an endless rate is the text `inf`."""
     outcomes = run.summary.outcomes
     done = outcomes.get("ok", run.summary.requests)
@@ -95,7 +95,7 @@ def _total(mean: Quantity | None, done: int | None) -> int | None:
     return None if mean is None or done is None else round(mean.value * done)
 
 
-def _metrics(run: Run) -> Iterator[dict[str, Any]]:
+def _metrics(run: Run) -> Iterator[dict[str, JsonValue]]:
     values = quantities(run.summary)
     for key, (ours, unit) in (OFFLINE if run.kind == "throughput" else RATES).items():
         if quantity := values.get(ours):

@@ -3,10 +3,10 @@
 import hashlib
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import orjson
 
+from inferometer.documents.document import JsonValue
 from inferometer.exchange.exporting import (
     DocumentPiece,
     ExportRequest,
@@ -121,7 +121,7 @@ def export_wandb(request: ExportRequest) -> list[DocumentPiece]:
     return [json_piece(f"{run.id}.json", document(run)) for run in request.runs]
 
 
-def document(run: Run) -> dict[str, Any]:
+def document(run: Run) -> dict[str, JsonValue]:
     tags = {name: tag for name, tag in tags_of(run).items() if not name.startswith("mlflow.")}
     return {
         "init": {

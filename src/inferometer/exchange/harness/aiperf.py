@@ -1,8 +1,8 @@
 """NVIDIA's aiperf: `aiperf profile` with flags."""
 
 import math
-from typing import Any
 
+from inferometer.documents.document import JsonValue
 from inferometer.errors import PlanError
 from inferometer.exchange.harness import (
     Harness,
@@ -29,7 +29,7 @@ _UNUSUAL = (
 def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
     workload = synthetic(plan, NAME)
     entries, notes = _entries(plan)
-    values: dict[str, Any] = {
+    values: dict[str, JsonValue] = {
         "model": endpoint.model,
         "url": endpoint.url,
         "endpoint-type": _type(plan),
@@ -80,7 +80,7 @@ def _type(plan: Plan) -> str:
     return _TYPES[plan.target.api]
 
 
-def _lengths(workload: Synthetic) -> dict[str, Any]:
+def _lengths(workload: Synthetic) -> dict[str, JsonValue]:
     prefix, shared = workload.prefix, {}
     inputs, path = workload.input_tokens, "workload.input_tokens"
     if prefix is not None:
@@ -89,7 +89,7 @@ def _lengths(workload: Synthetic) -> dict[str, Any]:
         if prefix.suffix_tokens is not None:
             inputs, path = prefix.suffix_tokens, "workload.prefix.suffix_tokens"
     mean, std = bell(inputs, path, NAME)
-    values: dict[str, Any] = {"isl": mean, "isl-stddev": std, **shared}
+    values: dict[str, JsonValue] = {"isl": mean, "isl-stddev": std, **shared}
     if workload.output_tokens is not None:
         values["osl"], values["osl-stddev"] = bell(workload.output_tokens, "workload.output_tokens", NAME)
     if workload.turns.most != 1:
@@ -101,10 +101,10 @@ def _lengths(workload: Synthetic) -> dict[str, Any]:
     return values
 
 
-def _load(load: Load) -> dict[str, Any]:
+def _load(load: Load) -> dict[str, JsonValue]:
     if load.type == "concurrency":
         return {"concurrency": load.concurrency}
-    values: dict[str, Any] = {"request-rate": load.rate, "arrival-pattern": load.type}
+    values: dict[str, JsonValue] = {"request-rate": load.rate, "arrival-pattern": load.type}
     if load.type == "gamma":
         values["arrival-smoothness"] = 1 / load.cv**2
     return {**values, "concurrency": load.max_concurrency}
@@ -112,7 +112,7 @@ def _load(load: Load) -> dict[str, Any]:
 
 def _inputs(plan: Plan) -> dict[str, str]:
     sampling = plan.sampling
-    values: dict[str, Any] = {"ignore_eos": ignores_end(plan), "temperature": sampling.temperature}
+    values: dict[str, JsonValue] = {"ignore_eos": ignores_end(plan), "temperature": sampling.temperature}
     values |= {"top_p": sampling.top_p, **sampling.extra}
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,9 +1,8 @@
 """inference-perf, by its YAML."""
 
-from typing import Any
-
 import yaml
 
+from inferometer.documents.document import JsonValue
 from inferometer.errors import PlanError
 from inferometer.exchange.harness import (
     LLMD_IMAGE,
@@ -67,11 +66,11 @@ def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
     return Rendered(["inference-perf", "--config_file", f"{places.inputs}/{CONFIG}"], {CONFIG: text}, notes=notes)
 
 
-def _load(plan: Plan) -> tuple[dict[str, Any], dict[str, str]]:
+def _load(plan: Plan) -> tuple[dict[str, JsonValue], dict[str, str]]:
     load = plan.load
     if load.type == "concurrency":
         requests, notes = counted(plan, NAME)
-        stage: dict[str, Any] = {"concurrency_level": load.concurrency, "num_requests": requests}
+        stage: dict[str, JsonValue] = {"concurrency_level": load.concurrency, "num_requests": requests}
         return {"type": "concurrent", "stages": [stage], **_connections(load.concurrency)}, notes
     if load.type != "poisson":
         also = ": its constant has exponential gaps, too" if load.type == "constant" else ""
@@ -92,7 +91,7 @@ def _connections(in_flight: int | None) -> dict[str, int]:
     return {"worker_max_tcp_connections": in_flight} if in_flight and in_flight > _IN_FLIGHT else {}
 
 
-def _data(workload: Synthetic, plan: Plan) -> dict[str, Any]:
+def _data(workload: Synthetic, plan: Plan) -> dict[str, JsonValue]:
     prefix = workload.prefix
     if prefix is None:
         count = workload.count or _requests(plan)
@@ -116,7 +115,7 @@ def _requests(plan: Plan) -> int:
     return plan.stop.requests or round((plan.load.rate or 1.0) * (plan.stop.duration or 1.0))
 
 
-def _lengths(lengths: Lengths | None, path: str, count: int) -> dict[str, Any]:
+def _lengths(lengths: Lengths | None, path: str, count: int) -> dict[str, JsonValue]:
     if lengths is not None and lengths.type == "uniform":
         return {"type": "uniform", "min": lengths.min, "max": lengths.max, "total_count": count}
     if lengths is not None and lengths.type in ("normal", "lognormal"):

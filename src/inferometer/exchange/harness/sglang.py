@@ -1,8 +1,8 @@
 """sglang's `bench_serving`, against any server with OpenAI's API."""
 
 import json
-from typing import Any
 
+from inferometer.documents.document import JsonValue
 from inferometer.errors import PlanError
 from inferometer.exchange.harness import (
     Harness,
@@ -36,7 +36,7 @@ def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
         raise PlanError(f"load.type: {NAME} has poisson and concurrency, got {load.type}")
     if sampling.temperature is None:
         notes["sampling.temperature"] = "0 is sent with every request"
-    values: dict[str, Any] = {
+    values: dict[str, JsonValue] = {
         "backend": _BACKENDS[target.api],
         "base-url": endpoint.url,
         "model": endpoint.tokenizer,
@@ -63,10 +63,10 @@ def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
     return Rendered(argv, notes=notes)
 
 
-def _dataset(workload: Synthetic) -> dict[str, Any]:
+def _dataset(workload: Synthetic) -> dict[str, JsonValue]:
     prefix = workload.prefix
     if prefix is not None:
-        values: dict[str, Any] = {
+        values: dict[str, JsonValue] = {
             "system-prompt-len": single(prefix.tokens, "workload.prefix.tokens", NAME),
             "question-len": single(prefix.suffix_tokens, "workload.prefix.suffix_tokens", NAME),
             "output-len": single(workload.output_tokens, "workload.output_tokens", NAME),

@@ -1,8 +1,8 @@
 """`vllm bench serve`, llm-d's harness `vllm-benchmark`."""
 
 import json
-from typing import Any
 
+from inferometer.documents.document import JsonValue
 from inferometer.errors import PlanError
 from inferometer.exchange.harness import (
     LLMD_IMAGE,
@@ -32,7 +32,7 @@ def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
         raise PlanError(f"target.api: {NAME} has {', '.join(_BACKENDS)}, got {target.api}")
     if target.api == "completions" and "repetition_penalty" not in sampling.extra:
         notes[_PENALTY] = "it always sends 1: no penalty, whatever the model's own default is"
-    values: dict[str, Any] = {
+    values: dict[str, JsonValue] = {
         "backend": _BACKENDS[target.api],
         "base-url": endpoint.url,
         "endpoint": target.path or _PATHS[target.api],
@@ -62,10 +62,10 @@ def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
     return Rendered(argv, env={"VLLM_NO_USAGE_STATS": "1"}, notes=notes)
 
 
-def _dataset(workload: Synthetic, requests: int) -> dict[str, Any]:
+def _dataset(workload: Synthetic, requests: int) -> dict[str, JsonValue]:
     prefix = workload.prefix
     if prefix is not None and (prefix.groups > 1 or prefix.prompts is not None):
-        values: dict[str, Any] = {
+        values: dict[str, JsonValue] = {
             "prefix-len": single(prefix.tokens, "workload.prefix.tokens", NAME),
             "suffix-len": single(prefix.suffix_tokens, "workload.prefix.suffix_tokens", NAME),
             "num-prefixes": prefix.groups,
@@ -97,7 +97,7 @@ def _about(lengths: Lengths | None, path: str) -> tuple[int, float]:
     return single(lengths, path, NAME), 0.0
 
 
-def _load(load: Load) -> dict[str, Any]:
+def _load(load: Load) -> dict[str, JsonValue]:
     if load.type == "concurrency":
         return {"max-concurrency": load.concurrency}
     if load.type not in ("poisson", "constant", "gamma"):

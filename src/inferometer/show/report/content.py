@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import yaml
 from rich.table import Table as RichTable
 
+from inferometer.documents.document import JsonValue
 from inferometer.judge.compare import Comparison
 from inferometer.measure.values import Quantity, quantities
 from inferometer.plan.text import Dumper
@@ -242,7 +242,7 @@ _TONE_OF_STATUS: dict[str, Tone] = {
 }
 _STATISTICS = ("mean", "p50", "p90", "p99")
 
-Cases = list[tuple[dict[str, Any], Run]]
+Cases = list[tuple[dict[str, JsonValue], Run]]
 
 
 def runs_report(runs: Sequence[Run], comparison: Comparison | None = None) -> Report:

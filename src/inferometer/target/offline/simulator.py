@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
+from inferometer.documents.document import JsonValue
 from inferometer.errors import PlanError, TargetError
 from inferometer.load.clock import Ticket, VirtualClock
 from inferometer.record.record import Record
@@ -28,7 +28,7 @@ class SimulatedEngine:
             raise PlanError("--use-beam-search: not supported by the simulator; use vllm or transformers")
         if settings.profile is not None:
             raise PlanError("--profile: not supported by the simulator")
-        chosen: dict[str, Any] = OFFLINE | {"seed": settings.seed} | settings.args
+        chosen: dict[str, JsonValue] = OFFLINE | {"seed": settings.seed} | settings.args
         if settings.model is not None:
             chosen |= {"model": settings.model}
         made = settings_from(chosen, "--args")

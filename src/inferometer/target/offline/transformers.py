@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from inferometer.documents.document import JsonValue
 from inferometer.errors import PlanError
 from inferometer.target.offline import (
     EngineFacts,
@@ -126,7 +127,7 @@ class TransformersEngine:
         )
 
 
-def _batch_size(args: dict[str, Any]) -> int | None:
+def _batch_size(args: dict[str, JsonValue]) -> int | None:
     size = args.get("batch_size")
     if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
         raise PlanError(f"--args batch_size: must be a whole number of at least 1, got {size}")
