@@ -23,10 +23,11 @@
 #include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#define VERSION 8 /* as in wire/compiled.py */
+#define VERSION 9 /* as in wire/compiled.py */
 #define READ_SIZE (16 * 1024)
 #define MOST_EVENTS 1024
 #define ON_EDGES (EPOLLIN | EPOLLRDHUP | EPOLLET) /* told once of what arrives: the kernel looks half as often */
@@ -48,6 +49,7 @@
 #define DELAY_EVERY 64 /* reads: the kernel gives the delay up after each pause of 40 ms */
 #define SEEN_AT 9      /* which read: a server that waits for acknowledgements has waited by then */
 #define MOST_DIGITS 15 /* of a count: with more it is parsed, as a number that cannot be */
+#define MOST_ORIGINS 64 /* of which it is known whether they wait for acknowledgements */
 #define MOST_SHAPES 16 /* of events, in one poller */
 #define MOST_PARTS 4   /* of a shape before its text, or behind it */
 #define MOST_NAME 200  /* characters of an id; as in wire/skeleton.py */
@@ -104,6 +106,8 @@ typedef struct {
 
 typedef struct {
     int attached;
+    int on_edges; /* the kernel tells of it once; kept from one answer to the next where nothing can be unread */
+    int emptied;  /* with a complete answer: nothing was left unread behind it, and nothing was told of since */
     enum { READING, TO_TELL, TOLD } state; /* nothing is read between the read that Python must hear of and `take` */
     int fresh; /* the answer's headers are still to come, or incomplete */
     unsigned int unread; /* events that are not dealt with: then it is in the poller's queue */
@@ -122,7 +126,9 @@ typedef struct {
                                                 long its prefix is, where its suffix is and how long that is */
     Framing framing;
     int delay; /* of acknowledgements: DELAY_ONCE, DELAY_ALWAYS or 0 */
+    size_t renewed; /* after which read they are delayed again */
     int apart; /* 1 where the server was seen to send without waiting for one */
+    int origin; /* the server that it is to */
     char *data; /* kept from one answer to the next, so that it is allocated once per connection */
     size_t used, room;
     Mark *marks;
@@ -148,6 +154,7 @@ typedef struct {
     Py_ssize_t held;         /* bytes of memory that all streams fill */
     Shape shapes[MOST_SHAPES];
     int shape_count;
+    uint64_t apart;          /* of each origin below 64 a bit: whether one of its streams was seen to be `apart` */
     int polling;             /* a thread is in `poll` without the interpreter's lock: nothing else may be changed */
 } Poller;
 
@@ -172,6 +179,11 @@ static int is_free(Poller *self) {
 
 static Stream *stream_of(Poller *self, int fd) {
     return fd >= 0 && fd < self->size && self->streams[fd].attached ? &self->streams[fd] : NULL;
+}
+
+/* Whether a stream of this server was seen to send without waiting for acknowledgements. */
+static int is_apart(const Poller *self, int origin) {
+    return origin >= 0 && origin < MOST_ORIGINS && self->apart >> origin & 1;
 }
 
 /* Bytes of memory that a stream fills. */
@@ -233,8 +245,9 @@ static PyObject *Poller_register(Poller *self, PyObject *args) {
 static PyObject *Poller_modify(Poller *self, PyObject *args) {
     int fd;
     unsigned int events;
-    if (!PyArg_ParseTuple(args, "iI", &fd, &events)) return NULL;
+    if (!PyArg_ParseTuple(args, "iI", &fd, &events) || !is_free(self)) return NULL;
     if (control(self, EPOLL_CTL_MOD, fd, events) < 0) return failed();
+    if (fd < self->size) self->streams[fd].on_edges = 0;
     Py_RETURN_NONE;
 }
 
@@ -247,40 +260,84 @@ static PyObject *Poller_unregister(Poller *self, PyObject *number) {
     Py_RETURN_NONE;
 }
 
-/* attach(fd, left, delay, most, shape): `left` is -1 for an answer from its headers on; else these were read, and it says
- * how many bytes of a chunk and of its end are still to come, 0 where the next one's size is. `shape` is what `expect`
- * returned, -1 for none. */
-static PyObject *Poller_attach(Poller *self, PyObject *args) {
-    int fd, delay, shape = -1;
-    long long left;
-    Py_ssize_t most;
-    if (!PyArg_ParseTuple(args, "iLin|i", &fd, &left, &delay, &most, &shape) || !is_free(self)) return NULL;
-    if (fd < 0 || left < -1 || left == 1 || most < 0 || shape >= self->shape_count) {
+/* How an answer is to be read that begins on a descriptor. */
+typedef struct {
+    long long left; /* -1 for an answer from its headers on; else these were read, and it says how many bytes of a chunk and of
+                       its end are still to come, 0 where the next one's size is */
+    int delay;      /* of acknowledgements, as in wire/sockets.py */
+    Py_ssize_t most; /* bytes that it may have */
+    int shape;       /* what `expect` returned, -1 for none */
+    int origin;      /* which server it is from: what is seen of its acknowledgements holds for all of its streams */
+} Start;
+
+static int attach_stream(Poller *self, int fd, Start start) {
+    if (fd < 0 || start.left < -1 || start.left == 1 || start.most < 0 || start.shape >= self->shape_count) {
         PyErr_SetString(PyExc_ValueError, "a descriptor and a size are not negative, and a chunk's end has two bytes");
-        return NULL;
+        return -1;
     }
     if (fd >= self->size) {
         int size = fd + 256;
         Stream *streams = PyMem_RawRealloc(self->streams, size * sizeof(Stream));
-        if (streams == NULL) return PyErr_NoMemory();
+        if (streams == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
         memset(streams + self->size, 0, (size - self->size) * sizeof(Stream));
         self->streams = streams;
         self->size = size;
     }
-    if (control(self, EPOLL_CTL_MOD, fd, ON_EDGES) < 0) return failed();
     Stream *stream = &self->streams[fd];
+    if (!stream->on_edges && control(self, EPOLL_CTL_MOD, fd, ON_EDGES) < 0) {
+        failed();
+        return -1;
+    }
     empty(self, stream);
-    stream->attached = 1;
+    stream->attached = stream->on_edges = 1;
     stream->state = READING;
-    stream->fresh = left < 0;
-    stream->shape = shape < 0 || left >= 0 ? NULL : &self->shapes[shape];
-    stream->framing = (Framing){left > 2 ? DATA : left == 2 ? DATA_END : SIZE, 0, left > 2 ? left - 2 : 0};
-    stream->most = (size_t)most;
-    stream->unproven = left >= 0;
+    stream->fresh = start.left < 0;
+    stream->shape = start.shape < 0 || start.left >= 0 ? NULL : &self->shapes[start.shape];
+    int64_t left = start.left > 2 ? start.left - 2 : 0;
+    stream->framing = (Framing){start.left > 2 ? DATA : start.left == 2 ? DATA_END : SIZE, 0, left};
+    stream->most = (size_t)start.most;
+    stream->unproven = start.left >= 0;
     stream->since = UNPROVEN;
-    stream->delay = delay;
+    stream->delay = start.delay;
+    stream->renewed = DELAY_AT;
+    stream->origin = start.origin;
     stream->apart = 0;
+    return 0;
+}
+
+/* attach(fd, left, delay, most, shape=-1, origin=-1): collect the answer that begins; see Start. */
+static PyObject *Poller_attach(Poller *self, PyObject *args) {
+    int fd;
+    Start start = {.shape = -1, .origin = -1};
+    if (!PyArg_ParseTuple(args, "iLin|ii", &fd, &start.left, &start.delay, &start.most, &start.shape, &start.origin) ||
+        !is_free(self))
+        return NULL;
+    if (attach_stream(self, fd, start) < 0) return NULL;
     Py_RETURN_NONE;
+}
+
+/* begin(fd, request, delay, most, shape, origin) -> (instant, sent): send a request on a connection that rests, if nothing came
+ * on it meanwhile, and collect its answer from the headers on. `instant` is the monotonic clock just before the send, `sent`
+ * how many bytes the socket took, or its error as a negative number: where that is not all of them, nothing is attached. None
+ * where the connection is not quiet: then nothing was done. Keeps the interpreter's lock, since no call waits. */
+static PyObject *Poller_begin(Poller *self, PyObject *args) {
+    int fd;
+    char any;
+    Bytes request;
+    Start start = {.left = -1};
+    if (!PyArg_ParseTuple(args, "iy#inii", &fd, &request.text, &request.size, &start.delay, &start.most, &start.shape,
+                          &start.origin) ||
+        !is_free(self))
+        return NULL;
+    if (recv(fd, &any, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN) Py_RETURN_NONE;
+    int64_t sent_at = monotonic();
+    ssize_t sent = send(fd, request.text, (size_t)request.size, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0) sent = errno == EAGAIN ? 0 : -errno;
+    if (sent == request.size && attach_stream(self, fd, start) < 0) return NULL;
+    return Py_BuildValue("Ln", (long long)sent_at, (Py_ssize_t)sent);
 }
 
 /* heard(fd) -> how many reads there were since `attach`, and how many bytes. */
@@ -417,7 +474,10 @@ static PyObject *Poller_take(Poller *self, PyObject *args) {
     Stream *stream = stream_of(self, fd);
     Stream nothing = {0};
     if (stream == NULL) stream = &nothing;
-    else if (control(self, EPOLL_CTL_MOD, fd, EPOLLIN) < 0) return failed(); /* tells again of what is unread */
+    else if (!stream->complete || !stream->emptied) { /* tells again of what is unread */
+        if (control(self, EPOLL_CTL_MOD, fd, EPOLLIN) < 0) return failed();
+        stream->on_edges = 0;
+    }
     if (stream->unread) leave_queue(self, fd);
     if (stream->state == TO_TELL) leave_heard(self, fd);
     stream->state = READING;
@@ -475,6 +535,15 @@ static void mark_read(Stream *stream, struct msghdr *message) {
     stream->marks[stream->count++] = (Mark){(int64_t)stream->used, stamp, own, stream->since};
 }
 
+/* `recvmsg` without what the C library puts around a call that a thread may be cancelled in: 2% of a load. */
+static ssize_t receive(int fd, struct msghdr *message) {
+#ifdef SYS_recvmsg
+    return syscall(SYS_recvmsg, fd, message, MSG_DONTWAIT);
+#else
+    return recvmsg(fd, message, MSG_DONTWAIT);
+#endif
+}
+
 /* One read: how many bytes, 0 at the end, -1 with errno for an error. */
 static ssize_t read_once(Stream *stream, int fd) {
     union {
@@ -486,7 +555,7 @@ static ssize_t read_once(Stream *stream, int fd) {
                              .msg_iovlen = 1,
                              .msg_control = ancillary.room,
                              .msg_controllen = sizeof ancillary.room};
-    ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT);
+    ssize_t got = receive(fd, &message);
     if (got > 0) {
         stream->used += (size_t)got;
         mark_read(stream, &message);
@@ -497,14 +566,21 @@ static ssize_t read_once(Stream *stream, int fd) {
 
 /* Have the kernel acknowledge every second read instead of each, where that is asked: an acknowledgement costs as much as
  * a read. A server that waits for them (Nagle's algorithm) then waits 40 ms, after which the kernel is back to one for
- * each: where it is not, the server has sent on without. */
-static void delay_acks(Stream *stream, int fd) {
+ * each: where it is not, the server has sent on without. What one stream has shown holds for all of its server, also for
+ * those under way. */
+static void delay_acks(Poller *self, Stream *stream, int fd) {
     int at_once = 0;
     socklen_t size = sizeof at_once;
-    size_t renewed = stream->delay == DELAY_ALWAYS ? stream->count % DELAY_EVERY : stream->count;
-    if (renewed == DELAY_AT) setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &at_once, size);
-    if (stream->count == SEEN_AT && getsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &at_once, &size) == 0)
+    int known = stream->delay == DELAY_ALWAYS || is_apart(self, stream->origin);
+    if (known ? stream->count >= stream->renewed : stream->delay == DELAY_ONCE && stream->count == DELAY_AT) {
+        setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &at_once, size);
+        stream->renewed = stream->count + DELAY_EVERY;
+    }
+    if (stream->delay && stream->count == SEEN_AT && getsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &at_once, &size) == 0) {
         stream->apart = !at_once;
+        if (stream->apart && stream->origin >= 0 && stream->origin < MOST_ORIGINS)
+            self->apart |= (uint64_t)1 << stream->origin;
+    }
 }
 
 /* How often a text has another one in it, in any case. */
@@ -760,7 +836,8 @@ static int judged(Stream *stream) {
 /* Read what waits on an attached descriptor, up to `most` bytes. A read that leaves room has taken all there was; with the
  * peer's end, which is no longer told either, one more finds it. Returns the events that Python must hear of, 0 for none;
  * *unread becomes the events that are left where there may be more to read. */
-static int read_stream(Stream *stream, int fd, ssize_t most, unsigned int *unread) {
+static int read_stream(Poller *self, int fd, ssize_t most, unsigned int *unread) {
+    Stream *stream = &self->streams[fd];
     unsigned int events = *unread;
     ssize_t got;
     *unread = 0;
@@ -777,9 +854,10 @@ static int read_stream(Stream *stream, int fd, ssize_t most, unsigned int *unrea
             break;
         }
         if (got <= 0) return (int)events; /* the end, or an error: Python reads it again and decides */
-        if (stream->delay) delay_acks(stream, fd);
+        if (stream->delay || is_apart(self, stream->origin)) delay_acks(self, stream, fd);
         most -= got;
         int what = judged(stream);
+        stream->emptied = got < READ_SIZE && !(events & EPOLLRDHUP);
         if (what) return what;
     } while (got < 0 || got == READ_SIZE || events & EPOLLRDHUP);
     return (int)(events & (EPOLLERR | EPOLLHUP | EPOLLOUT));
@@ -829,7 +907,7 @@ static int read_queue(Poller *self) {
         unsigned int unread = stream->unread;
         size_t before = filled(stream);
         stream->unread = 0;
-        int what = read_stream(stream, fd, most < AT_ONE_STREAM ? most : AT_ONE_STREAM, &unread);
+        int what = read_stream(self, fd, most < AT_ONE_STREAM ? most : AT_ONE_STREAM, &unread);
         Py_ssize_t more = (Py_ssize_t)filled(stream) - (Py_ssize_t)before;
         self->held += more;
         most -= more;
@@ -848,7 +926,8 @@ static int read_ready(Poller *self, struct epoll_event *events, int count) {
     for (int i = 0; i < count; i++) {
         Stream *stream = events[i].events & EPOLLIN ? stream_of(self, events[i].data.fd) : NULL;
         if (stream == NULL) events[others++] = events[i];
-        else if (stream->state == READING && enqueue(self, events[i].data.fd, events[i].events) < 0) return -1;
+        else if (stream->state != READING) stream->emptied = 0; /* `take` has the kernel tell of it again */
+        else if (enqueue(self, events[i].data.fd, events[i].events) < 0) return -1;
     }
     return self->queued && read_queue(self) < 0 ? -1 : others;
 }
@@ -1202,7 +1281,8 @@ static PyMethodDef methods[] = {
     {"modify", (PyCFunction)Poller_modify, METH_VARARGS, "modify(fd, events)"},
     {"unregister", (PyCFunction)Poller_unregister, METH_O, "unregister(fd): what was collected is lost"},
     {"expect", (PyCFunction)Poller_expect, METH_VARARGS, "expect(prefix, holes, ...) -> the number of a shape of events"},
-    {"attach", (PyCFunction)Poller_attach, METH_VARARGS, "attach(fd, left, delay, most, shape): collect what arrives on it"},
+    {"attach", (PyCFunction)Poller_attach, METH_VARARGS, "attach(fd, left, delay, most, shape, origin): collect what arrives on it"},
+    {"begin", (PyCFunction)Poller_begin, METH_VARARGS, "begin(fd, request, delay, most, shape, origin) -> (instant, sent)"},
     {"take", (PyCFunction)Poller_take, METH_VARARGS, "take(fd, before) -> (data, marks, own, ...): what was collected; ends it"},
     {"heard", (PyCFunction)Poller_heard, METH_O, "heard(fd) -> (reads, bytes) collected so far"},
     {"poll", (PyCFunction)Poller_poll, METH_VARARGS, "poll(timeout, most, step=-1) -> [(fd, events), ...]"},

@@ -37,6 +37,7 @@ class Client:
         self.most_answer = most_answer
         self.kernel_stamps = kernel_stamps
         self.acks = Acknowledging()
+        self.number = reactor.new_origin()
         self.shape = -1  # what the compiled reader expects of the events of answers that begin now
         self._shapes: dict[Shape, int] = {}
         self.opened = 0  # connections opened, for the record
@@ -70,9 +71,7 @@ class Client:
         self.reactor.awaited += 1
         self._arm()
         while self._idle:
-            connection = self._idle.pop()
-            if connection.is_quiet():
-                connection.take(exchange, reused=True)
+            if self._idle.pop().reuse(exchange):
                 return exchange
         Connection(self, exchange)
         return exchange

@@ -5,7 +5,7 @@ import os
 from importlib import import_module
 from typing import Any
 
-VERSION = 8  # of what the two parts expect of each other: one that was built from older sources is not used
+VERSION = 9  # of what the two parts expect of each other: one that was built from older sources is not used
 
 
 @functools.cache

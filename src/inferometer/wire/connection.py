@@ -50,6 +50,7 @@ class Pool(Owner, Protocol):
     opened: int
     acks: Acknowledging
     shape: int
+    number: int
 
     def delay_acks(self) -> int: ...
     def retry(self, exchange: Exchange) -> None: ...
@@ -70,6 +71,7 @@ class Connection:
         "_fd",
         "_got",
         "_kernel",
+        "_on_edges",
         "_on_open",
         "_opened_at",
         "_opening",
@@ -95,6 +97,7 @@ class Connection:
         self._tunnel = b""
         self._outbox = memoryview(b"")
         self._attached = False
+        self._on_edges = False  # the kernel reports once what comes, as the compiled reader has it
         self._reused = False
         self._chunks: Chunks | None = None  # of the answer that is read here, where it has any
         self._got = 0  # bytes of the answer that were read here
@@ -252,9 +255,42 @@ class Connection:
 
     # -- an exchange -----------------------------------------------------------------------------------------
 
-    def is_quiet(self) -> bool:
-        """Whether nothing came since the last answer: what did would be taken for the next one's. A connection that
-        is not is closed, unless only TLS itself sent something."""
+    def reuse(self, exchange: Exchange) -> bool:
+        """Send a further request on this connection. False where something came since the last answer: what did would be
+        taken for this one's."""
+        begin = self._reactor.begin
+        if begin is not None and self._kernel and not (self._tls or self._outbox or exchange.on_read):
+            delay, shape = self._client.delay_acks(), self._client.shape if exchange.recognise else -1
+            request, most = exchange.request, self._client.most_answer
+            try:
+                begun = begin(self._fd, request, delay, most, shape, self._client.number)
+            except OSError as error:  # no memory, for one
+                begun = now(), -(error.errno or errno.EIO)
+            if begun is not None:
+                exchange.sent_at, sent = begun
+                exchange.shape = shape
+                self._carry(exchange, reused=True)
+                self._attached = self._on_edges = sent == len(request)
+                if self._attached:
+                    self._delay = delay
+                else:
+                    self._client.acks.learn(delay, False)
+                    self._sent_in_part(exchange, sent)
+                return True
+            self._client.acks.learn(delay, False)
+        if not self._is_quiet():
+            return False
+        self.take(exchange, reused=True)
+        return True
+
+    def _sent_in_part(self, exchange: Exchange, sent: int) -> None:
+        if sent < 0:
+            self._broken(os.strerror(-sent), -sent in OURS)
+        else:
+            self._push_later(exchange.request, sent)
+
+    def _is_quiet(self) -> bool:
+        """Whether nothing came. A connection that is not quiet is closed, unless only TLS itself sent something."""
         try:
             self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -266,12 +302,10 @@ class Connection:
 
     def take(self, exchange: Exchange, reused: bool) -> None:
         """Send the request on this connection."""
-        self._exchange = exchange
-        self._reused = reused
-        self._chunks = None
-        self._unproven = None if self._tls is None or self._tls.whole else UNPROVEN
-        exchange.connection = self
-        exchange.kernel = self._kernel
+        self._carry(exchange, reused)
+        if self._on_edges:  # whoever reads this one wants to hear of it until it is read
+            self._reactor.watch(self._fd, self._reader())
+            self._on_edges = False
         request = exchange.request
         try:
             if self._tls is not None:
@@ -281,6 +315,14 @@ class Connection:
             self._attach(exchange, -1)
         except OSError as error:
             self._broken(_why(error), _is_ours(error))
+
+    def _carry(self, exchange: Exchange, reused: bool) -> None:
+        self._exchange = exchange
+        self._reused = reused
+        self._chunks = None
+        self._unproven = None if self._tls is None or self._tls.whole else UNPROVEN
+        exchange.connection = self
+        exchange.kernel = self._kernel
 
     def _push(self, data: bytes) -> None:
         """Hand bytes to the socket; the rest follows when it has room."""
@@ -294,9 +336,13 @@ class Connection:
         except BlockingIOError:
             sent = 0
         if sent < len(data):
-            self._outbox = memoryview(data)[sent:]
-            reader = self._handshake if self._opening is not None else self._reader()
-            self._reactor.watch(self._fd, lambda events: self._push_rest(events, reader), READ | WRITE)
+            self._push_later(data, sent)
+
+    def _push_later(self, data: bytes, sent: int) -> None:
+        self._outbox = memoryview(data)[sent:]
+        reader = self._handshake if self._opening is not None else self._reader()
+        self._reactor.watch(self._fd, lambda events: self._push_rest(events, reader), READ | WRITE)
+        self._on_edges = False
 
     def _push_rest(self, events: int, reader: Callable[[int], None]) -> None:
         if events & WRITE:
@@ -543,8 +589,9 @@ class Connection:
         if exchange.outcome is None and self._exchange is exchange:
             self._delay = self._client.delay_acks()
             exchange.shape = self._client.shape if exchange.recognise else -1
-            attach(self._fd, left, self._delay, max(self._client.most_answer - self._got, 0), exchange.shape)
-            self._attached = True
+            most = max(self._client.most_answer - self._got, 0)
+            attach(self._fd, left, self._delay, most, exchange.shape, self._client.number)
+            self._attached = self._on_edges = True
 
     def _end_oversized(self, exchange: Exchange) -> None:
         large = self.size > self._client.most_answer

@@ -94,6 +94,7 @@ class Reactor:
         self.polled_at = self._called_at = now()  # `polled_at`: what is readable now came after this instant, unless a
         # read left it; it is when the last poll before this one was called that was neither full nor interrupted
         self._whole = False  # the last poll was such a one
+        self._origins = -1
         self.awaited = 0  # answers under way, whose instants depend on how long ago the last poll was
         self.stamps_itself = False  # True where a connection has no kernel stamps, and all depends on `polled_at`
         self.idle: Callable[[], bool] | None = None  # work for quiet moments; returns whether more is left
@@ -125,13 +126,25 @@ class Reactor:
             self._poller.unregister(fd)
 
     @functools.cached_property
-    def attach(self) -> Callable[[int, int, int, int, int], None] | None:
+    def attach(self) -> Callable[[int, int, int, int, int, int], None] | None:
         """Where the compiled reader is there: have it collect the answer that arrives on a descriptor. From its headers
         on (-1), or the chunks of an event stream behind them, where so many bytes of one are still to come;
-        acknowledged in one of the ways of `wire.sockets`; of at most so many bytes; and with events of the shape with
-        that number, if any (-1). The descriptor's callback then gets `COMPLETE`, `LOOK` or `TOO_LARGE`, and `take`
+        acknowledged in one of the ways of `wire.sockets`; of at most so many bytes; with events of the shape with
+        that number, if any (-1); and from the server with that number of `new_origin`. The descriptor's callback then gets `COMPLETE`, `LOOK` or `TOO_LARGE`, and `take`
         hands over what was collected."""
         return getattr(self._poller, "attach", None)
+
+    @functools.cached_property
+    def begin(self) -> Callable[[int, bytes, int, int, int, int], tuple[int, int] | None] | None:
+        """Likewise: send a request on a connection that rests and attach its answer, in one call. Returns the instant just
+        before the send and how many bytes were sent, or the error as a negative number: where these are not all,
+        nothing is attached. None where something had come on the connection: then nothing was done."""
+        return getattr(self._poller, "begin", None)
+
+    def new_origin(self) -> int:
+        """A number for a server, for `attach`."""
+        self._origins += 1
+        return self._origins
 
     def expect(self, shape: Shape) -> int:
         """Have the compiled reader recognise events of this shape; its number for `attach`, -1 if it has too many."""
