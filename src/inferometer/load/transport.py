@@ -294,6 +294,8 @@ class Encoder:
         """Request line, headers and body."""
         body = self.body(request)
         head = self._heads.get(origin.url) or self._head(origin)
+        if not request.headers:
+            return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
         own = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items()).encode()
         return b"%bContent-Length: %d\r\n%b\r\n%b" % (head, len(body), own, body)
 
@@ -304,6 +306,8 @@ class Encoder:
         fields = self._api.body(self._model, request.prompt) | self._fields[request.output_tokens is not None]
         self._api.ask_length(fields, request.output_tokens)
         own = request.body
+        if not own:
+            return self._api.encode(fields)
         if self._api.tools is not None and "tools" in own:
             own = self._api.tools(own)
         return self._api.encode(fields | own)

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from inferometer.measure.describe import share_of
 from inferometer.measure.inputs import Answers, numbers
-from inferometer.measure.quantiles import Distribution, Floats, Ints, quantile, sample
+from inferometer.measure.quantiles import Distribution, Floats, Ints, middle_of, quantile, sample, values_at
 from inferometer.measure.registry import REGISTRY, request_values
 from inferometer.measure.tally import Tally, Values, gap_tally
 from inferometer.record.columns import Mask, Reads, known
@@ -158,8 +158,11 @@ def _first_tokens(tokens: Ints) -> FirstTokens:
 
 def _middle_reads(answers: Answers, of: Mask) -> Slack:
     """Of the reads between the first and the last, against the gaps."""
-    inside, ends = of[answers.gaps.owner], _end_answers(answers.gaps.owner)
-    return _described(_slack_of_gaps(answers)[inside & ~ends], answers.gaps.length_s[inside], LARGE_FOR_GAPS)
+    between, length_s = ~_end_answers(answers.gaps.owner), answers.gaps.length_s
+    if not of.all():
+        inside = of[answers.gaps.owner]
+        between, length_s = between & inside, length_s[inside]
+    return _described(_slack_of_gaps(answers)[between], length_s, LARGE_FOR_GAPS)
 
 
 def _streamed_reads(answers: Answers, of: Mask) -> Slack:
@@ -205,13 +208,19 @@ def _first_reads(answers: Answers) -> Ints:
 
 
 def _described(slack_s: Floats, value_s: Floats, large: float) -> Slack:
-    slack_s, value_s = slack_s[~np.isnan(slack_s)], value_s[~np.isnan(value_s)]
+    slack_s, value_s = _defined(slack_s), _defined(value_s)
     if not len(slack_s) or not len(value_s):
         return _NOTHING
     if not slack_s.any():  # as in virtual time
         return _EXACT
-    above: Mask = slack_s > large * float(np.median(value_s))
-    return _result(sample(slack_s), int(above.sum()), float(above.mean()))
+    above = int(np.count_nonzero(slack_s > large * middle_of(value_s)))
+    p50, p99 = values_at(slack_s, (0.5, 0.99))
+    return Slack(p50=p50, p99=p99, large=above, large_share=above / len(slack_s))
+
+
+def _defined(values: Floats) -> Floats:
+    missing = np.isnan(values)
+    return values[~missing] if missing.any() else values
 
 
 def _result(of: Distribution, large: int, share: float) -> Slack:

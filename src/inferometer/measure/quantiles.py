@@ -9,7 +9,7 @@ blocks are skewed (Skart, 2011). Nothing is drawn at random: the same values giv
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -47,22 +47,22 @@ def beta_cdf(a: float, b: float, x: float) -> float:
 
 def _beta_fraction(a: float, b: float, x: float) -> float:
     """Lentz's evaluation of the continued fraction of I_x(a, b)."""
-    c, d = 1.0, 1.0 / _not_zero(1.0 - (a + b) * x / (a + 1))
+    c, d = 1.0, 1.0 / ((1.0 - (a + b) * x / (a + 1)) or _TINY)
     value = d
     for m in range(1, _MOST_TERMS):
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        for term in (even, odd):
-            d = 1.0 / _not_zero(1.0 + term * d)
-            c = _not_zero(1.0 + term / c)
-            value *= c * d
-        if abs(c * d - 1.0) < _CLOSE:
+        twice = a + 2 * m
+        even = m * (b - m) * x / ((twice - 1) * twice)
+        odd = -(a + m) * (a + b + m) * x / (twice * (twice + 1))
+        d = 1.0 / ((1.0 + even * d) or _TINY)
+        c = (1.0 + even / c) or _TINY
+        value *= c * d
+        d = 1.0 / ((1.0 + odd * d) or _TINY)
+        c = (1.0 + odd / c) or _TINY
+        step = c * d
+        value *= step
+        if abs(step - 1.0) < _CLOSE:
             break
     return value
-
-
-def _not_zero(x: float) -> float:
-    return x if abs(x) > _TINY else _TINY
 
 
 def t_cdf(t: float, dof: float) -> float:
@@ -78,18 +78,43 @@ def t_quantile(p: float, dof: float) -> float:
     high = 2.0
     while t_cdf(high, dof) < p:
         high *= 2
-    return bisect(lambda t: t_cdf(t, dof) - p, 0.0, high)
+    return crossing(lambda t: t_cdf(t, dof) - p, 0.0, high)
 
 
-def bisect(rising: Callable[[float], float], low: float, high: float, within: float = 1e-10) -> float:
-    """Where a rising function crosses zero between low and high."""
-    while high - low > within:
-        middle = 0.5 * (low + high)
-        if rising(middle) < 0:
-            low = middle
+def crossing(rising: Callable[[float], float], low: float, high: float, within: float = 1e-10) -> float:
+    """Where a rising function crosses zero between low and high, or the end that is nearer to where it does, by
+    Chandrupatla's method (1997): inverse quadratic interpolation where three points lie as on a smooth curve, else
+    bisection. A third of the steps of bisection alone."""
+    before, here = low, high
+    at_before, at_here = rising(low), rising(high)
+    if at_here < 0 or at_before >= 0:
+        return high if at_here < 0 else low
+    part = at_here / (at_here - at_before)  # as on a straight line
+    while abs(here - before) > within and at_here != 0.0:
+        between = here + part * (before - here)
+        value = rising(between)
+        if (value < 0) == (at_here < 0):
+            third, at_third = here, at_here
         else:
-            high = middle
-    return 0.5 * (low + high)
+            third, at_third, before, at_before = before, at_before, here, at_here
+        here, at_here = between, value
+        part = _step(before, here, third, at_before, at_here, at_third)
+        least = min(0.5, 0.5 * within / abs(here - before)) if here != before else 0.5  # so that both ends move
+        part = min(max(part, least), 1 - least)
+    return here if at_here == 0.0 else 0.5 * (before + here)
+
+
+def _step(before: float, here: float, third: float, at_before: float, at_here: float, at_third: float) -> float:
+    """Which part of the way from `here` to `before` to go next."""
+    if before == third or at_before == at_third or before == here:
+        return 0.5
+    along, up = (here - before) / (third - before), (at_here - at_before) / (at_third - at_before)
+    if not (1 - math.sqrt(1 - along) < up < math.sqrt(along) if 0 <= along <= 1 else False):
+        return 0.5
+    slope = at_here / (at_before - at_here) * at_third / (at_before - at_third)
+    return slope + (third - here) / (before - here) * at_here / (at_third - at_here) * at_before / (
+        at_third - at_before
+    )
 
 
 def gamma_cdf(shape: float, x: Floats) -> Floats:
@@ -229,6 +254,7 @@ class SortedSample:
     block_weights: Floats
     ordered: Floats  # a value of weight 3 stands there three times, unless there is `cumulative`
     cumulative: Floats | None  # weights up to and with each ordered value
+    squared_weights: float | None = None  # their sum; None: all 1
 
     def __len__(self) -> int:
         return len(self.values)
@@ -245,10 +271,6 @@ class SortedSample:
     def largest(self) -> float:
         return float(self.ordered[-1])
 
-    @property
-    def squared_weights(self) -> float | None:
-        return None if self.weights is None else float(self.weights @ self.weights)
-
     def value_at(self, share: float) -> float:
         return float(self.ordered[_rank_at(self, share)])
 
@@ -260,7 +282,7 @@ class SortedSample:
 
     def sums_up_to(self, value: float, side: Side) -> Floats:
         below = self.values < value if side == "left" else self.values <= value
-        return _by_block(self.block[below], None if self.weights is None else self.weights[below], self.blocks)
+        return _by_block(self.block, below if self.weights is None else self.weights * below, self.blocks)
 
     def block_sums(self) -> Floats:
         return _by_block(self.block, self._weighted(), self.blocks)
@@ -283,7 +305,8 @@ def sample(values: Floats, weights: Floats | None = None, at: Ints | None = None
     if weights is None or (len(weights) and float(weights.min()) == float(weights.max())):
         sizes = _by_block(block, None, blocks)
         return SortedSample(values, None, block, blocks, sizes, np.sort(values), None)
-    return SortedSample(values, weights, block, blocks, _by_block(block, weights, blocks), *_ordered(values, weights))
+    sizes, squares = _by_block(block, weights, blocks), float(weights @ weights)
+    return SortedSample(values, weights, block, blocks, sizes, *_ordered(values, weights), squares)
 
 
 def _ordered(values: Floats, weights: Floats) -> tuple[Floats, Floats | None]:
@@ -296,7 +319,7 @@ def _ordered(values: Floats, weights: Floats) -> tuple[Floats, Floats | None]:
     return values[order], np.cumsum(weights[order])
 
 
-def _by_block(block: Ints, amounts: Floats | None, blocks: int) -> Floats:
+def _by_block(block: Ints, amounts: Floats | Mask | None, blocks: int) -> Floats:
     return np.bincount(block, amounts, blocks).astype(np.float64)
 
 
@@ -325,11 +348,29 @@ def quantile(of: Distribution, q: float) -> float | None:
     return of.value_at(q) if len(of) else None
 
 
+def middle_of(values: Floats) -> float:
+    """The median; numpy's own imports masked arrays, which takes longer than most medians."""
+    half = len(values) // 2
+    ranks = (half,) if len(values) % 2 else (half - 1, half)
+    return float(np.partition(values, ranks)[ranks[0] : half + 1].mean())
+
+
+def values_at(values: Floats, shares: Sequence[float]) -> list[float]:
+    """As `quantile` of a sample of equal weights, without sorting it."""
+    ranks = [_rank_of(len(values), share) for share in shares]
+    ordered = np.partition(values, ranks)
+    return [float(ordered[rank]) for rank in ranks]
+
+
+def _rank_of(n: int, share: float) -> int:
+    return min(n - 1, max(0, math.ceil(share * n - 1e-9) - 1))
+
+
 def _rank_at(of: SortedSample, share: float) -> int:
     """Index of the ordered value at which the cumulative share is first reached (1e-9 forgives rounding)."""
     n = len(of.ordered)
     if of.cumulative is None:
-        return min(n - 1, max(0, math.ceil(share * n - 1e-9) - 1))
+        return _rank_of(n, share)
     return min(n - 1, int(np.searchsorted(of.cumulative, share * of.total * (1 - 1e-12), side="left")))
 
 
@@ -414,10 +455,13 @@ def upper_rank(n: float, q: float, tail: float) -> float | None:
 
 def _crossing(rising: Callable[[float], float], n: float, near: float) -> float:
     """Where the function of a rank crosses zero, looked for around a good guess first."""
-    low, high = max(1e-9, near - 4), min(n, near + 4)
-    if low >= high or rising(low) > 0 or rising(high) < 0:
-        low, high = 1e-9, n
-    return bisect(rising, low, high, RANK_WITHIN)
+    for reach in (0.5, 4.0):
+        low, high = max(1e-9, near - reach), min(n, near + reach)
+        if low < high:
+            rank = crossing(rising, low, high, RANK_WITHIN)
+            if low < rank < high:
+                return rank
+    return crossing(rising, 1e-9, n, RANK_WITHIN)
 
 
 def _normal_rank(n: float, q: float, z: float) -> float:

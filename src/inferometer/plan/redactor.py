@@ -89,6 +89,8 @@ class Redactor:
 
     def may_hold(self, text: str) -> bool:
         """Whether a short text, such as an id, has to be looked at: quick, sees every piece of twice the length."""
+        if not self._forms:
+            return False
         blocks = [text[at : at + PIECE] for at in range(0, len(text) - PIECE + 1, PIECE)]
         if not self._pieces.isdisjoint(blocks):  # one of them lies within any 15 characters of a secret
             return True

@@ -229,11 +229,15 @@ class Records:
     def concat(cls, parts: Iterable[Self]) -> Self:
         """The whole of several shards, in order of (scheduled_at, session, turn)."""
         parts = [*parts] or [cls.of([])]
-        counts = np.concatenate([np.diff(part.read_offsets) for part in parts])
-        reads: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in READS}
-        whole = cls(**joined_scalars(parts), read_offsets=offsets_of(counts), **reads)
+        whole = parts[0] if len(parts) == 1 else cls._joined(parts)
         order = time_order(whole)
         return whole if (np.diff(order) == 1).all() else whole.take(order)
+
+    @classmethod
+    def _joined(cls, parts: Sequence[Self]) -> Self:
+        counts = np.concatenate([np.diff(part.read_offsets) for part in parts])
+        reads: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in READS}
+        return cls(**joined_scalars(parts), read_offsets=offsets_of(counts), **reads)
 
     def __len__(self) -> int:
         return len(self.session)
@@ -369,6 +373,11 @@ def _packed(entries: Ints) -> bytes:
 
 
 def _ints(values: Sequence[int | None]) -> Ints:
+    missing = values.count(None)
+    if not missing:
+        return np.array(values, np.int64)
+    if missing == len(values):
+        return np.full(len(values), MISSING)
     return np.fromiter((MISSING if v is None else v for v in values), np.int64, len(values))
 
 

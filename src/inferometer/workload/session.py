@@ -75,7 +75,10 @@ class Session:
     @property
     def is_graph(self) -> bool:
         """Whether turns wait for others than the one before them."""
-        return any(turn.after is not None for turn in self.turns)
+        for turn in self.turns:  # a loop: it is asked of every session as it begins, and most have one turn
+            if turn.after is not None:
+                return True
+        return False
 
 
 Workload = Callable[[int], Session]
@@ -133,6 +136,7 @@ MOST_BYTES = 64 << 20  # and what they may take: images are large
 
 
 ENOUGH = 0.25  # of the most: below it, making sessions comes before other quiet work
+ENOUGH_BYTES = ENOUGH * MOST_BYTES
 
 
 When = tuple[int, int, int]  # the index of a session, and what else its arrival is made of
@@ -154,6 +158,7 @@ class Ahead:
         self._workload, self._indices = workload, indices
         self._polish = polish
         self._most = MOST if most is None else min(most, MOST)
+        self._enough = ENOUGH * self._most
         self._ready: deque[tuple[When, Session | None, int]] = deque()
         self._bytes = 0
         self._ended = False  # no more indices, or one whose session cannot be made: reported when its turn comes
@@ -161,7 +166,7 @@ class Ahead:
     @property
     def short(self) -> bool:
         """Whether few are left."""
-        return not self._ended and len(self._ready) < ENOUGH * self._most and self._bytes < ENOUGH * MOST_BYTES
+        return not self._ended and len(self._ready) < self._enough and self._bytes < ENOUGH_BYTES
 
     def take(self) -> tuple[When, Session] | None:
         """The next one, None after the last."""

@@ -18,6 +18,7 @@ from inferometer.workload.draws import (
     Quantile,
     longest_of,
     numbers,
+    numbers_in_turn,
     pause_quantile,
     picker,
     quantile_of,
@@ -204,8 +205,9 @@ class SyntheticTape:
         """New in each run by its first tokens."""
         key = self._draws.key(Purpose.TEXT, index) + (b"%d" % turn if turn else b"")
         fresh = min(self.spec.nonce_tokens, tokens) if not turn else 0
-        rest = numbers(key, tokens - fresh)
-        return np.concatenate([numbers(self._nonce + key, fresh), rest]) if fresh else rest
+        if not fresh:
+            return numbers(key, tokens)
+        return numbers_in_turn(self._nonce + key, fresh, key, tokens - fresh)
 
     # -- several turns, images ---------------------------------------------------------------------------------
 
