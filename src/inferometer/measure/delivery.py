@@ -76,7 +76,7 @@ def workers_behind(answers: Answers, traffic: Traffic, facts: Facts) -> list[Wor
     """The workers that began late, were lost, or sent much later than the others did."""
     records = answers.records
     delays = request_values("send_delay", answers)
-    shards = np.unique(records.shard).tolist()
+    shards = sorted(set(records.shard.tolist()))  # `np.unique` imports masked arrays
     late_s = {shard: _p99(delays[records.shard == shard]) for shard in shards} if len(shards) > 1 else {}
     usual_s = float(np.median([late for late in late_s.values() if late is not None])) if any(late_s.values()) else 0.0
     known = {worker.worker: worker for worker in facts.workers}

@@ -441,7 +441,7 @@ def _instrument(whole: ClassSummary, answers: Answers, facts: Facts) -> Instrume
     """Our own error at this run's load, which each worker has its share of: streams in flight at most, and events in
     the busiest second (in a window shorter than that: on average)."""
     records, rate = answers.records, whole.rates["output_rate"]
-    workers = max(1, len(np.unique(records.shard)))
+    workers = max(1, len(set(records.shard.tolist())))
     tokens_per_s = rate.peak_1s or rate.window or 0.0
     total = int(answers.read_tokens.sum())
     events = max(int(records.events.sum()), int(records.read_offsets[-1]))

@@ -11,12 +11,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from inferometer.load.progress import BEFORE_LOAD, PHASES, Phase, Progress
 from inferometer.show.console import console
-from inferometer.store.experiments import CaseRow
 from inferometer.vocabulary import NANOSECONDS, duration_text, number_text, percent_text
+
+if TYPE_CHECKING:
+    from inferometer.store.experiments import CaseRow
 
 # -- counts ----------------------------------------------------------------------------------------------------------
 
@@ -247,7 +249,7 @@ class LiveTable:
     def __call__(self, progress: Progress) -> None:
         self._line(progress)
 
-    def add(self, row: CaseRow) -> None:
+    def add(self, row: "CaseRow") -> None:
         self.rows.append(row)
         self._line.clear()
         self._erase()
@@ -265,7 +267,7 @@ class LiveTable:
         self._line.clear()
         self._erase()
 
-    def _draw(self, rows: Sequence[CaseRow]) -> None:
+    def _draw(self, rows: "Sequence[CaseRow]") -> None:
         if not self._live or not rows:
             return
         size = shutil.get_terminal_size()
