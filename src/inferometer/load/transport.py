@@ -6,6 +6,8 @@ import re
 import shlex
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
 
 import orjson
 
@@ -24,13 +26,16 @@ from inferometer.wire.http1 import ROUTED_TO, Piecewise, whole
 from inferometer.wire.origin import Origin, origin_of, tls_context
 from inferometer.wire.reactor import Reactor
 from inferometer.wire.sockets import ClockPair
-from inferometer.workload.session import Request, context_of, new_nonce, workload_of
+from inferometer.workload.session import Prompt, Request, context_of, new_nonce, workload_of
 
 # -- transport -------------------------------------------------------------------------------------------------------
 
 BACKLOG_BYTES = 256 * 1024 * 1024  # most that answers fill which wait to be read in quiet moments
 FULL_BACKLOG = 0.5  # of it: beyond, they are read in moments that are not quiet too, for every answer that ends so
 FULL_READING_NS = 50_000_000  # long: longer than reading one takes, so that the backlog of an ordinary server shrinks
+
+MOST_LENGTHS = 4096  # of answers, for each of which all of a body but the prompt is kept
+_PROBE = "\u2042 a prompt"
 
 LONGEST_ID = 200  # characters of an id or a finish reason; those of servers have up to 50
 MOST_REASONS = 100
@@ -102,10 +107,11 @@ class HttpTransport:
             answer = _memory_of(exchange)
             if answer >= LARGE_BYTES and self._has_no_room(exchange, answer):
                 self._refuse(exchange)
+                answer = _memory_of(exchange)
             if exchange.outcome != "ok" and answer < LARGE_BYTES:  # where everything fails no quiet moment may come
                 done(*whole(self._read(exchange, request, ticket)))
             else:
-                self._read_later(exchange, request, ticket, done)
+                self._read_later(answer, exchange, request, ticket, done)
 
         recognise = not self._wants_text(ticket)
         return client.fetch(data, on_end, recognise=recognise, on_read=self._counter(ticket)).end
@@ -145,8 +151,9 @@ class HttpTransport:
         else:
             self._reactor.call_at(self._reactor.now(), lambda: self._read_on(reading))
 
-    def _read_later(self, exchange: Exchange, request: Request, ticket: Ticket, done: Done) -> None:
-        weight = EXCHANGE_BYTES + len(exchange.request) + _memory_of(exchange)
+    def _read_later(self, answer: int, exchange: Exchange, request: Request, ticket: Ticket, done: Done) -> None:
+        """An answer of so many bytes."""
+        weight = EXCHANGE_BYTES + len(exchange.request) + answer
         self._backlog.append((weight, exchange, request, ticket, done))
         self._backlog_bytes += weight
         until = self._reactor.now() + FULL_READING_NS
@@ -271,6 +278,8 @@ class HttpTransport:
 def _memory_of(exchange: Exchange) -> int:
     """Bytes that an answer fills."""
     collected = len(exchange.bulk[0]) + len(exchange.bulk[1]) if exchange.bulk else 0
+    if not exchange.reads:
+        return collected
     return sum(map(len, exchange.reads)) + len(exchange.reads) * READ_COST + collected
 
 
@@ -289,6 +298,7 @@ class Encoder:
             with_length: self._api.fields(manner_of(plan.target, traffic, with_length)) for with_length in (False, True)
         }
         self._heads: dict[str, bytes] = {}
+        self._around = lru_cache(MOST_LENGTHS)(self._around_prompt)
 
     def encode(self, request: Request, origin: Origin) -> bytes:
         """Request line, headers and body."""
@@ -303,14 +313,25 @@ class Encoder:
         if self._target.body is not None:
             prompt = request.prompt if isinstance(request.prompt, str) else str(request.prompt)
             return template_body(self._target.body, prompt)
-        fields = self._api.body(self._model, request.prompt) | self._fields[request.output_tokens is not None]
-        self._api.ask_length(fields, request.output_tokens)
         own = request.body
-        if not own:
-            return self._api.encode(fields)
+        if not own and isinstance(request.prompt, str) and (around := self._around(request.output_tokens)):
+            return orjson.dumps(request.prompt).join(around)
         if self._api.tools is not None and "tools" in own:
             own = self._api.tools(own)
-        return self._api.encode(fields | own)
+        return self._api.encode(self._body_fields(request.prompt, request.output_tokens) | own)
+
+    def _body_fields(self, prompt: Prompt, output_tokens: int | None) -> dict[str, Any]:
+        fields = self._api.body(self._model, prompt) | self._fields[output_tokens is not None]
+        self._api.ask_length(fields, output_tokens)
+        return fields
+
+    def _around_prompt(self, output_tokens: int | None) -> list[bytes]:
+        """What stands before the prompt and behind it, where all else in a body is the same for every prompt that is
+        text; empty where it may not be."""
+        if not self._api.prompt_as_is:
+            return []
+        around = self._api.encode(self._body_fields(_PROBE, output_tokens)).split(orjson.dumps(_PROBE))
+        return around if len(around) == 2 else []
 
     def _head(self, origin: Origin) -> bytes:
         path = request_path(origin, self._target)

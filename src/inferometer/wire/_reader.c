@@ -1,5 +1,5 @@
 /* The compiled part of the wire. Optional: everything here exists in Python too, with the same results and more CPU
- * time (wire/reactor.py, wire/sse.py, wire/skeleton.py; a property test holds the two together).
+ * time (wire/reactor.py, wire/sse.py, wire/skeleton.py, workload/writer.py; property tests hold the two together).
  *
  * An epoll that also reads: `Poller` is `select.epoll` plus `attach`, after which the answer that arrives on a descriptor
  * is collected here, each read with its kernel stamp. Python hears of it when it is an event stream and complete (`take`
@@ -1276,6 +1276,61 @@ static PyObject *send_each(PyObject *module, PyObject *args) {
     return sent;
 }
 
+/* total(numbers) -> the sum of int64 in one piece; OverflowError where that is no int64. */
+static PyObject *total(PyObject *module, PyObject *numbers) {
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(numbers, &buffer, PyBUF_SIMPLE) < 0) return NULL;
+    int64_t sum = 0;
+    int over = 0;
+    for (Py_ssize_t i = 0; i < buffer.len / 8; i++) {
+        int64_t number;
+        memcpy(&number, (const char *)buffer.buf + 8 * i, sizeof number);
+        over |= __builtin_add_overflow(sum, number, &sum);
+    }
+    PyBuffer_Release(&buffer);
+    if (over) {
+        PyErr_SetString(PyExc_OverflowError, "the sum is no int64");
+        return NULL;
+    }
+    return PyLong_FromLongLong(sum);
+}
+
+/* The word of a tuple that a number picks. */
+static PyObject *picked(PyObject *words, const char *numbers, Py_ssize_t i) {
+    uint32_t number;
+    memcpy(&number, numbers + 4 * i, sizeof number);
+    return PyTuple_GET_ITEM(words, number % (uint32_t)PyTuple_GET_SIZE(words));
+}
+
+/* join_words(first, rest, numbers) -> a text of one word for each uint32, of the tuple `first` for the first one and of `rest`
+ * for the others, with spaces between: number modulo their count. TypeError where a word is not ASCII. */
+static PyObject *join_words(PyObject *module, PyObject *args) {
+    PyObject *first, *rest, *text = NULL;
+    Py_buffer numbers;
+    if (!PyArg_ParseTuple(args, "O!O!y*", &PyTuple_Type, &first, &PyTuple_Type, &rest, &numbers)) return NULL;
+    Py_ssize_t count = numbers.len / 4, size = count - 1;
+    int plain = PyTuple_GET_SIZE(first) > 0 && PyTuple_GET_SIZE(rest) > 0 && PyTuple_GET_SIZE(rest) <= UINT32_MAX;
+    for (Py_ssize_t i = 0; i < count && plain; i++) {
+        PyObject *word = picked(i ? rest : first, numbers.buf, i);
+        plain = PyUnicode_Check(word) && PyUnicode_IS_ASCII(word);
+        if (plain) size += PyUnicode_GET_LENGTH(word);
+    }
+    if (!plain)
+        PyErr_SetString(PyExc_TypeError, "words are of ASCII characters");
+    else if ((text = PyUnicode_New(count ? size : 0, 127)) != NULL) {
+        char *at = (char *)PyUnicode_1BYTE_DATA(text);
+        for (Py_ssize_t i = 0; i < count; i++) {
+            PyObject *word = picked(i ? rest : first, numbers.buf, i);
+            Py_ssize_t length = PyUnicode_GET_LENGTH(word);
+            if (i) *at++ = ' ';
+            memcpy(at, PyUnicode_1BYTE_DATA(word), (size_t)length);
+            at += length;
+        }
+    }
+    PyBuffer_Release(&numbers);
+    return text;
+}
+
 static PyMethodDef methods[] = {
     {"register", (PyCFunction)Poller_register, METH_VARARGS, "register(fd, events)"},
     {"modify", (PyCFunction)Poller_modify, METH_VARARGS, "modify(fd, events)"},
@@ -1313,6 +1368,8 @@ static PyMethodDef functions[] = {
     {"split_events", split_events, METH_VARARGS, "split_events(raw, start) -> (spans, ends) or None"},
     {"read_run", read_run, METH_VARARGS, "read_run(raw, spans, start, before, *shape) -> ((bears, gains), total)"},
     {"send_each", send_each, METH_VARARGS, "send_each(fds, payloads) -> (stamps, sizes)"},
+    {"total", total, METH_O, "total(numbers) -> the sum of int64 in one piece"},
+    {"join_words", join_words, METH_VARARGS, "join_words(first, rest, numbers) -> a text of one word for each number"},
     {"place_tokens", place_tokens, METH_VARARGS, "place_tokens(reads, stamps, ...) -> what each read brought"},
     {NULL, NULL, 0, NULL},
 };

@@ -8,6 +8,7 @@ down a document, prints or encodes it without a limit of its own.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -16,6 +17,7 @@ import orjson
 
 from inferometer.vocabulary import attribute_at
 from inferometer.wire import http1
+from inferometer.wire.compiled import compiled
 from inferometer.wire.http1 import Excessive, Piecewise, whole
 from inferometer.wire.skeleton import Skeleton, learn
 from inferometer.wire.sse import BOM, Recognised, parse_json
@@ -141,6 +143,9 @@ class Api:
     tools: Callable[[Json], Json] | None = None  # `tools` and `tool_choice` of chat in its form, where it takes tools
     takes_images: bool = False  # whether messages hold images, sound or videos
     prompt_once: bool = True  # whether the server counts a prompt as it was sent, not a part of it several times
+    prompt_as_is: bool = (
+        False  # whether a body is JSON with a prompt that is text in it once, as it is, and all else is without it
+    )
     needs_model: bool = True
     in_pieces: bool = False  # whether answers may come as lines of JSON, or as bare text
     templated: bool = False  # whether the plan has the body, and the URL is the whole address where it has no path
@@ -360,10 +365,10 @@ def _note_odd_event(answer: Answer, data: bytes, problem: Exception) -> None:
 
 
 def _count_tokens(answer: Answer, bears: Sequence[int], gains: Sequence[int], stated: int) -> Piecewise[None]:
-    answer.counted = sum(bears)
+    answer.counted = _sum(bears)
     if stated > 1 or (stated and answer.counted <= 1):
         answer.running_usage = True
-        answer.tokens, answer.counted = gains, sum(gains)
+        answer.tokens, answer.counted = gains, _sum(gains)
         if answer.counted > MOST_TOKENS:
             answer.error = answer.error or f"the running usage counts {answer.counted} tokens: more than any answer has"
             answer.tokens, answer.counted = [0] * len(gains), 0
@@ -371,6 +376,15 @@ def _count_tokens(answer: Answer, bears: Sequence[int], gains: Sequence[int], st
     reported = count_in(answer.usage, "completion_tokens")
     scaled = reported is not None and reported not in {0, answer.counted}
     answer.tokens = (yield from _scaling(bears, answer.counted, reported or 0)) if scaled else bears
+
+
+def _sum(numbers: Sequence[int]) -> int:
+    """Those of the compiled reader are added up there, in place of an object each."""
+    reader = compiled() if isinstance(numbers, memoryview) else None
+    if reader is not None:
+        with suppress(OverflowError):
+            return int(reader.total(numbers))
+    return sum(numbers)
 
 
 def _scaling(bears: Sequence[int], counted: int, reported: int) -> Piecewise[list[int]]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from inferometer.errors import PlanError, TargetError
 from inferometer.wire.api import CHARACTERS_PER_TOKEN, tokens_by_length
+from inferometer.wire.compiled import compiled
 from inferometer.workload.draws import Numbers, numbers
 from inferometer.workload.session import TokenText, WorkloadContext
 from inferometer.workload.tokenizers import ServerTokenizer, count_tokens, tokenizer_named
@@ -75,8 +76,12 @@ def _adds_up(lexicon: Lexicon, count: CountTokens) -> bool:
     return all(count(write(numbers(b"proof %d" % n, n))) == n + lexicon.added for n in lengths)
 
 
-def text_writer(lexicon: Lexicon, join: Callable[[list[str]], str] = " ".join) -> Callable[[Numbers], str]:
-    """Random numbers as words. Picked by numpy: a third of the time that a look-up per word takes in Python."""
+def text_writer(lexicon: Lexicon, join: Callable[[list[str]], str] | None = None) -> Callable[[Numbers], str]:
+    """Random numbers as words. By the compiled reader in 1 us for a prompt of 128 tokens, by numpy in 5, which is a third
+    of the time that a look-up per word takes in Python."""
+    reader = compiled()
+    if reader is not None and join is None and all(map(str.isascii, (*lexicon.first, *lexicon.rest))):
+        return lambda random: str(reader.join_words(lexicon.first, lexicon.rest, random))
     first, pool = lexicon.first, np.array(lexicon.rest, dtype=object)
     size = len(pool)
     mask = np.uint32(size - 1) if size & (size - 1) == 0 else None
@@ -88,7 +93,7 @@ def text_writer(lexicon: Lexicon, join: Callable[[list[str]], str] = " ".join) -
         chosen = pool.take(random & mask if mask is not None else random % size).tolist()
         if not alike:
             chosen[0] = first[int(random[0]) % len(first)]
-        return join(chosen)
+        return " ".join(chosen) if join is None else join(chosen)
 
     return text
 
@@ -148,7 +153,7 @@ def writer_of(prompt_as: str, vocabulary: int, tokenizer: str | None, context: W
         size = vocabulary if tokenizer in (None, SERVER) else tokenizer_named(model_named(tokenizer, context)).size
         return Writer(ids_writer(size), exact=True)
     if tokenizer is None:
-        return Writer(text_writer(plain_lexicon(), TokenText.of if context.keep_words else " ".join))
+        return Writer(text_writer(plain_lexicon(), TokenText.of if context.keep_words else None))
     return _by_server(context) if tokenizer == SERVER else _by_file(model_named(tokenizer, context), context)
 
 

@@ -31,6 +31,7 @@ CHAT = Api(
     takes_messages=True,
     tools=dict,
     takes_images=True,
+    prompt_as_is=True,
 )
 
 # -- completions -----------------------------------------------------------------------------------------------------
@@ -53,4 +54,5 @@ COMPLETIONS = Api(
     deltas=completion_deltas,
     text_key=b'"text":"',
     takes_ids=True,
+    prompt_as_is=True,
 )
