@@ -173,6 +173,29 @@ def test_one_that_waits_is_never_taken_for_one(poller, pair, delay):
     assert not any(talk(poller, pair(delay=delay, nagle=True)) for _ in range(3))
 
 
+def test_what_a_stream_showed_holds_for_others_of_its_server(poller, pair):
+    """Also for those under way: they are acknowledged as one that begins now would be."""
+    under_way, elsewhere = pair(), pair()
+    for one, origin in ((under_way, 0), (elsewhere, 1)):
+        poller.attach(one.client.fileno(), -1, NEVER, 1 << 30, -1, origin)
+    showed = False
+    for _ in range(50):  # one try may be held up for 40 ms by the machine
+        seen = pair(delay=ONCE)
+        poller.attach(seen.client.fileno(), -1, ONCE, 1 << 30, -1, 0)
+        showed = showed or bool(talk(poller, seen))
+    assert showed
+    delayed = {one: not all(_acknowledged_at_once(poller, one) for _ in range(20)) for one in (under_way, elsewhere)}
+    assert delayed == {under_way: True, elsewhere: False}
+
+
+def _acknowledged_at_once(poller, one):
+    """Whether the kernel does so behind a read: with a long pause before it, it goes back to that by itself."""
+    for _ in range(70):
+        one.say(EVENT if poller.heard(one.client.fileno())[0] else HEAD)
+        poller.poll(0, 64)
+    return one.client.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK) != 0
+
+
 def test_nothing_is_learned_where_nothing_was_delayed(poller, pair):
     assert not talk(poller, pair(delay=NEVER))
 
@@ -384,3 +407,93 @@ def test_a_poll_that_waits_looks_again(poller):
     poller.poll(0.02, 64, 1)
     assert poller.whole
     assert poller.since > before
+
+
+ANSWER = HEAD + EVENT + LAST
+REQUEST = b"POST / HTTP/1.1\r\n\r\n"
+
+
+def begun(poller, one, request=REQUEST, most=1 << 30):
+    return poller.begin(one.client.fileno(), request, NEVER, most, -1, 0)
+
+
+def answered(poller, one):
+    one.say(ANSWER)
+    assert poller.poll(0, 64) == [(one.client.fileno(), COMPLETE)]
+    assert poller.take(one.client.fileno(), b"")[0] == ANSWER
+
+
+def test_a_connection_that_rests_takes_the_next_request(poller, pair):
+    one = pair()
+    for _ in range(3):
+        answered(poller, one)
+        before = now()
+        sent_at, sent = begun(poller, one)
+        assert before <= sent_at <= now() and sent == len(REQUEST)
+        assert one.server.recv(1000) == REQUEST
+        assert poller.poll(0, 64) == []
+    answered(poller, one)
+
+
+def test_what_comes_unasked_is_told_and_the_connection_is_not_used(poller, pair):
+    one = pair()
+    answered(poller, one)
+    assert poller.poll(0, 64) == []
+    one.say(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
+    assert begun(poller, one) is None
+    [(fd, events)] = poller.poll(0, 64)
+    assert fd == one.client.fileno() and events & READ
+    assert one.client.recv(4) == b"HTTP", "nothing of it was read"
+
+
+@pytest.mark.parametrize("when", ["with the answer", "before it is taken", "at rest"])
+def test_the_end_of_a_connection_is_told_whenever_it_comes(poller, pair, when):
+    one = pair()
+    fd = one.client.fileno()
+    one.say(HEAD + EVENT)
+    assert poller.poll(0, 64) == []
+    one.server.sendall(LAST)
+    if when == "with the answer":
+        one.server.shutdown(socket.SHUT_WR)
+        _await_end(one)
+    select.select([one.client], [], [], PATIENCE_S)
+    assert poller.poll(0, 64) == [(fd, COMPLETE)]
+    if when == "before it is taken":
+        one.server.shutdown(socket.SHUT_WR)
+        _await_end(one)
+        assert poller.poll(0, 64) == [], "nothing is read until what was told is taken"
+    poller.take(fd, b"")
+    if when == "at rest":
+        one.server.shutdown(socket.SHUT_WR)
+        _await_end(one)
+    assert begun(poller, one) is None
+    told = poller.poll(0, 64)
+    assert [number for number, events in told if events & READ] == [fd]
+
+
+def _await_end(one):
+    """Until the peer's end has come, whatever lies before it."""
+    waiting = select.poll()
+    waiting.register(one.client, select.POLLRDHUP)
+    assert waiting.poll(PATIENCE_S * 1000)
+
+
+def test_a_request_that_goes_in_part_or_not_at_all_is_left_to_python(poller, pair):
+    one, gone = pair(), pair()
+    answered(poller, one)
+    _, sent = begun(poller, one, b"x" * (1 << 24))
+    assert 0 < sent < 1 << 24
+    one.say(ANSWER)
+    assert [fd for fd, _ in poller.poll(0, 64)] == [one.client.fileno()], "not collected"
+    assert poller.heard(one.client.fileno()) == (0, 0)
+    answered(poller, gone)
+    gone.client.shutdown(socket.SHUT_WR)
+    _, sent = begun(poller, gone)
+    assert sent < 0
+
+
+def test_a_request_is_refused_while_its_numbers_are_wrong(poller, pair):
+    one = pair()
+    answered(poller, one)
+    with pytest.raises(ValueError, match="not negative"):
+        begun(poller, one, most=-1)

@@ -11,6 +11,7 @@ from streams import HEAD as STREAM
 from streams import cut
 
 from inferometer.load.answer import FRAMING, _placed_in_c, place_tokens
+from inferometer.wire.api import added_up
 from inferometer.wire.compiled import compiled
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.http1 import Chunks, whole
@@ -18,6 +19,7 @@ from inferometer.wire.reactor import COMPLETE, LOOK, READ
 from inferometer.wire.skeleton import Skeleton
 from inferometer.wire.sockets import STAMP
 from inferometer.wire.sse import Spans, _one_event_per_chunk, spans_of_chunks
+from inferometer.workload.writer import Lexicon, text_writer
 
 pytestmark = pytest.mark.skipif(compiled() is None, reason="the compiled reader was not built here")
 
@@ -141,3 +143,26 @@ def test_runs_are_read_alike(shape, row, start, before):
         assert shape.read_run(packed, start, len(data), before) == by_hand(data[start:], before)
         shorter = shape.read_run(packed, start, len(data) // 2, before)
         assert shorter == by_hand(data[start : len(data) // 2], before)
+
+
+words_of_a_lexicon = st.lists(st.text(st.characters(max_codepoint=127), max_size=9), min_size=1, max_size=20).map(tuple)
+
+
+@given(words_of_a_lexicon, words_of_a_lexicon, st.lists(st.integers(0, 2**32 - 1), max_size=40), st.integers(0, 3))
+def test_texts_are_joined_alike(first, rest, numbers, skipped: int) -> None:
+    random = np.array(numbers, "<u4")[skipped:]
+    lexicon = Lexicon(first, rest)
+    assert text_writer(lexicon)(random) == text_writer(lexicon, " ".join)(random)
+
+
+def test_words_beyond_ascii_are_joined_in_python() -> None:
+    lexicon = Lexicon(("über",), ("naïve", "a"))
+    assert text_writer(lexicon)(np.array([5, 0, 1], "<u4")) == "über naïve a"
+    with pytest.raises(TypeError, match="ASCII"):
+        compiled().join_words(("a",), ("é",), np.zeros(2, "<u4"))
+
+
+@given(st.lists(st.integers(0, 2**63 - 1), max_size=20))
+def test_sums_are_alike(numbers) -> None:
+    packed = memoryview(np.array(numbers, np.int64).tobytes()).cast("q")
+    assert added_up(packed) == sum(numbers), "also where it is no int64 any more"

@@ -106,7 +106,7 @@ def crossing(rising: Callable[[float], float], low: float, high: float, within: 
 
 def _step(before: float, here: float, third: float, at_before: float, at_here: float, at_third: float) -> float:
     """Which part of the way from `here` to `before` to go next."""
-    if before == third or at_before == at_third or before == here:
+    if before in (third, here) or at_before == at_third:
         return 0.5
     along, up = (here - before) / (third - before), (at_here - at_before) / (at_third - at_before)
     if not (1 - math.sqrt(1 - along) < up < math.sqrt(along) if 0 <= along <= 1 else False):

@@ -375,7 +375,7 @@ def _packed(entries: Ints) -> bytes:
 def _ints(values: Sequence[int | None]) -> Ints:
     missing = values.count(None)
     if not missing:
-        return np.array(values, np.int64)
+        return np.fromiter(values, np.int64, len(values))
     if missing == len(values):
         return np.full(len(values), MISSING)
     return np.fromiter((MISSING if v is None else v for v in values), np.int64, len(values))

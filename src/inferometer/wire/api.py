@@ -365,10 +365,10 @@ def _note_odd_event(answer: Answer, data: bytes, problem: Exception) -> None:
 
 
 def _count_tokens(answer: Answer, bears: Sequence[int], gains: Sequence[int], stated: int) -> Piecewise[None]:
-    answer.counted = _sum(bears)
+    answer.counted = added_up(bears)
     if stated > 1 or (stated and answer.counted <= 1):
         answer.running_usage = True
-        answer.tokens, answer.counted = gains, _sum(gains)
+        answer.tokens, answer.counted = gains, added_up(gains)
         if answer.counted > MOST_TOKENS:
             answer.error = answer.error or f"the running usage counts {answer.counted} tokens: more than any answer has"
             answer.tokens, answer.counted = [0] * len(gains), 0
@@ -378,7 +378,7 @@ def _count_tokens(answer: Answer, bears: Sequence[int], gains: Sequence[int], st
     answer.tokens = (yield from _scaling(bears, answer.counted, reported or 0)) if scaled else bears
 
 
-def _sum(numbers: Sequence[int]) -> int:
+def added_up(numbers: Sequence[int]) -> int:
     """Those of the compiled reader are added up there, in place of an object each."""
     reader = compiled() if isinstance(numbers, memoryview) else None
     if reader is not None:

@@ -256,7 +256,7 @@ class Connection:
     # -- an exchange -----------------------------------------------------------------------------------------
 
     def reuse(self, exchange: Exchange) -> bool:
-        """Send a further request on this connection. False where something came since the last answer: what did would be
+        """Send a further request on this connection. False where something came since the last answer: it would be
         taken for this one's."""
         begin = self._reactor.begin
         if begin is not None and self._kernel and not (self._tls or self._outbox or exchange.on_read):

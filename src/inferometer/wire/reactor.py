@@ -129,15 +129,15 @@ class Reactor:
     def attach(self) -> Callable[[int, int, int, int, int, int], None] | None:
         """Where the compiled reader is there: have it collect the answer that arrives on a descriptor. From its headers
         on (-1), or the chunks of an event stream behind them, where so many bytes of one are still to come;
-        acknowledged in one of the ways of `wire.sockets`; of at most so many bytes; with events of the shape with
-        that number, if any (-1); and from the server with that number of `new_origin`. The descriptor's callback then gets `COMPLETE`, `LOOK` or `TOO_LARGE`, and `take`
-        hands over what was collected."""
+        acknowledged in one of the ways of `wire.sockets`; of at most so many bytes; with events of the shape with that
+        number, if any (-1); and from the server with that number of `new_origin`. The descriptor's callback then gets
+        `COMPLETE`, `LOOK` or `TOO_LARGE`, and `take` hands over what was collected."""
         return getattr(self._poller, "attach", None)
 
     @functools.cached_property
     def begin(self) -> Callable[[int, bytes, int, int, int, int], tuple[int, int] | None] | None:
-        """Likewise: send a request on a connection that rests and attach its answer, in one call. Returns the instant just
-        before the send and how many bytes were sent, or the error as a negative number: where these are not all,
+        """Likewise: send a request on a connection that rests and attach its answer, in one call. Returns the instant
+        just before the send and how many bytes were sent, or the error as a negative number: where these are not all,
         nothing is attached. None where something had come on the connection: then nothing was done."""
         return getattr(self._poller, "begin", None)
 

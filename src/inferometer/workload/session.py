@@ -75,10 +75,8 @@ class Session:
     @property
     def is_graph(self) -> bool:
         """Whether turns wait for others than the one before them."""
-        for turn in self.turns:  # a loop: it is asked of every session as it begins, and most have one turn
-            if turn.after is not None:
-                return True
-        return False
+        turns = self.turns  # nearly always one
+        return turns[0].after is not None if len(turns) == 1 else any(turn.after is not None for turn in turns)
 
 
 Workload = Callable[[int], Session]

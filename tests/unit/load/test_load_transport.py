@@ -2,6 +2,7 @@
 
 import json
 
+import orjson
 import pytest
 
 from inferometer.load.transport import Encoder, request_headers, request_path
@@ -108,3 +109,14 @@ def test_through_a_plain_proxy() -> None:
     line, headers, _ = encoded(proxy="http://me:pass@127.0.0.1:3128")
     assert line == f"POST {URL}/v1/completions HTTP/1.1"
     assert headers["Proxy-Authorization"].startswith("Basic ")
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+@pytest.mark.parametrize("extra", [{}, {"seed": 7}, {"prompt": "mine", "messages": []}, {"user": "\u2042 a prompt"}])
+def test_bodies_cut_around_the_prompt_are_those_made_whole(api, extra) -> None:
+    plan = Plan(target={"url": URL, "api": api}, sampling={"extra": extra, "temperature": 0.5})
+    encoder = Encoder(plan, plan.classes[0], "m", {})
+    for prompt in ("hello", "", 'quoted "\\ \n \x01', "\u2042 a prompt", "naïve 漢字 🎉"):
+        for tokens in (None, 1, 300):
+            made = encoder.body(Request(prompt, output_tokens=tokens))
+            assert made == orjson.dumps(encoder._body_fields(prompt, tokens))

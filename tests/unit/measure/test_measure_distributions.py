@@ -1,5 +1,7 @@
 """Our few distributions against scipy."""
 
+import math
+
 import numpy as np
 import pytest
 from scipy import special, stats
@@ -43,3 +45,17 @@ def test_ks_statistic() -> None:
     uniform = np.random.default_rng(5).random(200)
     expected = stats.kstest(uniform, "uniform").statistic
     assert quantiles.ks_statistic(uniform) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("power", [1, 3, 0.2])
+@pytest.mark.parametrize("root", [1e-6, 0.3, 7.0, 9.999])
+def test_crossings_are_found(power: float, root: float) -> None:
+    def rising(x: float) -> float:
+        return math.copysign(abs(x - root) ** power, x - root)
+
+    assert quantiles.crossing(rising, 0.0, 10.0, 1e-9) == pytest.approx(root, abs=2e-9)
+
+
+def test_a_crossing_outside_is_the_nearer_end() -> None:
+    assert quantiles.crossing(lambda x: x - 11, 0.0, 10.0) == 10.0
+    assert quantiles.crossing(lambda x: x + 1, 0.0, 10.0) == 0.0

@@ -189,3 +189,11 @@ def test_intervals_of_short_runs_near_saturation(load: float, least_mean: float,
     means = [holds(quantiles.mean_interval(sample), float(runs.mean())) for sample in samples]
     medians = [holds(quantiles.estimate(sample, 0.5).interval, float(np.median(runs))) for sample in samples]
     assert np.mean(means) > least_mean and np.mean(medians) > least_median
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 101])
+def test_medians_and_quantiles_without_sorting(n: int) -> None:
+    values = np.random.default_rng(n).exponential(size=n)
+    assert quantiles.middle_of(values) == np.median(values)
+    shares = (0.01, 0.5, 0.99, 1.0)
+    assert quantiles.values_at(values, shares) == [quantiles.quantile(quantiles.sample(values), q) for q in shares]
