@@ -39,7 +39,7 @@ from inferometer.record.run import STATES, Run, State
 from inferometer.record.summary import Summary, Value
 from inferometer.record.verdict import worst
 from inferometer.scale.goal import has_goals, watched_goals
-from inferometer.scale.place import LostShard, ShardsEnd, place_named, workers_for
+from inferometer.scale.place import LOCAL, LostShard, ShardsEnd, place_named, workers_for
 from inferometer.scale.worker import observed_shard
 from inferometer.store.folder import RunFolder, gathered_of, logs_of
 from inferometer.store.save import keep, replace_numbers
@@ -48,7 +48,7 @@ from inferometer.target.ask import profiling, request_headers
 from inferometer.target.endpoint import Aim, aiming
 from inferometer.target.probe import TargetFacts
 from inferometer.target.server import StartedServer
-from inferometer.vocabulary import attribute_at
+from inferometer.vocabulary import attribute_at, duration_text
 from inferometer.workload.session import context_of, new_nonce, workload_of
 
 Notes = Callable[[str], None]
@@ -163,6 +163,9 @@ def _measure(
     folder.write_environment(with_texts(aim.known_in(known), redactor.hide_within))
     _check_workloads(plan, facts, nonce, notify)
     profiler = profiling(plan.target, facts.urls, notify) if plan.observe.profiler else nullcontext()
+    if plan.place != LOCAL:
+        patience = duration_text((plan.ray if plan.place == "ray" else plan.kubernetes).timeout)
+        notify(f"starting {_workers_text(plan.workers)} on {plan.place.title()}; waiting up to {patience} for room")
     with observing(job_of(plan, facts.urls, request_headers(plan.target), folder.observer_log), notify), profiler:
         end = _drive(plan, facts, folder, nonce, InterruptNote(watch, notify))
     losses = [Note("lost worker", facts=_lost_facts(lost, plan.workers, redactor)) for lost in end.lost]
@@ -240,8 +243,12 @@ def _with_workers(plan: Plan, store: Path, notify: Notes) -> Plan:
         return plan
     _calibrate_once(store, notify)
     count = workers_for(plan, load_curve(store), usable_cores() if plan.place == "local" else None)
-    notify(f"{count.workers} {'worker' if count.workers == 1 else 'workers'}: {count.why}")
+    notify(f"{_workers_text(count.workers)}: {count.why}")
     return plan.model_copy(update={"workers": count.workers})
+
+
+def _workers_text(workers: int) -> str:
+    return "1 worker" if workers == 1 else f"{workers:,} workers"
 
 
 def _calibrate_once(store: Path, notify: Notes) -> None:
