@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
@@ -82,6 +84,31 @@ def test_shards_together_are_the_run_of_one_worker(
     one, several = summarize(whole, plan, whole_facts), summarize(merged, plan, facts)
     assert several.instrument is not None and several.instrument.workers <= shards
     assert structs.replace(several, instrument=None) == structs.replace(one, instrument=None)
+
+
+@pytest.mark.parametrize("shards", [2, 5])
+def test_a_replay_is_split_and_the_same(tmp_path: Path, shards: int) -> None:
+    """Some rows at one instant, some of one user."""
+    rows = [
+        {
+            "time": 40 * (number // 3),
+            "input_tokens": 5 + number % 11,
+            "output_tokens": 1 + number % 7,
+            "user": number % 9,
+        }
+        for number in range(90)
+    ]
+    (tmp_path / "trace.jsonl").write_bytes(b"\n".join(map(orjson.dumps, rows)))
+    columns = {"output_tokens": "output_tokens", "session": "user"}
+    trace = {"type": "trace", "path": str(tmp_path / "trace.jsonl"), "columns": columns, "unit": "ms"}
+    plan = plan_from({"workload": trace, "load": {"type": "replay"}})
+    whole, whole_facts = rehearse(plan, nonce="nonce")
+    logs = rehearse_shards(plan, shards, tmp_path, "nonce", lambda shard: (shard + 1) * 7_000_000_123)
+    merged, gathered = read_logs(logs)
+    assert len(merged) == 90
+    same_records(merged, whole)
+    one, several = summarize(whole, plan, whole_facts), summarize(merged, plan, facts_of(plan, merged, gathered.notes))
+    assert (several.measures, several.rates) == (one.measures, one.rates)
 
 
 def test_two_traffic_classes_are_split_each_for_itself() -> None:
