@@ -225,12 +225,14 @@ class _Crew(RemoteCrew[_Worker]):
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         remote, variables = self._ray.remote(RemoteShard), needed_variables(self._plan)
+        hosts = {node["NodeID"]: node["NodeManagerHostname"] for node in self._ray.nodes()}
         for shard, job in enumerate(self._jobs):
             strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=shard)
             actor = remote.options(
                 num_cpus=1, max_concurrency=4, max_restarts=0, max_task_retries=0, scheduling_strategy=strategy
             ).remote(self._run, shard, self._function, msgspec.json.encode(job), variables)
             self._workers.append(_Worker(self._ray, shard, job, actor))
+            self._workers[-1].host = hosts.get(self._nodes.get(shard, ""))  # also of one that never comes
 
     def _await_all(self) -> None:
         """Until every actor has come, or the time is up: the others begin without those that did not."""
