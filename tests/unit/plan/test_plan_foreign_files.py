@@ -18,6 +18,7 @@ from inferometer.errors import PlanError
 from inferometer.plan.foreign import fmperf, guidellm, inference_perf, llmd
 from inferometer.plan.foreign.recognise import from_command, is_foreign, open_experiment
 from inferometer.plan.foreign.templates import changed, rendered
+from inferometer.plan.foreign.vllm_offline import from_suite
 from inferometer.plan.opening import find_profile, open_plan
 from inferometer.plan.reading import plan_from, read_plan
 from inferometer.plan.text import to_mapping
@@ -425,3 +426,19 @@ def test_a_dry_run_takes_what_show_shows(template: str) -> None:
     said = CliRunner().invoke(group, ["run", template, "--dry-run", "--set", "load.rate=9"], env=STACK)
     assert said.exit_code == 0
     assert yaml.safe_load(said.stdout)["load"]["rate"] == 9
+
+
+def test_the_nightly_suite_of_several_engines_starts_vllm(tmp_path: Path) -> None:
+    common = {"model": "m", "tp": 2, "dataset_name": "sonnet", "dataset_path": "s.txt", "num_prompts": 50, "port": 8000}
+    common |= {"sonnet_input_len": 550, "sonnet_output_len": 150, "sonnet_prefix_len": 200, "reuse_server": True}
+    test = {"test_name": "a", "qps_list": [4, "inf"], "common_parameters": common}
+    test |= {"vllm_server_parameters": {"disable_log_stats": ""}, "vllm_client_parameters": {}}
+    test |= {"sglang_server_parameters": {"dtype": "bfloat16"}, "tgi_client_parameters": {"endpoint": "/generate"}}
+    found = from_suite([test], "nightly-tests.json")
+    first, last = (case["plan"] for case in found.experiment["cases"])
+    assert (first["load"]["rate"], last["load"]["type"]) == (4, "concurrency")
+    assert first["server"]["args"] == {"tensor-parallel-size": 2, "disable-log-stats": True}
+    assert first["workload"]["type"] == "sonnet" and first.get("sampling", {}).get("ignore_eos", True)
+    assert any("only vLLM is started" in note for note in found.notes)
+    with pytest.raises(PlanError, match=r"common_parameters\.new is not understood"):
+        from_suite([{**test, "common_parameters": {**common, "new": 1}}], "nightly-tests.json")

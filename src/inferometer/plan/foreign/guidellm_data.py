@@ -242,6 +242,9 @@ def _tools(own: Settings, turns: int) -> WorkloadDraft:
 def _file(own: Settings) -> WorkloadDraft:
     path = own.text("path") or own.text("source")
     own.no_effect("load_kwargs", "the file is read as it is") if not own.values.get("load_kwargs") else None
+    loading = own.section("load_kwargs")
+    if loading.values.get("split") == "train":
+        loading.no_effect("split", "a file has one split, of this name")
     if path is None:
         own.wrong("path", "is missing")
     return {"type": "prompts" if own.text("kind") == "text_file" else "table", "path": path}

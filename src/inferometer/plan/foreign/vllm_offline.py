@@ -225,7 +225,8 @@ def _tests(test: Settings, defaults: Settings, where: str) -> Iterator[CaseDraft
         yield from _serving(name, test, defaults)
         return
     if "common_parameters" in test.values:
-        yield from _genai_perf(name, test)
+        several = "dataset_name" in test.section("common_parameters")
+        yield from _of_engines(name, test) if several else _genai_perf(name, test)
         return
     flags = _parameters(test, "parameters")
     environ = test.value("environment_variables", {})
@@ -280,27 +281,51 @@ def _carry(one: Foreign, sections: Sequence[Settings]) -> None:
             section.section("client_parameters").no_effect(name, entry.note)
 
 
+_CLIENT = ("model", "dataset_name", "dataset_path", "num_prompts", "sonnet_input_len", "sonnet_output_len")
+
+
+def _of_engines(name: str, test: Settings) -> Iterator[CaseDraft]:
+    """The suite that compares engines: `vllm bench serve` at every rate against the one installed, here vLLM."""
+    common = test.section("common_parameters")
+    values = {key: common.value(key) for key in (*_CLIENT, "sonnet_prefix_len") if key in common}
+    server = _common_server(test, common, str(values.get("model")))
+    extra = test.value("vllm_client_parameters", {})
+    for rate in test.value("qps_list", ["inf"]):
+        flags = {key.replace("_", "-"): True if value == "" else value for key, value in {**values, **extra}.items()}
+        flags |= {"backend": "vllm", "ignore-eos": True, "request-rate": str(rate)}
+        one = vllm_bench.from_values(flags, Account(f"{SUITE}: {name}"), "common_parameters.")
+        test.account.general += [note for note in one.notes if note not in test.account.general]
+        target = one.plan.get("target", {})
+        target.pop("url", None)
+        yield {"name": f"{name} qps={rate}", "plan": {**one.plan, "target": target, "server": server}}
+
+
+def _common_server(test: Settings, common: Settings, model: str) -> dict[str, Any]:
+    """vLLM with its settings; the other engines of a suite are not started."""
+    common.no_effect("reuse_server", "a server is started again only if its settings change")
+    common.no_effect("port", "a free port is used")
+    for key in test:
+        if key.endswith(("_server_parameters", "_client_parameters")) and not key.startswith("vllm_"):
+            test.account.note(test.source(key), "only vLLM is started")
+    parameters = {"model": model, "tensor_parallel_size": common.count("tp")}
+    return _server(parameters | test.value("vllm_server_parameters", {}), {})
+
+
 def _genai_perf(name: str, test: Settings) -> Iterator[CaseDraft]:
     """genai-perf's own defaults against vLLM at every rate; the other engines of a suite are not started."""
     common = test.section("common_parameters")
     model, prompts = common.text("model"), common.count("num_prompts", 100)
-    common.no_effect("reuse_server", "a server is started again only if its settings change")
-    common.no_effect("port", "a free port is used")
-    parallel = common.count("tp")
     inputs = test.section("genai_perf_input_parameters")
     for key in inputs:
         inputs.wrong(key, "has no counterpart: only genai-perf's defaults")
-    for key in test:
-        if key.endswith("_server_parameters") and key != "vllm_server_parameters":
-            test.account.note(test.source(key), "only vLLM is started")
-    parameters = {"model": model, "tensor_parallel_size": parallel, **test.value("vllm_server_parameters", {})}
+    server = _common_server(test, common, str(model))
     for rate in test.value("qps_list", ["inf"]):
         plan: PlanDraft = {
             "target": {"model": model, "api": "chat"},
             "workload": {"input_tokens": 550, "output_tokens": None},
             "load": {"type": "poisson", "rate": rate},
             "stop": {"requests": prompts},
-            "server": _server(parameters, {}),
+            "server": server,
         }
         yield {"name": f"{name} qps={rate}", "plan": plan}
 
