@@ -1,7 +1,8 @@
 """The list of kept runs: one line each, the newest first."""
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
@@ -96,7 +97,9 @@ class Grid:
 def runs_grid(entries: Sequence[Entry], width: int) -> Grid:
     """Id, when, what, how many requests, the headline numbers and the verdict. The id begins with the time in UTC:
     where it is narrow, that has to do."""
-    wide, numbers = width >= WIDE, _numbers(entries)
+    names = short_names(entries)
+    needed = max((len(name) for name in names.values()), default=0)
+    wide, numbers = width >= WIDE and needed <= max(width - OTHERS_WIDE, 8), _numbers(entries)
     headings = [number.heading for number in numbers]
     columns = ["run", "when", "what", "sent", *headings, "verdict"]
     hidden = set() if wide else {"when", "sent"}
@@ -104,7 +107,7 @@ def runs_grid(entries: Sequence[Entry], width: int) -> Grid:
         hidden.add("sent")
     shown = [at for at, name in enumerate(columns) if name not in hidden]
     room = width - (OTHERS_WIDE if wide else OTHERS_NARROW)
-    rows = [[cells[at] for at in shown] for cells in (_cells(entry, room, numbers) for entry in entries)]
+    rows = [[cells[at] for at in shown] for cells in (_cells(entry, room, numbers, names) for entry in entries)]
     return Grid([columns[at] for at in shown], rows, ("sent", *headings), 1)
 
 
@@ -180,24 +183,51 @@ PLAIN = (
 USUAL = ("id", "started", "state", "kind", "verdict", "name", "model", "target", "engine", "engine_version", "requests")
 
 
-def _cells(entry: Entry, room: int, numbers: Sequence[ListColumn]) -> Cells:
+def short_names(entries: Iterable[Entry]) -> dict[str, str]:
+    """What tells the names of imported files apart: their paths without the folders that are the same in all, without
+    the ending, and of a part of a file such as `stage 3` its label alone."""
+    names = [*dict.fromkeys(entry.name for entry in entries if entry.source and entry.name)]
+    paths = [name.split("/") for name in names]
+    while all(len(path) > 1 for path in paths) and len({path[0] for path in paths}) == 1:
+        paths = [path[1:] for path in paths]
+    while all(len(path) > 2 for path in paths) and len({path[-2] for path in paths}) == 1:
+        paths = [[*path[:-2], path[-1]] for path in paths]
+    for last in (_label, _stem):
+        short = ["/".join((*path[:-1], last(path[-1]))) for path in paths]
+        if len({*short}) == len(names):
+            return dict(zip(names, short, strict=True))
+    return {}
+
+
+def _stem(file: str) -> str:
+    return re.sub(r"\.(json|jsonl|csv|yaml|yml|txt)(\.gz)?(?= |$)", "", file)
+
+
+def _label(file: str) -> str:
+    """`stage_3_lifecycle_metrics.json stage 3` is stage 3."""
+    return _stem(file).partition(" ")[2] or _stem(file)
+
+
+def _cells(entry: Entry, room: int, numbers: Sequence[ListColumn], names: Mapping[str, str]) -> Cells:
     return [
         entry.id,
         when_text(entry.started_at),
-        _what(entry, max(room, 8)),
+        _what(entry, max(room, 8), names),
         number_text(entry.requests),
         *(number.of(entry) for number in numbers),
         verdict_text(entry.verdict, entry.state),
     ]
 
 
-def _what(entry: Entry, room: int) -> str:
-    """The name; of an imported file the end of its path, where results of one folder differ."""
+def _what(entry: Entry, room: int, names: Mapping[str, str]) -> str:
+    """The name; of an imported file what tells it apart, with its beginning and its end where there is no room."""
     text = entry.name or entry.model or entry.target or ""
     if entry.is_predicted:
         text = f"predicted: {text}"
-    if entry.source and entry.name and len(text) > room:
-        return f"…{text[1 - room :]}"
+    if entry.source and entry.name:
+        text = names.get(text, text)
+        end = max(room // 2, 1)
+        return text if len(text) <= room else f"{text[: room - end - 1]}…{text[-end:]}"
     return _cut(text, room)
 
 

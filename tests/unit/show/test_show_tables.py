@@ -13,7 +13,7 @@ from inferometer.plan.wording import load_text, traffic_text, warmup_text, workl
 from inferometer.record.environment import CalibrationPoint, Curve
 from inferometer.show.console import console, emit
 from inferometer.show.instrument import ceiling_text, curve_table
-from inferometer.show.runs import grid_lines, runs_grid, runs_table, when_text
+from inferometer.show.runs import grid_lines, runs_grid, runs_table, short_names, when_text
 from inferometer.store.entry import Entry
 
 
@@ -51,6 +51,21 @@ def test_a_long_name_never_takes_room_from_the_numbers() -> None:
     assert "20261115-031207-plum-otter" in text and "1,234 valid" in text
     assert "[red]" in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_results_of_one_name_in_several_folders_can_be_told_apart() -> None:
+    names = [
+        f"demo/{variant}/results/stage_{stage}_lifecycle_metrics.json stage {stage}"
+        for variant in ("vllm", "vllm+eagle", "vllm+chunking_and_prefix_caching")
+        for stage in range(7)
+    ]
+    entries = [entry(name=name, source="inference-perf") for name in names]
+    assert short_names(entries)[names[8]] == "vllm+eagle/stage 1"
+    column = [str(row[1]) for row in runs_grid(entries, 100).rows]
+    assert len({*column}) == len(names) and max(map(len, column)) <= 33
+    same = [entry(name=f"{folder}/r.json", source="vllm") for folder in ("a", "b")]
+    assert list(short_names(same).values()) == ["a/r", "b/r"]
+    assert short_names([entry(name="x.json", source="vllm"), entry(name="x.csv", source="vllm")]) == {}
 
 
 def of_kind(kind: str, **values: float) -> Entry:
