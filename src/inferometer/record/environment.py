@@ -6,14 +6,13 @@ those that this version does not know.
 """
 
 from ipaddress import ip_address
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
+from inferometer.documents.document import JsonValue
 from inferometer.record.summary import Startup
 
-Json = Any  # settings of other programs, whose shape is theirs
 SIMULATED = ("simulator", "inferometer")  # by which the simulator shows itself
 
 
@@ -21,7 +20,7 @@ class EnvironmentPart(msgspec.Struct, frozen=True, kw_only=True):
     """A part of an environment."""
 
     names: tuple[str, ...] = ()  # of the fields of its document, in their order; empty: it was not read from one
-    more: dict[str, Json] = {}  # fields that this version does not know: of older or foreign documents, and tags
+    more: dict[str, JsonValue] = {}  # fields that this version does not know: of older or foreign documents, and tags
 
 
 def field_names(kind: type[EnvironmentPart]) -> tuple[str, ...]:
@@ -148,8 +147,8 @@ class ServerStart(EnvironmentPart, frozen=True, kw_only=True):
     url: str | None = None  # URL
     model: str | None = None  # served model
     argv: list[str] = []  # the command
-    args: dict[str, Json] = {}  # arguments from the plan
-    env: dict[str, Json] = {}  # environment variables from the plan
+    args: dict[str, JsonValue] = {}  # arguments from the plan
+    env: dict[str, JsonValue] = {}  # environment variables from the plan
     version: str | None = None  # engine version
     container: str | None = None  # container id; this and the next four only for a container
     engine: str | None = None  # container program
@@ -233,7 +232,7 @@ class Environment(EnvironmentPart, frozen=True, kw_only=True):
     target: MeasuredTarget | None = None
     gpus: list[GpuDevice | str] = []  # accelerators of the target, one name per device, from an imported file
     hardware: str | None = None  # hardware as described by its source
-    stack: dict[str, Json] = {}  # engine settings from an imported file
+    stack: dict[str, JsonValue] = {}  # engine settings from an imported file
     model: str | None = None  # model of a simulated run
     time: str | None = None  # `virtual` of a simulated run
     engine_version: str | None = None  # engine version, if known separately from the target
@@ -245,9 +244,9 @@ class Environment(EnvironmentPart, frozen=True, kw_only=True):
     benchmark: BenchmarkEnd | None = None
     harness: HarnessRun | None = None
     tool: ToolVersion | None = None
-    versions: dict[str, Json] = {}  # versions from an imported file
+    versions: dict[str, JsonValue] = {}  # versions from an imported file
     description: str | None = None  # description of an imported run
-    metadata: dict[str, Json] = {}  # other fields of an imported file
+    metadata: dict[str, JsonValue] = {}  # other fields of an imported file
     imported: ImportOrigin | None = None
 
     @property

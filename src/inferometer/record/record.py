@@ -99,9 +99,7 @@ class Record(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     request_id: str | None = None  # the server's id of the answer
     prompt: str | None = None  # only if the plan saves prompts
     answer: str | None = None
-    structure: Literal["valid", "invalid", "unchecked"] | None = (
-        None  # whether an answer has the form that the plan asks for
-    )
+    structure: Literal["valid", "invalid", "unchecked"] | None = None  # whether an answer has the requested form
     model: str | None = None  # requested model or adapter, where the workload names one per session
 
 

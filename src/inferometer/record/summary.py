@@ -2,10 +2,11 @@
 its encoding (`record.encoding`). A section that a run has not, and a number that is unknown, is None, never 0 or NaN.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
+from inferometer.documents.document import JsonValue
 from inferometer.vocabulary import Direction
 
 Ends = tuple[float | None, float | None]  # of an interval; None: open on that side
@@ -13,7 +14,6 @@ Loop = Literal["open", "closed", "mixed"]
 TrendStatus = Literal["steady", "drifting", "unknown"]
 
 OPEN: Ends = (None, None)
-Json = Any  # settings of other programs, whose shape is theirs
 
 
 class SummaryPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -736,7 +736,7 @@ class Startup(SummaryPart, frozen=True, kw_only=True):
     model: str | None = None
     load_format: str | None = None
     parallel: dict[str, int] = {}
-    arguments: dict[str, Json] = {}
+    arguments: dict[str, JsonValue] = {}
     device: str | None = None
     eager: bool | None = None
     serves: bool | None = None

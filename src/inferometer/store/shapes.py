@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from inferometer.documents.document import JsonObject, is_unicode
+from inferometer.documents.document import JsonObject, JsonValue, is_unicode
 from inferometer.errors import StoreError
 from inferometer.record.encoding import converted, environment_from, summary_from, verdict_from
 from inferometer.record.environment import Environment
@@ -43,7 +43,7 @@ BOUNDED = (  # parts of a summary whose numbers are compared, drawn and kept in 
     *("structure", "attainment", "limits", "errors"),
 )
 Text = str | None
-Settings = dict[str, Any]  # of a plan or an experiment, as its user wrote them; and documents before they are decoded
+Settings = dict[str, JsonValue]  # of a plan or experiment as its user wrote them; documents before they are decoded
 
 
 class RunFile(msgspec.Struct, frozen=True):

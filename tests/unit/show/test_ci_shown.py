@@ -30,6 +30,7 @@ from lined_runs import environment_of, line_of, lined_run
 from plain_data import at
 
 HOSTILE = "<script>alert(1)</script>|`x`\n::error::no [a](http://x) @all\x00\x1b[31m #1 www.x.org \ud800\u202e"
+NAME = HOSTILE.replace("\ud800", "")  # a plan refuses what is no text; results of other tools may have it
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def worse():
 
 
 def hostile():
-    run = made_run(limits=["ttft p99 < 1ms"], name=HOSTILE)
+    run = made_run(limits=["ttft p99 < 1ms"], name=NAME)
     return outcome(replace(run, environment=environment_from({"target": {"model": HOSTILE}})), label=HOSTILE)
 
 
@@ -237,7 +238,7 @@ def test_gitlab_metrics_are_openmetrics_that_stay_the_same() -> None:
     text = metrics(CiReport((hostile(),)))
     families = {family.name: family for family in text_string_to_metric_families(text)}
     ttft = {sample.labels["statistic"]: sample for sample in families["inferometer_ttft_seconds"].samples}
-    assert ttft["p50"].labels["plan"] == harmless(HOSTILE).replace("#", "＃") and 0 < ttft["p50"].value < 1
+    assert ttft["p50"].labels["plan"] == harmless(NAME).replace("#", "＃") and 0 < ttft["p50"].value < 1
     assert made_run().id not in text
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from inferometer.documents.document import JsonValue
 from inferometer.documents.json_text import LargeObject
 from inferometer.errors import DataError
 from inferometer.exchange.importing.requests import ImportedRequest
@@ -18,7 +19,7 @@ from inferometer.plan.draft import LoadDraft, WorkloadDraft
 from inferometer.plan.foreign.common import without_missing
 from inferometer.plan.foreign.shapes import bell, load_of, tidy
 from inferometer.plan.secrets import redacted_url
-from inferometer.record.environment import Environment, Json, MeasuredTarget, ToolVersion
+from inferometer.record.environment import Environment, MeasuredTarget, ToolVersion
 
 # -- fields ----------------------------------------------------------------------------------------------------------
 
@@ -138,15 +139,15 @@ def plan_of(
 
 def environment_of(
     *,
-    engine: Json = None,
-    version: Json = None,
-    gpus: Json = None,
-    hardware: Json = None,
-    commit: Json = None,
-    description: Json = None,
-    stack: Mapping[str, Json] | None = None,
-    versions: Mapping[str, Json] | None = None,
-    metadata: Mapping[str, Json] | None = None,
+    engine: JsonValue = None,
+    version: JsonValue = None,
+    gpus: JsonValue = None,
+    hardware: JsonValue = None,
+    commit: JsonValue = None,
+    description: JsonValue = None,
+    stack: Mapping[str, JsonValue] | None = None,
+    versions: Mapping[str, JsonValue] | None = None,
+    metadata: Mapping[str, JsonValue] | None = None,
     tool: ToolVersion | None = None,
 ) -> Environment:
     """What a file has about the engine and its hardware: whatever is written there, as text."""
@@ -165,7 +166,7 @@ def environment_of(
     )
 
 
-def _text(value: Json) -> str | None:
+def _text(value: JsonValue) -> str | None:
     return None if value is None else str(value)
 
 
