@@ -1,8 +1,9 @@
 """Whether the intervals of predictions hold: how many measured values are inside, by how often errors count outside of
-the fitted range. Of real runs, and of a simulated server of another structure than the model's.
+the fitted range. Of real runs, and of simulated servers that do not launch ahead: one whose limits are known, and one
+with a small token budget that the fit is not told of.
 
 python bench/intervals.py RUNS [--only a b c]    (a folder of runs and server.log; each run left out, or fit on these)
-python bench/intervals.py --simulated            (one minute)
+python bench/intervals.py --simulated            (two minutes)
 """
 
 import argparse
@@ -23,8 +24,16 @@ from inferometer.simulator.virtual import simulated_run
 from inferometer.store.folder import load_run
 
 TIMES = (2.0, math.sqrt(2), 1.0)
-OTHER = Server(type="simulator", args={"step_time": {"jitter": 0.05}})  # no launching ahead, each prompt token counts
-CAPACITY = 46.0  # requests/s of 512 + 128 tokens at that server
+IN_TURN = Server(type="simulator", args={"step_time": {"jitter": 0.05}})  # no launching ahead, each prompt token counts
+BUDGET = Server(
+    type="simulator",
+    args={
+        "step_time": {"jitter": 0.05, "mixed_sequence": 100e-6},
+        "max_batched_tokens": 768,
+        "max_sequences": 256,
+    },
+)
+SERVERS = {"in turn": (IN_TURN, 46.0), "unknown budget": (BUDGET, 31.0)}  # and req/s of 512 + 128 tokens that they hold
 LOGNORMAL = {
     "input_tokens": {"type": "lognormal", "mean": 500, "std": 500, "min": 16, "max": 6000},
     "output_tokens": {"type": "lognormal", "mean": 130, "std": 110, "min": 4, "max": 1000},
@@ -38,8 +47,9 @@ def main() -> None:
     options.add_argument("--simulated", action="store_true")
     chosen = options.parse_args()
     if chosen.simulated:
-        fitted, judged = simulated()
-        print_rows(list(rows(fit(fitted, "other", {}), judged)), as_json=False)
+        for server, capacity in SERVERS.values():
+            fitted, judged = simulated(server, capacity)
+            print_rows(list(rows(fit(fitted, "other", {}), judged)), as_json=False)
         return
     if chosen.runs is None:
         options.error("name a folder of runs, or --simulated")
@@ -68,33 +78,32 @@ def rows(model: ServerModel, judged: dict[str, Run]) -> Iterator[dict[str, Any]]
             }
 
 
-def simulated() -> tuple[list[Run], dict[str, Run]]:
-    """Runs of the other server: plain ones to fit on, and others."""
+def simulated(server: Server, capacity: float) -> tuple[list[Run], dict[str, Run]]:
+    """Runs of a server: plain ones to fit on, and others."""
+
+    def run(seed: int, workload: dict[str, Any], rate: float | None = None, **load: Any) -> Run:
+        """Twenty seconds at a share of the capacity, or in closed loop."""
+        load = {"type": "poisson", "rate": rate * capacity, **load} if rate else {"type": "concurrency", **load}
+        one = Plan.model_validate({"workload": workload, "load": load, "stop": {"duration": "20s"}, "seed": seed})
+        return simulated_run(one.model_copy(update={"server": server}))
+
     middle = {"input_tokens": 512, "output_tokens": 128}
     plain = [
-        plan(1, middle, rate=0.15),
-        plan(2, middle, rate=0.45),
-        plan(3, middle, rate=0.7),
-        plan(4, {"input_tokens": 1000, "output_tokens": 200}, concurrency=8),
-        plan(5, {"input_tokens": 160, "output_tokens": 384}, rate=0.2),
+        run(1, middle, rate=0.15),
+        run(2, middle, rate=0.45),
+        run(3, middle, rate=0.7),
+        run(4, {"input_tokens": 1000, "output_tokens": 200}, concurrency=8),
+        run(5, {"input_tokens": 160, "output_tokens": 384}, rate=0.2),
     ]
     prefixes = {"input_tokens": 1512, "output_tokens": 128, "prefix": {"tokens": 1000, "groups": 4}}
-    judged = {
-        "bursts": plan(6, middle, rate=0.45, type="gamma", cv=3),
-        "lognormal lengths": plan(7, LOGNORMAL, rate=0.45),
-        "4,000-token prompts": plan(8, {"input_tokens": 4000, "output_tokens": 128}, rate=0.07),
-        "prefixes": plan(9, prefixes, rate=0.6),
-        "88% of the capacity": plan(10, middle, rate=0.88),
-        "120% of the capacity": plan(11, middle, rate=1.2),
+    return plain, {
+        "bursts": run(6, middle, rate=0.45, type="gamma", cv=3),
+        "lognormal lengths": run(7, LOGNORMAL, rate=0.45),
+        "4,000-token prompts": run(8, {"input_tokens": 4000, "output_tokens": 128}, rate=0.07),
+        "prefixes": run(9, prefixes, rate=0.6),
+        "88% of the capacity": run(10, middle, rate=0.88),
+        "120% of the capacity": run(11, middle, rate=1.2),
     }
-    return [simulated_run(one) for one in plain], {name: simulated_run(one) for name, one in judged.items()}
-
-
-def plan(seed: int, workload: dict[str, Any], rate: float | None = None, **load: Any) -> Plan:
-    """Twenty seconds at a share of the capacity, or in closed loop."""
-    load = {"type": "poisson", "rate": rate * CAPACITY, **load} if rate else {"type": "concurrency", **load}
-    one = Plan.model_validate({"workload": workload, "load": load, "stop": {"duration": "20s"}, "seed": seed})
-    return one.model_copy(update={"server": OTHER})
 
 
 if __name__ == "__main__":

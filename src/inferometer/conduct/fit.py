@@ -56,7 +56,6 @@ def fit(
             progress(f"fitting: {done} of {total} simulations")
 
     fitted = calibrate(observed, settings, prior, report)
-    terms = {term: one.value for term, one in fitted.terms.items()}
     errors = fitted.errors
     if leave_one_out:
         errors = dict(left_out(observed, settings, prior, progress))
@@ -69,7 +68,7 @@ def fit(
     return new_model(
         name,
         "fitted",
-        with_terms(settings, terms, fitted.launch_jitter),
+        fitted.settings,
         engine=subject.engine_text,
         model=subject.model,
         accelerators=list(subject.accelerators),
@@ -97,8 +96,7 @@ def left_out(
             progress(f"leave-one-out: {number + 1} of {len(observed)}, {run.name}")
         others = [one for one in observed if one is not run]
         fitted = calibrate(others, settings, physics)
-        terms = {term: one.value for term, one in fitted.terms.items()}
-        yield run.name, errors_of(run, with_terms(settings, terms, fitted.launch_jitter))
+        yield run.name, errors_of(run, fitted.settings)
 
 
 def errors_of(run: Observed, settings: SimulatorSettings) -> dict[str, float]:

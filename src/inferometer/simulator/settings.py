@@ -277,7 +277,8 @@ class Noise:
 
 @dataclass(slots=True)
 class StepTime:
-    """duration = base + prefill tokens * t_p + decoding sequences * t_d + cached context tokens * t_c  [seconds].
+    """duration = base + prefill tokens * t_p + decoding sequences * t_d + cached context tokens * t_c  [seconds], and
+    in a step with prefill decoding sequences * t_m more.
 
     The defaults are a rough fit to vLLM 0.24 with an 8B model in bfloat16 on one H200: 4.8 ms per token alone
     and 5.1 ms with 8 sequences (base, t_d); 10.9 ms with 80 sequences of 2,200 tokens (t_c; 128 KiB of keys and
@@ -289,23 +290,26 @@ class StepTime:
     prefill_token_s: float = 20e-6
     decode_sequence_s: float = 12e-6
     context_token_s: float = 30e-9
+    mixed_sequence_s: float = 0.0
     jitter: float = 0.0  # sigma of the lognormal noise
     seed: int = 0
     _noise: Noise | None = field(init=False, default=None)
-    _ps: tuple[int, int, int, int] = field(init=False, default=(0, 0, 0, 0))
+    _ps: tuple[int, int, int, int, int] = field(init=False, default=(0, 0, 0, 0, 0))
 
     def __post_init__(self) -> None:
-        parts = (self.base_s, self.prefill_token_s, self.decode_sequence_s, self.context_token_s)
-        base, prefill, decode, context = (round(part * 1e12) for part in parts)
-        self._ps = (base, prefill, decode, context)
+        parts = (self.base_s, self.prefill_token_s, self.decode_sequence_s, self.context_token_s, self.mixed_sequence_s)
+        base, prefill, decode, context, mixed = (round(part * 1e12) for part in parts)
+        self._ps = (base, prefill, decode, context, mixed)
         if self.jitter > 0:
             self._noise = Noise(self.jitter, self.seed)
 
     def ends(self, at: int, prefill_tokens: int, sequences: int, context: int, steps: int, first_step: int) -> Instants:
         """When `steps` steps end that begin at an instant, one after the other; the context grows by a token per
         decoding sequence each step. Most runs are of a few steps, for which numpy takes longer to begin than to do."""
-        base, prefill, decode, per_context = self._ps
+        base, prefill, decode, per_context, mixed = self._ps
         first = base + prefill * prefill_tokens + decode * sequences + per_context * context
+        if prefill_tokens:
+            first += mixed * sequences
         growth = per_context * sequences
         if self._noise is None and steps <= _FEW:
             return array("q", _few_ends(at, range(steps), first, growth))
@@ -334,6 +338,9 @@ class StepTimeSettings(Section):
     prefill_token: Duration = Field(_FITTED.prefill_token_s, ge=0, description="time per prefill token")
     decode_sequence: Duration = Field(_FITTED.decode_sequence_s, ge=0, description="time per decoding sequence")
     context_token: Duration = Field(_FITTED.context_token_s, ge=0, description="time per cached token read")
+    mixed_sequence: Duration = Field(
+        0.0, ge=0, description="further time per decoding sequence in a step with prefill; not with `pipeline`"
+    )
     jitter: float = Field(0.0, ge=0, le=2, description="sigma of lognormal noise on each step, mean 1")
 
 
@@ -424,6 +431,7 @@ class SimulatorSettings(Section):
             prefill_token_s=times.prefill_token / speed,
             decode_sequence_s=times.decode_sequence / speed,
             context_token_s=times.context_token / speed,
+            mixed_sequence_s=times.mixed_sequence / speed,
             jitter=times.jitter,
             seed=self.seed,
         )

@@ -19,7 +19,7 @@ from inferometer.simulator.fitting.aiconfigurator import (
     physical_terms,
     shape_named,
 )
-from inferometer.simulator.fitting.calibration import Observed, amplification, calibrate, replayed
+from inferometer.simulator.fitting.calibration import Observed, amplification, calibrate, replayed, simulated_numbers
 from inferometer.simulator.fitting.regression import read_steps
 from inferometer.simulator.fitting.server_model import ServerModel, limits_in_log, model_document, read_model
 from inferometer.simulator.settings import SimulatorSettings, settings_from
@@ -96,6 +96,26 @@ def test_terms_of_a_known_server_come_back() -> None:
     assert value["launch_eager"] == pytest.approx(30e-3, rel=0.2)
     worst = max(abs(errors[name]) for errors in fitted.errors.values() for name in ("ttft", "tpot", "e2e"))
     assert worst < 0.08, fitted.errors
+
+
+def test_an_engine_that_does_one_step_after_the_other_is_recognised() -> None:
+    """Not every engine launches ahead. Fitted up to half of its capacity, near and above it the queue is predicted."""
+    true = {"base": 6e-3, "prefill_token": 30e-6, "decode_sequence": 20e-6, "mixed_sequence": 150e-6}
+    engine = settings_from({"frontend": 2e-3, "step_time": true})
+    loads: list[tuple[float, int, int]] = [(6, 500, 100), (12, 500, 100), (5, 1500, 60)]
+    plans = [plan({"type": "poisson", "rate": rate}, given, made, 8) for rate, given, made in loads]
+    runs = [Observed(str(one.load.rate), one, rehearse(replayed(one, engine), engine)[0]) for one in plans]
+    fitted = calibrate(runs, settings_from({"pipeline": {}}))
+    assert fitted.settings.pipeline is None
+    for name, seconds in true.items():
+        if name == "decode_sequence":  # so few decode at once that it hardly shows
+            continue
+        assert fitted.terms[name].value == pytest.approx(seconds, rel=0.3), name
+    for rate in (24, 40):  # it holds about 30
+        beyond = plan({"type": "poisson", "rate": rate}, 500, 100, 20)
+        measured = simulated_numbers(beyond, engine)
+        predicted = simulated_numbers(beyond, fitted.settings)
+        assert predicted["e2e"] == pytest.approx(measured["e2e"], rel=0.15), rate
 
 
 def test_what_the_runs_do_not_tell_is_named() -> None:

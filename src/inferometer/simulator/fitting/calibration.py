@@ -1,5 +1,6 @@
 """All terms of a server's model together: those that steps show begin there, those that they do not (the frontend)
-begin at what is typical; then the runs are simulated and the terms moved until latencies and throughput agree.
+begin at what is typical; then the runs are simulated and the terms moved until latencies and throughput agree. An
+engine may launch steps ahead or do one after the other: both are fitted, and the one that fits better is the model.
 
 It is a least-squares fit in the logarithm of the terms, with the first estimates as prior: what the runs do not
 determine stays where it began, and is named. Gauss-Newton by hand: thirty lines, and no scipy in the install."""
@@ -20,6 +21,7 @@ from inferometer.simulator.fitting.regression import (
     compute_term,
     decode_terms,
     launch_terms,
+    prefill_terms,
     read_steps,
 )
 from inferometer.simulator.settings import SimulatorSettings
@@ -32,7 +34,7 @@ STEP = 0.05  # of a term, to see what it does: smaller ones drown in the jumps o
 FARTHEST = 1.0  # prior spreads that one iteration may move a term
 IDENTIFIED = 0.7  # of its prior spread: a term that is known no better was not identified
 KNOWN = 0.1  # relative error: a decode term that the steps determine this well stays as they give it
-TYPICAL = {  # of vLLM with its frontend in Python; seconds
+TYPICAL = {  # of vLLM with its frontend in Python, which launches steps ahead; seconds
     "base": 5e-3,
     "decode_sequence": 10e-6,
     "context_token": 30e-9,
@@ -47,11 +49,21 @@ TYPICAL = {  # of vLLM with its frontend in Python; seconds
     "frontend_token": 2.5e-6,
     "frontend_output": 75e-6,
 }
+TYPICAL_IN_TURN = {  # of an engine that schedules a step when the one before is over
+    "base": 5e-3,
+    "decode_sequence": 10e-6,
+    "context_token": 30e-9,
+    "prefill_token": 25e-6,
+    "mixed_sequence": 10e-6,
+    "frontend": 4e-3,
+}
 SPREAD: dict[TermSource, dict[str, float]] = {  # of the logarithm, by how a term was estimated first
-    "steps": {"compute_token": 0.07, "launch_graph": 0.1, "launch_eager": 0.1},
-    "physics": {"base": 0.15, "context_token": 0.2, "compute_token": 0.2, "launch_graph": 0.4, "launch_eager": 0.4},
+    "steps": {"compute_token": 0.07, "prefill_token": 0.1, "launch_graph": 0.1, "launch_eager": 0.1}
+    | {"mixed_sequence": 0.5},
+    "physics": {"base": 0.15, "context_token": 0.2, "compute_token": 0.2, "launch_graph": 0.4, "launch_eager": 0.4}
+    | {"prefill_token": 0.2},
     "typical": {"base": 1.0, "decode_sequence": 0.7, "context_token": 0.7, "compute_token": 1.0}
-    | {"throttle_token": 0.7}
+    | {"throttle_token": 0.7, "prefill_token": 1.0, "mixed_sequence": 1.0}
     | {"launch_graph": 0.5, "launch_eager": 0.5, "launch_sequence": 0.7, "tail": 0.4, "frontend": 0.3}
     | {"frontend_request": 0.3, "frontend_token": 0.3, "frontend_output": 0.2},
 }
@@ -93,7 +105,7 @@ class Term:
 @dataclass(slots=True, frozen=True)
 class Calibrated:
     terms: dict[str, Term]
-    launch_jitter: float
+    settings: SimulatorSettings  # with these terms
     errors: dict[str, dict[str, float]]  # simulated against measured, by run and measure: 0.05 is 5% too much
     amplified: dict[str, float]  # by run (`amplification`)
     steps: int
@@ -146,46 +158,45 @@ def replayed(plan: Plan, settings: SimulatorSettings) -> Plan:
 
 
 def with_terms(settings: SimulatorSettings, terms: Mapping[str, float], launch_jitter: float) -> SimulatorSettings:
-    """The engine with these terms."""
-    assert settings.pipeline is not None
-    in_steps = {name: terms[name] for name in DECODE_TERMS}
-    ahead = {name: value for name, value in terms.items() if name not in DECODE_TERMS and name != "frontend"}
-    return settings.model_copy(
-        update={
-            "frontend": terms["frontend"],
-            "step_time": settings.step_time.model_copy(update=in_steps),
-            "pipeline": settings.pipeline.model_copy(update=ahead | {"launch_jitter": launch_jitter}),
-        }
-    )
+    """The engine with these terms; without a pipeline it does one step after the other."""
+    names = DECODE_TERMS if settings.pipeline is not None else [name for name in terms if name != "frontend"]
+    in_steps = settings.step_time.model_copy(update={name: terms[name] for name in names})
+    update = {"frontend": terms["frontend"], "step_time": in_steps}
+    if settings.pipeline is not None:
+        ahead = {name: value for name, value in terms.items() if name not in DECODE_TERMS and name != "frontend"}
+        update["pipeline"] = settings.pipeline.model_copy(update=ahead | {"launch_jitter": launch_jitter})
+    return settings.model_copy(update=update)
 
 
 def first_estimates(
     runs: Sequence[Steps], settings: SimulatorSettings, physics: Mapping[str, float]
 ) -> tuple[dict[str, Term], float]:
     """Terms from steps where they show, else from arithmetic, else typical ones; and the jitter of launches."""
-    assert settings.pipeline is not None
-    priors = {name: _first(name, {}, physics) for name in TYPICAL}
+    typical = TYPICAL_IN_TURN if settings.pipeline is None else TYPICAL
+    priors = {name: _first(name, {}, physics, typical) for name in typical}
     known = decode_terms(runs, {name: (term.value, term.spread) for name, term in priors.items()})
     decode = {name: value for name, (value, _) in known.items()}
     shown: dict[str, float] = {}
-    if decode:
+    if decode and settings.pipeline is None:
+        shown = prefill_terms(runs, decode)
+    elif decode and settings.pipeline is not None:
         shown = launch_terms(runs, decode, settings.pipeline.graph_tokens)
         launch_s = shown.get("launch_eager") or physics.get("launch_eager") or TYPICAL["launch_eager"]
         shown |= compute_term(runs, decode, launch_s, settings.pipeline.attention_tokens)
     jitter = shown.pop("launch_jitter", DEFAULT_JITTER)
-    terms = {name: _first(name, shown, physics) for name in TYPICAL}
+    terms = {name: _first(name, shown, physics, typical) for name in typical}
     for name, (value, spread) in known.items():
         identified = spread < IDENTIFIED * priors[name].spread
         terms[name] = Term(value, spread, "steps" if identified else priors[name].source, identified)
     return terms, jitter
 
 
-def _first(name: str, shown: Mapping[str, float], physics: Mapping[str, float]) -> Term:
+def _first(name: str, shown: Mapping[str, float], physics: Mapping[str, float], typical: Mapping[str, float]) -> Term:
     choices: tuple[tuple[TermSource, Mapping[str, float]], ...] = (("steps", shown), ("physics", physics))
     for source, values in choices:
         if values.get(name, 0.0) > 0:
             return Term(values[name], SPREAD[source][name], source)
-    return Term(TYPICAL[name], SPREAD["typical"][name], "typical")
+    return Term(typical[name], SPREAD["typical"][name], "typical")
 
 
 def calibrate(
@@ -194,37 +205,89 @@ def calibrate(
     physics: Mapping[str, float] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Calibrated:
-    """The terms of the server that gave these runs; `settings` hold its limits."""
+    """The terms of the server that gave these runs, by the structure that fits them better; `settings` hold its
+    limits."""
     steps = [read_steps(run.records, settings.max_batched_tokens) for run in observed]
-    terms, jitter = first_estimates(steps, settings, physics or {})
     measured = [numbers_of(run.records) for run in observed]
-    weights = [_weight(run.records) for run in observed]
-    moved = [name for name, term in terms.items() if name not in DECODE_TERMS or term.spread > KNOWN]
-    fixed = {name: term.value for name, term in terms.items()}
-    begin = np.log([fixed[name] for name in moved])
-    prior = np.array([terms[name].spread for name in moved])
+    in_turn = settings.model_copy(update={"pipeline": None})
+    priors = dict(physics or {})
+    fits = [
+        _Fit(observed, measured, steps, settings, priors),
+        _Fit(observed, measured, steps, in_turn, priors | _of_prompts(priors)),
+    ]
+    total = sum(fit.simulations for fit in fits)
+    done = 0
 
-    def settings_at(at: Floats) -> SimulatorSettings:
-        return with_terms(settings, fixed | dict(zip(moved, np.exp(at).tolist(), strict=True)), jitter)
+    def report() -> None:
+        nonlocal done
+        done += 1
+        if on_progress is not None:
+            on_progress(min(done, total), total)
 
-    def misfit(at: Floats) -> Floats:
-        simulated = [simulated_numbers(run.plan, settings_at(at)) for run in observed]
-        pairs = zip(simulated, measured, weights, strict=True)
-        errors = [weight * _scaled(one, other) for one, other, weight in pairs]
-        return np.concatenate([*errors, (at - begin) / prior])
-
-    at, covariance = _least_squares(misfit, begin, prior, on_progress)
-    spreads = np.sqrt(np.diag(covariance))
-    for name, value, spread, before in zip(moved, np.exp(at).tolist(), spreads.tolist(), prior, strict=True):
-        identified = terms[name].source == "steps" or bool(spread < IDENTIFIED * before)
-        terms[name] = replace(terms[name], value=value, spread=spread, identified=identified)
-    final = settings_at(at)
+    terms, final = min((fit.solved(report) for fit in fits), key=lambda solved: solved[0])[1:]
     errors = {
         run.name: {name: number / one[name] - 1 for name, number in simulated_numbers(run.plan, final).items()}
         for run, one in zip(observed, measured, strict=True)
     }
     amplified = {run.name: amplification(run.plan, final) for run in observed}
-    return Calibrated(terms, jitter, errors, amplified, sum(len(one) for one in steps))
+    return Calibrated(terms, final, errors, amplified, sum(len(one) for one in steps))
+
+
+def _of_prompts(physics: Mapping[str, float]) -> dict[str, float]:
+    return {"prefill_token": physics["compute_token"]} if "compute_token" in physics else {}
+
+
+class _Fit:
+    """The terms of one structure, from their first estimates to where the runs are met best."""
+
+    def __init__(
+        self,
+        observed: Sequence[Observed],
+        measured: Sequence[Mapping[str, float]],
+        steps: Sequence[Steps],
+        settings: SimulatorSettings,
+        physics: Mapping[str, float],
+    ) -> None:
+        self._observed, self._measured, self._settings = observed, measured, settings
+        self._weights = [_weight(run.records) for run in observed]
+        self._terms, self._jitter = first_estimates(steps, settings, physics)
+        self._fixed = {name: term.value for name, term in self._terms.items()}
+        self._moved = [name for name, term in self._terms.items() if name not in DECODE_TERMS or term.spread > KNOWN]
+        self._begin = np.log([self._fixed[name] for name in self._moved])
+        self._prior = np.array([self._terms[name].spread for name in self._moved])
+
+    @property
+    def simulations(self) -> int:
+        """How often all runs are simulated, at most."""
+        return 1 + ITERATIONS * (len(self._moved) + 3)
+
+    def solved(self, report: Callable[[], None]) -> tuple[float, dict[str, Term], SimulatorSettings]:
+        """The sum of squares that is left, the terms, and the server with them."""
+
+        def misfit(at: Floats) -> Floats:
+            report()
+            return self._misfit(at)
+
+        at, covariance, left = _least_squares(misfit, self._begin, self._prior)
+        spreads = np.sqrt(np.diag(covariance))
+        terms = dict(self._terms)
+        for name, value, spread, before in zip(
+            self._moved, np.exp(at).tolist(), spreads.tolist(), self._prior, strict=True
+        ):
+            identified = terms[name].source == "steps" or bool(spread < IDENTIFIED * before)
+            terms[name] = replace(terms[name], value=value, spread=spread, identified=identified)
+        return left, terms, self._settings_at(at)
+
+    def _settings_at(self, at: Floats) -> SimulatorSettings:
+        moved = dict(zip(self._moved, np.exp(at).tolist(), strict=True))
+        return with_terms(self._settings, self._fixed | moved, self._jitter)
+
+    def _misfit(self, at: Floats) -> Floats:
+        settings = self._settings_at(at)
+        simulated = [simulated_numbers(run.plan, settings) for run in self._observed]
+        pairs = zip(simulated, self._measured, self._weights, strict=True)
+        errors = [weight * _scaled(one, other) for one, other, weight in pairs]
+        return np.concatenate([*errors, (at - self._begin) / self._prior])
 
 
 def at_speed(settings: SimulatorSettings, factor: float) -> SimulatorSettings:
@@ -249,24 +312,15 @@ def _scaled(simulated: Mapping[str, float], measured: Mapping[str, float]) -> Fl
     return np.asarray(CLIP * np.arctan(np.nan_to_num(np.array(errors)) / CLIP), float)
 
 
-def _least_squares(
-    misfit: Callable[[Floats], Floats],
-    begin: Floats,
-    prior: Floats,
-    on_progress: Callable[[int, int], None] | None,
-) -> tuple[Floats, Floats]:
-    """Gauss-Newton: where the sum of squares is least, and the covariance there."""
+def _least_squares(misfit: Callable[[Floats], Floats], begin: Floats, prior: Floats) -> tuple[Floats, Floats, float]:
+    """Gauss-Newton: where the sum of squares is least, the covariance there, and that sum."""
     at, error = begin, misfit(begin)
-    total, done = ITERATIONS * (len(begin) + 1), 0
     slopes = np.zeros((len(error), len(begin)))
     for _ in range(ITERATIONS):
         for number in range(len(begin)):
             neighbour = at.copy()
             neighbour[number] += STEP
             slopes[:, number] = (misfit(neighbour) - error) / STEP
-            done += 1
-            if on_progress is not None:
-                on_progress(done, total)
         move = -np.linalg.solve(slopes.T @ slopes, slopes.T @ error)
         move = np.clip(move, -FARTHEST * prior, FARTHEST * prior)
         for _ in range(3):
@@ -277,5 +331,4 @@ def _least_squares(
             move = move / 3
         else:
             break
-        done += 1
-    return at, np.asarray(np.linalg.inv(slopes.T @ slopes), float)
+    return at, np.asarray(np.linalg.inv(slopes.T @ slopes), float), float(error @ error)

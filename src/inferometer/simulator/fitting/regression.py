@@ -185,6 +185,21 @@ def compute_term(
     return {"compute_token": float(np.array(costs)[order][half])}
 
 
+def prefill_terms(runs: Sequence[Steps], decode: Mapping[str, float]) -> dict[str, float]:
+    """`prefill_token` and `mixed_sequence` in seconds of an engine that does one step after the other: what steps with
+    a lone prefill take longer than their decodes alone."""
+    rows: list[Floats] = []
+    longer: list[Floats] = []
+    for steps in runs:
+        lone = np.flatnonzero(_lone(steps) & (steps.prefill > 0))
+        rows.append(np.c_[steps.prefill[lone], steps.decodes[lone]].astype(float))
+        longer.append(steps.gaps_s[lone] - decode["base"] - _reading_s(steps, decode)[lone])
+    if sum(map(len, longer)) < FEWEST:
+        return {}
+    token, sequence = _robust(np.concatenate(rows), np.concatenate(longer)).tolist()
+    return {"prefill_token": token, "mixed_sequence": sequence}
+
+
 def _reading_s(steps: Steps, decode: Mapping[str, float]) -> Floats:
     """Of a step's decoding sequences, beyond the base."""
     return np.asarray(decode["decode_sequence"] * steps.decodes + decode["context_token"] * steps.context, float)
