@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import command_line
-from inferometer.conduct.predict import steps_beside
+from inferometer.conduct.predict import compared_steps
 from inferometer.show.charts.engine import steps_chart
 from inferometer.simulator.fitting.server_model import read_model
 from inferometer.store.folder import load_run
@@ -75,7 +75,7 @@ def test_a_model_is_held_against_a_run(model: Path, tmp_path: Path) -> None:
 
 def test_the_steps_of_a_fit_are_drawn_beside_the_measured_ones(model: Path, tmp_path: Path) -> None:
     run = ROOT / "tests" / "data" / "vllm-0.24-h200-sweep-8b" / "e-1000-200-c1"
-    steps = steps_beside(read_model(model), [load_run(run)])[0]
+    steps = compared_steps(read_model(model), [load_run(run)])[0]
     assert len(steps.measured_s) > 1000 and len(steps.modelled_s) > 1000
     assert np.median(steps.modelled_s) == pytest.approx(np.median(steps.measured_s), rel=0.05)
     (panel,) = steps_chart([steps]).spec["concat"]

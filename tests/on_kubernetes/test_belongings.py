@@ -27,7 +27,7 @@ from inferometer.scale.kubernetes.manifests import (
     owner,
     secret,
 )
-from inferometer.scale.kubernetes.stack import StackSettings, stand_up, take_down
+from inferometer.scale.kubernetes.stack import StackSettings, start_stack, take_down
 from kubernetes_stand_in.clusters import TestedCluster
 
 PLAN = "load: {concurrency: 2}\nstop: {requests: 20}\nworkload: {input_tokens: 50, output_tokens: 8}\n"
@@ -66,7 +66,7 @@ def test_a_name_that_others_use_is_not_taken(name: str, admin: Cluster, cluster:
     cluster.create(f"/apis/apps/v1/namespaces/{namespace}/deployments", deployment(name))
     before = cluster.listing(namespace)
     with pytest.raises(PlanError, match=f"has a deployment {name} that is not ours"):
-        stand_up(admin, stack_settings(namespace, replicas=2, router="round_robin"), nothing)
+        start_stack(admin, stack_settings(namespace, replicas=2, router="round_robin"), nothing)
     assert take_down(admin, "mine", namespace, nothing) == []
     assert cluster.listing(namespace) == before
 
@@ -87,7 +87,7 @@ def test_a_secret_and_a_claim_of_others_stay_as_they_are(
     before = cluster.listing(namespace)
     broken = stack_settings(namespace, image="missing/image:1", timeout_s=2.0, token="of mine", claim="models")
     with pytest.raises(TargetError, match="was not ready"):
-        stand_up(admin, broken, nothing)
+        start_stack(admin, broken, nothing)
     take_down(admin, "mine", namespace, nothing, data=True)
     cluster.until(lambda: cluster.listing(namespace) == before)
     kept = cluster.get(f"/api/v1/namespaces/{namespace}/secrets/mine-hf-token")
@@ -102,7 +102,7 @@ def test_a_claim_that_was_made_for_a_stack_goes_when_nobody_uses_it(
     before = cluster.listing(namespace)
     broken = stack_settings(namespace, image="missing/image:1", timeout_s=2.0, claim="models", claim_size="1Gi")
     with pytest.raises(TargetError):
-        stand_up(admin, broken, nothing)
+        start_stack(admin, broken, nothing)
     volume = {"name": "models", "persistentVolumeClaim": {"claimName": "models"}}
     cluster.create(f"/api/v1/namespaces/{namespace}/pods", sleeping("user", volumes=[volume]))
     notes: list[str] = []
@@ -118,11 +118,11 @@ def test_a_stack_that_stands_is_neither_changed_nor_taken_down(
     admin: Cluster, cluster: TestedCluster, namespace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = cluster.listing(namespace)
-    stand_up(admin, stack_settings(namespace, token="hf_of_mine"), nothing)
+    start_stack(admin, stack_settings(namespace, token="hf_of_mine"), nothing)
     standing = cluster.listing(namespace)
     assert len([one for one in standing - before if one.startswith("secrets/mine-hf-token-")]) == 1
     with pytest.raises(PlanError, match="has a stack mine already") as error:
-        stand_up(admin, stack_settings(namespace, image="missing/image:1"), nothing)
+        start_stack(admin, stack_settings(namespace, image="missing/image:1"), nothing)
     assert f"inferometer k8s down mine -p {namespace}" in str(error.value.hint)
     assert execute(e2e_words(cluster, namespace, tmp_path, "--stack-name", "mine")) == 2
     assert "has a stack mine already" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from inferometer.scale.kubernetes.stack import (
     StackSettings,
     owner_manifest,
     stack_manifests,
-    stand_up,
+    start_stack,
     take_down,
 )
 from kubernetes_stand_in.clusters import TestedCluster, thorough
@@ -59,16 +59,16 @@ def test_the_manifests_are_valid_for_old_and_new_versions() -> None:
 
 def test_mistakes_are_told_all_at_once(admin: Cluster, namespace: str) -> None:
     with pytest.raises(PlanError, match=r"--model is missing(.|\n)*--replicas"):
-        stand_up(admin, StackSettings(namespace=namespace, replicas=0), lambda _: None)
+        start_stack(admin, StackSettings(namespace=namespace, replicas=0), lambda _: None)
     text = r"--gpus must be at least 0, got -1(.|\n)*--router must be one of .*, got nosuch(.|\n)*--server-cpu"
     with pytest.raises(PlanError, match=text):
-        stand_up(admin, simulator(namespace, gpus=-1, router="nosuch", cpu="many"), lambda _: None)
+        start_stack(admin, simulator(namespace, gpus=-1, router="nosuch", cpu="many"), lambda _: None)
 
 
 def test_a_stack_that_never_gets_ready_is_taken_down(admin: Cluster, cluster: TestedCluster, namespace: str) -> None:
     before = cluster.listing(namespace)
     with pytest.raises(TargetError, match="ImagePullBackOff") as error:
-        stand_up(admin, simulator(namespace, image="missing/image:1", timeout_s=2.0), lambda _: None)
+        start_stack(admin, simulator(namespace, image="missing/image:1", timeout_s=2.0), lambda _: None)
     assert "--stack-timeout" in str(error.value.hint)
     check_shown(error.value, 'Failed to pull image "missing/image:1"')
     cluster.until(lambda: cluster.listing(namespace) <= before)
@@ -81,7 +81,7 @@ def test_a_server_that_ends_is_said_with_the_end_of_its_log(
     with pytest.raises(
         TargetError, match=r"CrashLoopBackOff(.|\n)*the end of its log:\n(.|\n)*no-such-setting"
     ) as error:
-        stand_up(admin, simulator(namespace, image="local", args=("no-such-setting=1",)), lambda _: None)
+        start_stack(admin, simulator(namespace, image="local", args=("no-such-setting=1",)), lambda _: None)
     check_shown(error.value, "back-off restarting failed container")
     cluster.until(lambda: cluster.listing(namespace) <= before)
 
@@ -106,7 +106,7 @@ def test_a_stack_goes_when_its_end_is_interrupted_too(
 
     monkeypatch.setattr(admin, "delete", delete_second)
     with pytest.raises(KeyboardInterrupt):
-        stand_up(admin, simulator(namespace, image="missing/image:1"), interrupt)
+        start_stack(admin, simulator(namespace, image="missing/image:1"), interrupt)
     assert len(removed) > 1
     cluster.until(lambda: cluster.listing(namespace) <= before)
 
@@ -125,7 +125,7 @@ def test_a_fleet_behind_our_router_with_no_more_than_the_printed_rights(
         Stack(cluster, namespace, volume, tmp_path).rights_of("bob", up=True),
         opened(cluster, namespace, "bob") as bob,
     ):
-        stand_up(bob, fleet, notes.append)
+        start_stack(bob, fleet, notes.append)
         assert any(f"http://fleet.{namespace}.svc:8124" in note for note in notes)
         assert {"deployments/fleet", "deployments/fleet-0", "deployments/fleet-1"} <= cluster.listing(namespace)
         removed = take_down(bob, "fleet", namespace, notes.append, data=True)

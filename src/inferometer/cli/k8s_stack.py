@@ -152,7 +152,7 @@ def up(
     With --router, every replica is a Deployment with a Service of its own, and our router is in front of them.
     """
     settings = _settings(name, namespace or "default", model, image, given)
-    from inferometer.scale.kubernetes.stack import check, stack_manifests, stand_up
+    from inferometer.scale.kubernetes.stack import check, stack_manifests, start_stack
 
     check(settings)
     if dry_run:
@@ -162,7 +162,7 @@ def up(
         return 0
     with opened_cluster(kubeconfig, context) as cluster:
         settings = msgspec.structs.replace(settings, namespace=namespace or cluster.namespace)
-        stand_up(cluster, settings, _note)
+        start_stack(cluster, settings, _note)
     echo(settings.url)
     return 0
 
@@ -222,11 +222,11 @@ def e2e(
     if request.settings.dry_run:
         return _print_e2e(request, stack, kubeconfig, context, note)
     from inferometer.conduct.treatments import longest_s, treatments_of
-    from inferometer.scale.kubernetes.stack import stand_up, take_down_in_trouble
+    from inferometer.scale.kubernetes.stack import start_stack, take_down_in_trouble
 
     count = len(treatments_of(request, None, lambda _text: None))  # mistakes of a plan, before anything is stood up
     with opened_cluster(kubeconfig, context) as cluster:
-        stand_up(cluster, stack, note, deadline_s=stack.timeout_s + longest_s(request.settings, count))
+        start_stack(cluster, stack, note, deadline_s=stack.timeout_s + longest_s(request.settings, count))
         try:
             return measure_request(request, kubeconfig, context, note, as_json=as_json, quiet=quiet, store=store)
         finally:

@@ -308,10 +308,10 @@ def fit(
     if chart is not None:
         if not loaded:
             raise click.UsageError("--chart shows the steps of measured runs: name at least one")
-        from inferometer.conduct.predict import steps_beside
+        from inferometer.conduct.predict import compared_steps
         from inferometer.show.charts.engine import steps_chart
 
-        _draw(steps_chart(steps_beside(model, loaded)), chart)
+        _draw(steps_chart(compared_steps(model, loaded)), chart)
     if as_json:
         print_json(model.model_dump(mode="json", by_alias=True))
         return

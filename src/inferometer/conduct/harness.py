@@ -31,7 +31,7 @@ from inferometer.exchange.importing.importer import checksum, read_result, summa
 from inferometer.exchange.importing.recognise import format_named
 from inferometer.exchange.importing.source import ImportedRun
 from inferometer.load.shard import Watch
-from inferometer.measure.observed import observed_beside
+from inferometer.measure.observed import with_observations
 from inferometer.observe.environment import environment
 from inferometer.observe.observer import job_of, observing
 from inferometer.plan.model import Plan
@@ -391,7 +391,7 @@ def _finish(
     gathered.samples.move(-origin)
     life = (ended.life[0] - origin, ended.life[1] - origin)
     summary = Summary() if result is None else summary_of(result.imported)
-    summary = observed_beside(Samples.of(gathered.samples), gathered.notes, summary, life)
+    summary = with_observations(Samples.of(gathered.samples), gathered.notes, summary, life)
     folder.write_observed(None if result is None else result.imported.records, gathered)
     if result is not None:
         content = result.path.read_bytes()

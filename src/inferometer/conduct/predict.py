@@ -266,7 +266,7 @@ def _another_server(model: ServerModel, run: Run) -> str | None:
     return f"the runs are of another server: {'; '.join(differ)}" if differ else None
 
 
-def steps_beside(model: ServerModel, runs: Sequence[Run]) -> list[RunSteps]:
+def compared_steps(model: ServerModel, runs: Sequence[Run]) -> list[RunSteps]:
     """The steps of measured runs, and those of their plans on the model, read from the records in the same way."""
     settings = model.simulator()
     both = []

@@ -219,7 +219,7 @@ def observed(
     )
 
 
-def observed_beside(samples: Samples, notes: Sequence[Note], summary: Summary, life: tuple[int, int]) -> Summary:
+def with_observations(samples: Samples, notes: Sequence[Note], summary: Summary, life: tuple[int, int]) -> Summary:
     """A summary of another tool's load with what was sampled meanwhile. When that load began and ended is in the
     servers' counters; where none was read, it is the life of the process that sent it. Tokens and requests are those
     that the servers counted."""

@@ -60,7 +60,7 @@ class RouterProxy:
             ("GET", "/metrics"): self._metrics,
             ("GET", "/router/metrics"): self._metrics,
             ("GET", "/router/state"): self._state,
-            ("GET", "/router/decisions"): self._told_decisions,
+            ("GET", "/router/decisions"): self._send_decisions,
             ("GET", JOURNAL): self._journal,
             ("GET", "/health"): self._health,
             **{("POST", path): partial(self._reset, path) for path in RESETS},
@@ -270,7 +270,7 @@ class RouterProxy:
             return
         reply.respond(200, msgspec.json.encode(self.feed.page(int(since), now())))
 
-    def _told_decisions(self, _request: HttpRequest, reply: Reply) -> None:
+    def _send_decisions(self, _request: HttpRequest, reply: Reply) -> None:
         """Of requests that asked for an explanation, the latest."""
         text = orjson.dumps(list(self._decisions), option=orjson.OPT_INDENT_2)
         reply.respond(200, text)

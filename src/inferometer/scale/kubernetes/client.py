@@ -95,13 +95,13 @@ class Cluster:
     def apply(self, thing: Kind, *, dry_run: bool = False) -> Kind:
         """Create or change an object of ours, and give what the server made of it."""
         name, namespace = _name_of(thing), self._namespace_of(thing)
-        return self._asked(
+        return self._retried(
             lambda: self._client.apply(thing, force=True, dry_run=dry_run), f"{type(thing).__name__} {name}", namespace
         )
 
     def create(self, thing: Kind) -> Kind:
         """An object that must not exist yet: a conflict where it does."""
-        return self._asked(
+        return self._retried(
             lambda: self._client.create(thing), f"{type(thing).__name__} {_name_of(thing)}", self._namespace_of(thing)
         )
 
@@ -109,7 +109,7 @@ class Cluster:
         """The object, or none where there is none."""
         namespace = namespace or self.namespace
         try:
-            return self._asked(
+            return self._retried(
                 lambda: self._client.get(kind, name, namespace=namespace),
                 f"{kind.__name__} {name}",
                 namespace,
@@ -127,7 +127,7 @@ class Cluster:
         fields: Mapping[str, str] | None = None,
     ) -> list[Kind]:
         namespace = namespace or self.namespace
-        return self._asked(
+        return self._retried(
             lambda: list(
                 self._client.list(kind, namespace=namespace, labels=dict(labels or {}), fields=dict(fields or {}))
             ),
@@ -141,7 +141,7 @@ class Cluster:
 
         namespace = namespace or self.namespace
         try:
-            self._asked(
+            self._retried(
                 lambda: self._client.delete(
                     kind,
                     name,
@@ -173,7 +173,7 @@ class Cluster:
     def answer(self, path: str, namespace: str | None = None, *, retry_s: float | None = None) -> bytes:
         """The body of an address of the API: `/version`, objects of an API that a cluster may have, a pod through the
         server."""
-        return self._asked(lambda: self._received(path), path, namespace, retry_s)
+        return self._retried(lambda: self._received(path), path, namespace, retry_s)
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """A question that the API takes as an object, such as a review of rights."""
@@ -184,7 +184,7 @@ class Cluster:
             answer: dict[str, Any] = response.json()
             return answer
 
-        return self._asked(posted, path, None)
+        return self._retried(posted, path, None)
 
     def ask_pod(
         self,
@@ -199,7 +199,7 @@ class Cluster:
         """What a server in a pod answers, through the API server: a POST where there is a body, else a GET."""
         address = f"/api/v1/namespaces/{self.namespace}/pods/{pod}:{port}/proxy/{path}"
 
-        def asked() -> bytes:
+        def read() -> bytes:
             if body is None:
                 response = self._http.get(address, headers=dict(headers or {}))
             else:
@@ -207,7 +207,7 @@ class Cluster:
             _raise_error(response)
             return bytes(response.content)
 
-        return self._asked(asked, f"pod {pod}", self.namespace, retry_s)
+        return self._retried(read, f"pod {pod}", self.namespace, retry_s)
 
     def log(
         self,
@@ -234,7 +234,7 @@ class Cluster:
                 _raise_error(response)
             return response
 
-        response = self._asked(opened, f"log of pod {pod}", namespace)
+        response = self._retried(opened, f"log of pod {pod}", namespace)
         try:
             yield from response.iter_lines()
         except _transport_errors():
@@ -252,7 +252,7 @@ class Cluster:
     def _namespace_of(self, thing: Any) -> str:
         return str((thing.metadata and thing.metadata.namespace) or self.namespace)
 
-    def _asked(
+    def _retried(
         self, call: Callable[[], Value], what: str, namespace: str | None, retry_s: float | None = None
     ) -> Value:
         """The answer; tried again while the server is away or busy, with pauses that grow, but not for ever."""

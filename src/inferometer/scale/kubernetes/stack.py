@@ -272,7 +272,7 @@ def owner_manifest(settings: StackSettings, deadline_s: float) -> Job:
 # -- in a cluster ----------------------------------------------------------------------------------------------------
 
 
-def stand_up(cluster: Cluster, settings: StackSettings, notify: Notify, *, deadline_s: float | None = None) -> None:
+def start_stack(cluster: Cluster, settings: StackSettings, notify: Notify, *, deadline_s: float | None = None) -> None:
     """All of it, until it is ready. What did not come is taken down again. With a deadline, the stack goes by itself
     some time after it, whatever becomes of us."""
     check(settings)

@@ -123,13 +123,13 @@ def window_marks(subject: ChartedRun) -> list[Spec]:
         for label, at in places
         if 0.01 * whole < at - subject.start_at < 0.99 * whole
     ]
-    return rules("at", _beside(inner), "label") if inner else []
+    return rules("at", _shifted_labels(inner), "label") if inner else []
 
 
 BOTH_LABELS = 0.55  # share of the narrowest plot, on a phone, that the two labels take next to each other
 
 
-def _beside(marks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _shifted_labels(marks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Labels inwards of the window. One that is too short for both has one, on the side where there is room."""
     if len(marks) == 1:
         return [marks[0] | {"left": marks[0]["share"] > 0.5}]

@@ -95,12 +95,12 @@ def asking(deployment: Deployment, executable: str) -> Callable[[int, int, int, 
 
     @cache
     def ask(prompt: int, answer: int, cached: int, batch: int) -> Estimates:
-        return _asked(deployment, executable, prompt, answer, cached, batch)
+        return _estimate(deployment, executable, prompt, answer, cached, batch)
 
     return ask
 
 
-def _asked(deployment: Deployment, executable: str, prompt: int, answer: int, cached: int, batch: int) -> Estimates:
+def _estimate(deployment: Deployment, executable: str, prompt: int, answer: int, cached: int, batch: int) -> Estimates:
     words = [executable, "cli", "estimate", "--no-color", "--model-path", deployment.model]
     words += ["--system", deployment.system, "--backend", deployment.backend, "--tp-size", str(deployment.gpus)]
     words += ["--perf-db-version", deployment.version] if deployment.version else []
