@@ -349,7 +349,7 @@ def test_it_follows_a_run_through_a_restart_of_the_server(tab: Tab, tmp_path: Pa
             tab.run("document.querySelector('td.name a').click()")
             tab.wait("document.querySelector('.tile .value') && document.querySelector('progress')")
             seen = tab.run("document.querySelector('#numbers').innerText")
-            assert "partial" in tab.text() and "20 asked for" in tab.text() and "left" in tab.text()
+            assert "partial" in tab.text() and "20 planned" in tab.text() and "left" in tab.text()
             assert "in progress" in seen and "was interrupted" not in seen
         tab.wait("document.getElementById('gone')")
         with dashboard(store.home, port=urlsplit(address).port or 0):
