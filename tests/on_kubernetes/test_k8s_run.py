@@ -501,8 +501,10 @@ class TestTrouble:
         return {"url": f"http://{NAME}.{stack.namespace}.svc:{PORT}", "start_s": 3}
 
     def test_a_claim_that_never_binds(self, stack: Stack, space: Stack) -> None:
+        notes: list[str] = []
         with pytest.raises(TargetError, match="claim workload-pvc was not bound within 3") as error:
-            space.run(id="unbound", claim_size="900Ti", **self.aimed(stack))
+            space.run(id="unbound", claim_size="900Ti", notes=notes, **self.aimed(stack))
+        assert any("claim workload-pvc waits: FailedBinding" in note for note in notes)
         check_shown(error.value, "no persistent volumes available")
         space.until_only()
 

@@ -283,12 +283,14 @@ class Launcher:
                 trouble[pod.why] = passed_s
                 notify(f"pod {pod.name or self.name} waits: {pod.why}")
         if passed_s > min(REFUSED_S, start_s):
-            self._check_refusals(pending)
+            self._check_refusals(pending, passed_s, trouble, notify)
         if passed_s > start_s:
             raise self._not_running(pending[0], start_s)
 
-    def _check_refusals(self, pending: Sequence[LauncherPod]) -> None:
-        """Do not wait for what the cluster has refused."""
+    def _check_refusals(
+        self, pending: Sequence[LauncherPod], passed_s: float, trouble: dict[str, float], notify: Notify
+    ) -> None:
+        """Do not wait for what the cluster has refused, and tell why a claim has no volume yet."""
         if not all(pod.name for pod in pending):
             for text in self._events():
                 if text.startswith("FailedCreate:"):
@@ -300,6 +302,9 @@ class Launcher:
                 if text.startswith("ProvisioningFailed:") and "not found" in text:
                     hint = f"--storage-class NAME; {self.cluster.kubectl('get storageclass')}"
                     raise PlanError(f"the persistent volume claim {name} gets no volume: {text}", hint)
+                if text not in trouble and not text.startswith("WaitForFirstConsumer:"):
+                    trouble[text] = passed_s
+                    notify(f"claim {name} waits: {text}")
 
     def _not_running(self, pod: LauncherPod, start_s: float) -> InferometerError:
         limit = duration_text(start_s)
@@ -307,7 +312,8 @@ class Launcher:
         if claim := self._unbound():
             more = next(self._events(claim), "")
             text = f"the persistent volume claim {claim} was not bound within {limit}" + (f": {more}" if more else "")
-            return TargetError(text, f"--storage-class NAME; {self._events_of(claim)}")
+            ways = "--storage-class NAME; --access-mode ReadWriteOnce where nodes share no volumes"
+            return TargetError(text, f"{ways}; {self._events_of(claim)}")
         if not pod.name:
             return TargetError(f"no pod of Job {self.name} came within {limit}: {why}", self._events_of(self.name))
         return TargetError(f"pod {pod.name} did not run within {limit}: {why}", self._events_of(pod.name))
