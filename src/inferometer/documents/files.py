@@ -1,16 +1,19 @@
 """The bytes of a file and the text in them, within bounds: no file, pipe or device can hold us or fill the memory."""
 
+import errno
 import os
 import select
 import stat
 import sys
 import zlib
 from collections.abc import Callable
+from io import BufferedReader
 from pathlib import Path
 
 from inferometer.documents.json_text import RefusedError
 
 MOST_PLAN_BYTES = 32 << 20  # of a plan, an experiment, a scenario: 20,000 traffic classes have 4 MB
+MOST_GROWTH = 200  # times its size, beyond which what gzip packed is a trap: text shrinks to a tenth or a fiftieth
 SILENCE_S = 30.0  # a pipe without a writer for so long is given up
 _PIECE = 1 << 20
 GZIP = b"\x1f\x8b"
@@ -26,6 +29,26 @@ _BINARY = {
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
+def check_plain(path: str | Path) -> None:
+    """`OSError` for what is no file: opening a pipe waits for its writer, reading a device may not end."""
+    mode = Path(path).stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "not a plain file", str(path))
+
+
+def opened(path: str | Path) -> BufferedReader:
+    """A file or a pipe, as it is read bit by bit. `RefusedError` for a pipe without a writer."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            _await(descriptor)
+        os.set_blocking(descriptor, True)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
 def file_bytes(path: str | Path, most: int = MOST_PLAN_BYTES) -> bytes:
     """All bytes of a file or a pipe. `OSError` where it cannot be opened, `RefusedError` where it is too large."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer must not hold us
@@ -33,6 +56,8 @@ def file_bytes(path: str | Path, most: int = MOST_PLAN_BYTES) -> bytes:
         facts = os.fstat(descriptor)
         if facts.st_size > most:
             raise RefusedError(f"is too large: {_size(facts.st_size)}, the maximum is {_size(most)}")
+        if stat.S_ISCHR(facts.st_mode):  # such as /dev/zero
+            most = min(most, MOST_PLAN_BYTES)
         if stat.S_ISREG(facts.st_mode) and facts.st_size > _PIECE:  # in one piece: pieces would be in memory twice
             whole = file.read(facts.st_size)
             if whole is not None and len(whole) == facts.st_size:
@@ -78,7 +103,8 @@ def unpacked(content: bytes, most: int = MOST_PLAN_BYTES) -> bytes:
     if not content.startswith(GZIP):
         return content
     parts: list[bytes] = []
-    rest, left = content, most
+    plausible = max(MOST_PLAN_BYTES, MOST_GROWTH * len(content))
+    rest, left = content, min(most, plausible)
     while rest.startswith(GZIP):  # `cat a.gz b.gz`, and writers that flush, make several parts
         unpacker = zlib.decompressobj(wbits=31)
         try:
@@ -86,6 +112,9 @@ def unpacked(content: bytes, most: int = MOST_PLAN_BYTES) -> bytes:
         except zlib.error as error:
             raise RefusedError(f"is damaged gzip: {error}") from None
         left -= len(parts[-1])
+        if left < 0 and plausible < most:
+            hint = "if it is the right file, unpack it manually and name the unpacked file"
+            raise RefusedError(f"cannot be unpacked: it grows to more than {MOST_GROWTH} times its size", hint=hint)
         if left < 0:
             raise RefusedError(f"is too large when unpacked: at most {_size(most)} are read")
         if not unpacker.eof:

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
+from inferometer.documents.files import check_plain
 from inferometer.errors import TargetError
 
 # -- origin ----------------------------------------------------------------------------------------------------------
@@ -108,6 +109,8 @@ def _proxy_key(proxy: str | None) -> str | None:
 def tls_context(verify: bool, ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext:
     """TLS settings of a plan as Python's."""
     try:
+        for file in filter(None, (ca, cert, key)):
+            check_plain(file)
         context = ssl.create_default_context(cafile=ca)
         if cert is not None:
             context.load_cert_chain(cert, key)

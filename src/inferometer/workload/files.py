@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 import orjson
 
+from inferometer.documents.files import MOST_GROWTH
 from inferometer.errors import DataError
 from inferometer.plan.secrets import redacted_url
 from inferometer.vocabulary import size_text
@@ -196,7 +197,6 @@ _UNPACK: dict[str, Callable[[Path], AbstractContextManager[Any]]] = {
 csv.field_size_limit(1 << 30)  # a prompt may be longer than the 128 kB that Python thinks enough
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 MOST_UNPACKED = 1 << 30  # bytes that any packed file may grow to
-MOST_GROWTH = 200  # times its own size, beyond that: text shrinks to a tenth or a fiftieth
 _BATCH = 4096  # rows of a Parquet file that are in memory at once
 
 

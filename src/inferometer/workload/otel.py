@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import orjson
 
+from inferometer.documents.files import check_plain, file_bytes
 from inferometer.errors import DataError
 from inferometer.plan.workloads.recorded import AgentSessions, HuggingFace, Otel, Weka
 from inferometer.workload.dataset import hub_rows
@@ -153,6 +154,8 @@ def pause_s(calls: Sequence[TimedSpan], at: int, after: Sequence[int], most_s: f
     return min(max(0.0, calls[at].start_s - max(calls[one].end_s for one in after)), most_s)
 
 
+MOST_TRACE = 1 << 30  # bytes of a file
+
 # -- traces ----------------------------------------------------------------------------------------------------------
 
 
@@ -164,7 +167,8 @@ def documents(spec: AgentSessions) -> Iterator[tuple[str, Any]]:
         return
     for path in _files([spec.path] if spec.path else spec.paths):
         try:
-            yield str(path), orjson.loads(path.read_bytes())
+            check_plain(path)
+            yield str(path), orjson.loads(file_bytes(path, MOST_TRACE))
         except OSError as error:
             raise DataError(f"{path}: cannot be read: {error.strerror}") from None
         except ValueError:

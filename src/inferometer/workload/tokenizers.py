@@ -19,6 +19,7 @@ from urllib.request import getproxies
 
 import orjson
 
+from inferometer.documents.files import check_plain
 from inferometer.errors import MissingExtra, PlanError, TargetError
 from inferometer.wire.origin import TooLarge, body_within, trusted_origin, within
 from inferometer.workload.session import WorkloadContext
@@ -88,7 +89,9 @@ def _from_folder(folder: Path) -> Tokenizer:
 def _from_file(path: Path) -> Tokenizer:
     """Read by what is in it: Llama 3's tokenizer.model is a file of ranks, Llama 2's one of sentencepiece."""
     try:
-        start = path.open("rb").read(256)
+        check_plain(path)
+        with path.open("rb") as file:
+            start = file.read(256)
         if path.name.startswith("tekken"):
             return _read_tekken(path)
         if start.lstrip().startswith(b"{"):

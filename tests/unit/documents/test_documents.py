@@ -8,14 +8,20 @@ from pathlib import Path
 import pytest
 
 from inferometer.documents import files
-from inferometer.documents.files import file_bytes, text_in
+from inferometer.documents.files import file_bytes, text_in, unpacked
 from inferometer.documents.json_text import RefusedError, json_value
 from inferometer.documents.yaml_text import yaml_value
-from inferometer.errors import DataError, PlanError
+from inferometer.errors import DataError, PlanError, TargetError
+from inferometer.exchange.importing.importer import read_result
 from inferometer.plan.fields import MOST_TOKENS
 from inferometer.plan.reading import plan_from, read_plan
+from inferometer.plan.workloads.recorded import Otel
+from inferometer.target.startup import read_startup
+from inferometer.wire.origin import tls_context
 from inferometer.workload import files as packed
 from inferometer.workload.files import local_file
+from inferometer.workload.otel import documents
+from inferometer.workload.tokenizers import tokenizer_named
 
 BOMB = "\n".join(
     ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
@@ -200,6 +206,24 @@ def test_plans_in_utf_16_and_gzip_are_the_plain_ones(tmp_path: Path, encoding: s
         read_plan(tmp_path / "cut.yaml.gz")
 
 
+def test_a_pipe_without_a_writer_is_no_certificate_tokenizer_or_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "SILENCE_S", 0.05)
+    for name in ("ca.pem", "tokenizer.json", "trace.json", "server.log"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(TargetError, match="not a plain file"):
+        tls_context(True, str(tmp_path / "ca.pem"), None, None)
+    with pytest.raises(PlanError, match="not a plain file"):
+        tokenizer_named(str(tmp_path))
+    with pytest.raises(DataError, match="cannot be read: not a plain file"):
+        list(documents(Otel(type="otel", path=str(tmp_path / "trace.json"))))
+    with pytest.raises(DataError, match="nothing came from it"):
+        read_startup(tmp_path / "server.log")
+    with pytest.raises(DataError, match="nothing came from it"):
+        read_result(tmp_path / "trace.json", "vllm-bench-serve")
+
+
 def test_packed_files_that_are_damaged_or_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     whole = gzip.compress(os.urandom(5000))
@@ -212,6 +236,10 @@ def test_packed_files_that_are_damaged_or_grow_without_end(tmp_path: Path, monke
         with pytest.raises(DataError, match=f"{name}.jsonl.gz: cannot be unpacked"):
             local_file(str(tmp_path / f"{name}.jsonl.gz"), None, lambda _text: None)
     monkeypatch.setattr(packed, "MOST_UNPACKED", 1 << 20)
+    monkeypatch.setattr(files, "MOST_PLAN_BYTES", 1 << 20)
+    with pytest.raises(RefusedError, match="it grows to more than 200 times its size"):
+        unpacked(gzip.compress(bytes(50 << 20)), 1 << 30)
+    assert unpacked(gzip.compress(os.urandom(2 << 20)), 1 << 30) != b""
     (tmp_path / "bomb.jsonl.gz").write_bytes(gzip.compress(bytes(50 << 20)))
     with pytest.raises(DataError, match=r"bomb.jsonl.gz: cannot be unpacked: it grows"):
         local_file(str(tmp_path / "bomb.jsonl.gz"), None, lambda _text: None)

@@ -406,7 +406,9 @@ def _source(path: Path) -> Source:
     try:
         return read_source(path)
     except DataError as error:
-        if path.suffix in _RESULTS and _may_be_result(path):  # damaged, or cut off: its kind is unknown
+        if (
+            path.suffix in _RESULTS and path.is_file() and _may_be_result(path)
+        ):  # damaged, or cut off: its kind is unknown
             raise BrokenResult(error.message, error.hint) from None
         raise
     except RecursionError:

@@ -18,6 +18,8 @@ from typing import Any, BinaryIO, cast
 
 from msgspec import structs
 
+from inferometer.documents.files import opened
+from inferometer.documents.json_text import RefusedError
 from inferometer.errors import DataError
 from inferometer.plan.redactor import REDACTED
 from inferometer.plan.secrets import is_secret, redacted_text
@@ -459,7 +461,11 @@ def _changed_s(log: Path) -> float:
 @contextmanager
 def _opened(log: Path) -> Iterator[BinaryIO]:
     """Also where it was compressed."""
-    with log.open("rb") as file:
+    try:
+        file = opened(log)
+    except RefusedError as error:
+        raise DataError(f"{log}: {error.text}") from None
+    with file:
         if stat.S_ISCHR(os.fstat(file.fileno()).st_mode):  # /dev/zero does not end
             raise DataError(f"{log}: is a device, not a log")
         beginning = file.peek(4)[:4]
