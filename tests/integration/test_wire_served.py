@@ -50,6 +50,27 @@ def test_a_body_in_chunks_is_one_body_and_the_next_request_begins_behind_it(loop
     assert bodies == [("/v1", b"hello 0\r\n\r\nworld!"), ("/next", b"")]
 
 
+def test_a_client_that_waits_for_leave_to_send_its_chunks_gets_it_once(loop: Loop) -> None:
+    bodies: list[bytes] = []
+
+    def note(request: HttpRequest, reply: Reply) -> None:
+        bodies.append(request.body)
+        reply.respond(200, b"")
+
+    server = loop.serve(note)
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.sendall(CHUNKED.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n"))
+        client.setblocking(False)
+        got = bytearray()
+        loop.reactor.watch(client.fileno(), lambda _events: got.extend(client.recv(9999)))
+        loop.until(lambda: got)
+        client.sendall(b"2\r\nok\r\n")
+        client.sendall(b"0\r\n\r\n")
+        loop.until(lambda: b"200 OK" in got)
+        loop.reactor.unwatch(client.fileno())
+    assert bodies == [b"ok"] and got.startswith(b"HTTP/1.1 100 Continue\r\n\r\n") and got.count(b"100 Continue") == 1
+
+
 def test_requests_in_one_packet_are_answered_in_order(loop: Loop) -> None:
     server = loop.serve(hello)
     with socket.create_connection(("127.0.0.1", server.port)) as client:
