@@ -38,6 +38,7 @@
 #define AT_ONCE 16 /* answers that Python hears of between two rounds of reading */
 #define AT_ONE_STREAM (256 * 1024) /* bytes that one poll reads of a stream, so that the others have their turn */
 #define MOST_HEAD (64 * 1024) /* as in wire/http1.py */
+#define MOST_KEPT_HEAD 512
 #define MOST_SIZE_DIGITS 15   /* likewise */
 #define MOST_READS (1 << 18)  /* of one answer, as in wire/connection.py */
 #define KEPT_ROOM (1024 * 1024) /* bytes of a buffer that are kept for the next answer on the connection */
@@ -155,6 +156,11 @@ typedef struct {
     Shape shapes[MOST_SHAPES];
     int shape_count;
     uint64_t apart;          /* of each origin below 64 a bit: whether one of its streams was seen to be `apart` */
+    struct { /* the headers that were looked at last: many answers of a second have the same */
+        char text[MOST_KEPT_HEAD];
+        size_t size;
+        int stream, shaped;
+    } head;
     int polling;             /* a thread is in `poll` without the interpreter's lock: nothing else may be changed */
 } Poller;
 
@@ -814,16 +820,31 @@ static int without_surplus(Stream *stream) {
     return COMPLETE | SURPLUS;
 }
 
+/* Whether these headers are those of an event stream in chunks, and in *shaped whether Python takes it for one. */
+static int looked_at(Poller *self, const char *head, size_t size, int *shaped) {
+    if (size != self->head.size || memcmp(head, self->head.text, size) != 0) {
+        int stream = is_event_stream(head, size);
+        *shaped = has(head, size, "\r\ncontent-type: text/event-stream") == 1 && has(head, size, "content-type") == 1;
+        if (size > MOST_KEPT_HEAD) return stream;
+        memcpy(self->head.text, head, size);
+        self->head.size = size;
+        self->head.stream = stream;
+        self->head.shaped = *shaped;
+    }
+    *shaped = self->head.shaped;
+    return self->head.stream;
+}
+
 /* What a read makes of an answer: COMPLETE, LOOK, TOO_LARGE, or 0 where more is to come. */
-static int judged(Stream *stream) {
+static int judged(Poller *self, Stream *stream) {
     if (stream->fresh) {
         const char *end = memmem(stream->data, stream->used, "\r\n\r\n", 4);
         size_t known = stream->used < 5 ? stream->used : 5;
         if (end == NULL) return memcmp(stream->data, "HTTP/", known) != 0 || stream->used > MOST_HEAD ? LOOK : 0;
         size_t size = (size_t)(end - stream->data) + 4;
-        if (size > MOST_HEAD || !is_event_stream(stream->data, size)) return LOOK;
-        if (has(stream->data, size, "\r\ncontent-type: text/event-stream") != 1 || has(stream->data, size, "content-type") != 1)
-            stream->shape = NULL; /* Python may not take it for an event stream */
+        int shaped = 0;
+        if (size > MOST_HEAD || !looked_at(self, stream->data, size, &shaped)) return LOOK;
+        if (!shaped) stream->shape = NULL; /* Python may not take it for an event stream */
         stream->fresh = 0;
         stream->head = stream->followed = stream->boundary = size;
     }
@@ -856,7 +877,7 @@ static int read_stream(Poller *self, int fd, ssize_t most, unsigned int *unread)
         if (got <= 0) return (int)events; /* the end, or an error: Python reads it again and decides */
         if (stream->delay || is_apart(self, stream->origin)) delay_acks(self, stream, fd);
         most -= got;
-        int what = judged(stream);
+        int what = judged(self, stream);
         stream->emptied = got < READ_SIZE && !(events & EPOLLRDHUP);
         if (what) return what;
     } while (got < 0 || got == READ_SIZE || events & EPOLLRDHUP);

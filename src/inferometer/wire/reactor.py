@@ -98,6 +98,7 @@ class Reactor:
         self.awaited = 0  # answers under way, whose instants depend on how long ago the last poll was
         self.stamps_itself = False  # True where a connection has no kernel stamps, and all depends on `polled_at`
         self.idle: Callable[[], bool] | None = None  # work for quiet moments; returns whether more is left
+        self._all_done = False  # no quiet work was left, and nothing has happened since that could bring more
         self._piece_ns = 0.0  # what a piece of it took of late
         self._answer_ns = 0.0  # what answers took of late
         if self._alarm is not None:
@@ -214,6 +215,8 @@ class Reactor:
             events = self._wait()
             if self.stamps_itself:
                 events = self._polled_again(events)
+            if events:
+                self._all_done = False
             for number, (fd, what) in enumerate(events, 1):
                 on_ready = ready.get(fd)
                 if on_ready is not None:
@@ -302,17 +305,21 @@ class Reactor:
         while timers and timers[0][0] <= moment:
             action = heapq.heappop(timers)[2].action
             if action is not None:
+                self._all_done = False
                 action()
 
     def _room_for_quiet_work(self, left: int) -> bool:
         least, most = QUIET_NS
-        return self.idle is not None and left > min(max(QUIET_TIMES * self._piece_ns, least), most)
+        return (
+            self.idle is not None and not self._all_done and left > min(max(QUIET_TIMES * self._piece_ns, least), most)
+        )
 
     def _work_quietly(self) -> bool:
         """One piece; returns whether there was one."""
         assert self.idle is not None
         begun_at = now()
         worked = self.idle()
+        self._all_done = not worked
         if worked:
             self._piece_ns += (now() - begun_at - self._piece_ns) / 16
         return worked
