@@ -188,7 +188,9 @@ MOST_BLOCKS = 32  # more would be shorter than the memory of a queue; 31 degrees
 FEWEST_BLOCKS = 8  # fewer make Student's t too wide to be of use
 VALUES_PER_BLOCK = 10  # below this, blocks are as good as single values
 MERGE_ABOVE = 1.28  # merge blocks while their lag-1 correlation is positive at the one-sided 10% level
-MOST_MEMORY = 0.8  # correlation of a block with the next one: nine times the variance; more looks like a trend
+# The most correlation of a block with the next one that counts: three times the variance of a mean, twice that of a
+# share. With more, medians of short runs have no bounds at all, and hardly more intervals hold (bench/coverage.py).
+MEMORY_OF_MEANS, MEMORY_OF_SHARES = 0.5, 1 / 3
 MOST_REPEATED = 2  # times as many as there are values
 NORMAL_ABOVE = 50.0  # n q (1-q) from which binomial ranks by Cornish-Fisher are right to one rank
 RANK_WITHIN = 1e-3  # of a rank, before it is rounded outwards
@@ -401,7 +403,7 @@ def _equal_weights(of: Distribution) -> float:
 
 def _effective_count(of: Distribution, q: float, middle: float, n: float) -> tuple[float, int]:
     """Independent values whose share below `middle` would vary as much as the blocks do, at most n."""
-    share, variance, degrees = _block_mean(of, of.sums_up_to(middle, _side(of, q, middle)))
+    share, variance, degrees = _block_mean(of, of.sums_up_to(middle, _side(of, q, middle)), MEMORY_OF_SHARES)
     if variance <= 0:
         return n, degrees
     spread = max(share * (1 - share), q * (1 - q) / 4)
@@ -487,7 +489,7 @@ def mean_interval(of: Distribution, confidence: float = 0.95) -> Interval:
     if len(of) < 2 or of.blocks < 2 or not math.isfinite(of.largest):
         return (None, None)
     sums = of.block_sums()
-    middle, variance, degrees = _block_mean(of, sums)
+    middle, variance, degrees = _block_mean(of, sums, MEMORY_OF_MEANS)
     t, error = t_quantile(0.5 + confidence / 2, degrees), math.sqrt(variance)
     filled = of.block_weights > 0
     skew = _skewness(sums[filled] / of.block_weights[filled]) / (6 * math.sqrt(of.blocks))
@@ -540,7 +542,7 @@ def share_interval(hits: Floats, confidence: float = 0.95) -> Share:
     share = mean(of)
     if share is None:
         return Share()
-    middle, variance, degrees = _block_mean(of, _by_block(of.block, of.values, of.blocks))
+    middle, variance, degrees = _block_mean(of, _by_block(of.block, of.values, of.blocks), MEMORY_OF_SHARES)
     n = float(len(of))
     effective = min(n, middle * (1 - middle) / variance) if variance > 0 else n
     few = _few_blocks(confidence, degrees) if variance > 0 else 1.0  # where all are alike no spread was estimated
@@ -551,7 +553,7 @@ def share_interval(hits: Floats, confidence: float = 0.95) -> Share:
     return Share(share, (max(0.0, centre - half), min(1.0, centre + half)), len(of), effective)
 
 
-def _block_mean(of: Distribution, sums: Floats) -> tuple[float, float, int]:
+def _block_mean(of: Distribution, sums: Floats, most_memory: float) -> tuple[float, float, int]:
     """Of something summed by block: its mean, that mean's variance (a ratio estimator), degrees of freedom."""
     weights = of.block_weights
     middle = float(sums.sum() / weights.sum())
@@ -561,7 +563,7 @@ def _block_mean(of: Distribution, sums: Floats) -> tuple[float, float, int]:
     b = len(residuals)
     if b < 2:
         return middle, 0.0, 1
-    memory = _memory(residuals)
+    memory = min(most_memory, _memory(residuals))
     variance = float(residuals @ residuals) * b / (b - 1) / float(weights.sum()) ** 2
     return middle, variance * (1 + memory) / (1 - memory), b - 1
 
@@ -570,7 +572,7 @@ def _memory(residuals: Floats) -> float:
     """What merging has left of the correlation of neighbouring blocks, corrected for its bias (Kendall 1954), as in
     the procedure Skart (Tafazzoli, Wilson et al. 2011)."""
     correlation = _correlation(residuals)
-    return min(MOST_MEMORY, correlation + (1 + 3 * correlation) / len(residuals)) if correlation > 0 else 0.0
+    return correlation + (1 + 3 * correlation) / len(residuals) if correlation > 0 else 0.0
 
 
 def _neighbours_alike(residuals: Floats) -> bool:
