@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from inferometer.documents.document import JsonObject
+from inferometer.documents.document import Document, JsonObject, JsonValue
 from inferometer.measure.values import quantities
 from inferometer.plan.stored import stored
 from inferometer.record.environment import Environment, Machine
@@ -40,7 +40,7 @@ class Identity:
     workload: str
     stack: str
     hardware: str
-    parts: Mapping[str, Mapping[str, Any]]  # "workload", "stack", "hardware": what was hashed, to be read
+    parts: Mapping[str, JsonObject]  # "workload", "stack", "hardware": what was hashed, to be read
     axes: Mapping[str, str | None]  # "engine_version", "commit", "inferometer"
 
     @property
@@ -75,22 +75,22 @@ def differences(a: Identity, b: Identity) -> dict[str, list[str]]:
     return {name: texts for name, texts in by_part.items() if texts}
 
 
-def _workload(plan: Mapping[str, Any], kind: str) -> dict[str, Any]:
+def _workload(plan: JsonObject, kind: str) -> dict[str, JsonValue]:
     """What is sent and when. Users' own benchmarks are distinguished by name only."""
     settings = {name: value for name, value in plan.items() if name not in _NOT_MEASURED | _STACK and value is not None}
-    traffic = [_class(entry) for entry in plan.get("traffic") or []]
+    traffic = [_class(entry) for entry in Document.of(plan).sections("traffic")]
     requested = {name: value for name, value in _section(plan, "target").items() if name in _TARGET_FIELDS}
     named = {"name": plan.get("name")} if kind == "benchmark" else {}
     whole = {"kind": kind, **named, **settings, "traffic": traffic, "asked": requested}
     return {name: value for name, value in whole.items() if value not in (None, [], {})}
 
 
-def _class(traffic: Mapping[str, Any]) -> dict[str, Any]:
+def _class(traffic: JsonObject) -> dict[str, JsonValue]:
     """A traffic class keeps its name: its requests are distinguished by it."""
     return {name: value for name, value in traffic.items() if name not in ("limits", "headers")}
 
 
-def _stack(plan: Mapping[str, Any], environment: Environment, subject: Subject) -> dict[str, Any]:
+def _stack(plan: JsonObject, environment: Environment, subject: Subject) -> dict[str, JsonValue]:
     whole = {
         "model": subject.model,
         "engine": environment.known_target.shown_engine,
@@ -117,7 +117,7 @@ def _image(value: Any) -> Any:
     return head + slash + last.partition(":")[0]
 
 
-def _hardware(environment: Environment, subject: Subject) -> dict[str, Any]:
+def _hardware(environment: Environment, subject: Subject) -> dict[str, JsonValue]:
     """What the target runs on, as far as it is known: accelerators, else the machine, else the name of its host."""
     machine = environment.machine or Machine()
     away = subject.hosts_elsewhere
@@ -126,12 +126,12 @@ def _hardware(environment: Environment, subject: Subject) -> dict[str, Any]:
     return {name: value for name, value in whole.items() if value not in (None, [], {})}
 
 
-def _section(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _section(content: JsonObject, name: str) -> JsonObject:
     section = content.get(name)
     return section if isinstance(section, Mapping) else {}
 
 
-def _hash(part: Mapping[str, Any]) -> str:
+def _hash(part: JsonObject) -> str:
     return hashlib.sha256(_canonical(part).encode()).hexdigest()[:HASH_DIGITS]
 
 
@@ -148,13 +148,13 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _difference_texts(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+def _difference_texts(a: JsonObject, b: JsonObject) -> list[str]:
     flat_a, flat_b = _flat(a), _flat(b)
     names = [name for name in {**flat_a, **flat_b} if _canonical(flat_a.get(name)) != _canonical(flat_b.get(name))]
     return [f"{name}: {_value_text(flat_a.get(name))} and {_value_text(flat_b.get(name))}" for name in names]
 
 
-def _flat(value: Any, at: str = "") -> dict[str, Any]:
+def _flat(value: Any, at: str = "") -> dict[str, JsonValue]:
     if isinstance(value, Mapping):
         return {
             path: leaf

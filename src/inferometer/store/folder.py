@@ -7,18 +7,18 @@ import re
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 import orjson
 import yaml
 
-from inferometer.documents.document import JsonObject
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.errors import StoreError, TargetError
 from inferometer.plan.stored import StoredPlan
 from inferometer.record.columns import Records
@@ -187,7 +187,7 @@ class RunFolder:
     def load(self) -> Run:
         return load_run(self.path)
 
-    def _write(self, kind: str, content: Mapping[str, Any]) -> None:
+    def _write(self, kind: str, content: JsonObject) -> None:
         self._write_file(f"{kind}.json", json_bytes(kind, content))
 
     def _write_file(self, name: str, content: bytes) -> None:
@@ -204,13 +204,13 @@ def plan_bytes(plan: JsonObject) -> bytes:
     return f"# schema: {schema_of('plan')}\n{text}".encode()
 
 
-def json_bytes(kind: str, content: Mapping[str, Any]) -> bytes:
+def json_bytes(kind: str, content: JsonObject) -> bytes:
     """With NaN as null: missing is never a number."""
     options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
     return json_text({"schema": schema_of(kind), **content}, options).encode()
 
 
-def about_run(started_at: str, state: State, kind: RunKind, source: str | None) -> dict[str, Any]:
+def about_run(started_at: str, state: State, kind: RunKind, source: str | None) -> dict[str, JsonValue]:
     imported = {} if source is None else {"source": source}
     return {"started": started_at, "state": state, "kind": kind, **imported}
 
@@ -355,13 +355,20 @@ def made_folder(store: Path, started: datetime, *, is_latest: bool = False) -> P
             return path
 
 
-def readers(path: Path) -> dict[str, Any]:
+class RunReaders(TypedDict):
+    """The fields of a `Run` that read from its folder."""
+
+    read_records: Callable[[], Records] | None
+    read_samples: Callable[[], Samples] | None
+
+
+def readers(path: Path) -> RunReaders:
     """What reads records and samples when they are requested."""
     samples = _reader(path, lambda: read_samples(path / SAMPLES)) if is_there(path / SAMPLES) else None
     return {"read_records": _records_of(path), "read_samples": samples}
 
 
-def _records_of(path: Path) -> Any:
+def _records_of(path: Path) -> Callable[[], Records] | None:
     if is_there(path / RECORDS):
         return _reader(path, lambda: read_parquet(path / RECORDS))
     return _reader(path, lambda: load_partial(path)) if logs_of(path) else None
@@ -417,7 +424,7 @@ def gathered_of(run: Run) -> Gathered:
     return gathered
 
 
-def _shards(gathered: Gathered) -> dict[str, Any]:
+def _shards(gathered: Gathered) -> dict[str, JsonValue]:
     shards = [
         {"shard": log.shard, "clock": msgspec.to_builtins(log.clock)} for log in gathered.headers if log.shard >= 0
     ]

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, not_, or_, select
 from sqlalchemy.sql import operators
 
+from inferometer.documents.document import JsonValue
 from inferometer.errors import PlanError
 from inferometer.measure.values import canonical
 from inferometer.store.entry import number_of, utc_text
@@ -278,7 +279,7 @@ def _in_unit(key: str, condition: Condition) -> float:
         plain = _plain(condition.value)  # a filter, not a decision: a bare number is in the measure's unit
         return Limit.model_validate({"measure": name, "stat": stat, "value": plain}).value
     except ValueError as error:
-        errors: list[dict[str, Any]] = getattr(error, "errors", list)()
+        errors: list[dict[str, JsonValue]] = getattr(error, "errors", list)()
         why = str(errors[0].get("msg", "")).removeprefix("Value error, ") if errors else str(error)
         raise PlanError(f"--where: {condition}: {why}") from None
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from inferometer.documents.document import JsonValue
 from inferometer.errors import TargetError
 from inferometer.plan.model import Target
 from inferometer.plan.secrets import key_of, redacted_url, redactor_of, resolve_headers
@@ -45,10 +46,10 @@ class ServerReply:
     headers: dict[str, str]
     body: bytes
 
-    def json(self) -> object | None:
+    def json(self) -> JsonValue:
         """The body as JSON; None where it is not."""
         try:
-            document: object = orjson.loads(self.body)
+            document: JsonValue = orjson.loads(self.body)
         except orjson.JSONDecodeError:
             return None
         return document

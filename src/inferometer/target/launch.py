@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from inferometer.documents.document import JsonObject
 from inferometer.errors import PlanError, TargetError
 from inferometer.plan.model import Server, Target
 from inferometer.plan.secrets import resolve
@@ -153,7 +154,7 @@ class Spelling:
 AS_WRITTEN = Spelling(hyphens=False)
 
 
-def flags_of(args: Mapping[str, Any], spelling: Spelling = AS_WRITTEN) -> list[str]:
+def flags_of(args: JsonObject, spelling: Spelling = AS_WRITTEN) -> list[str]:
     """`{max-model-len: 4096, enforce-eager: true}` as `--max-model-len 4096 --enforce-eager`.
 
     True and nothing at all are the flag alone, a list is several values, a mapping is JSON.

@@ -5,9 +5,9 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any
 from urllib.parse import urlsplit
 
+from inferometer.documents.document import Document
 from inferometer.errors import TargetError
 from inferometer.plan.model import Target, Timeouts
 from inferometer.plan.secrets import redacted_url
@@ -91,9 +91,9 @@ def _probe_one(target: Target, url: str) -> TargetFacts:
     cards = _model_cards(reply)
     if cards is None:
         return _without_models(target, url, asker, reply)
-    models = [card["id"] for card in cards]
+    models = list(cards)
     model = _chosen(target, models, asker)
-    card = next((card for card in cards if card["id"] == model), {})
+    card = cards.get(model or "", Document({}))
     notes = [] if target.model or len(models) < 2 else [f"{asker.where} serves {len(models)} models, taking {model}"]
     server, version = _engine(asker, reply, card, url)
     return TargetFacts([base_url(url)], model, models, server, version, _whole(card.get("max_model_len")), notes)
@@ -103,13 +103,16 @@ def _path(url: str, path: str) -> str:
     return urlsplit(base_url(url)).path + path
 
 
-def _model_cards(reply: ServerReply) -> list[dict[str, Any]] | None:
-    """The list of models, None where the answer is not one. An entry without a name that can be sent is none."""
-    document = reply.json()
-    data = document.get("data") if isinstance(document, dict) else None
-    if reply.status != 200 or not isinstance(data, list):
+def _model_cards(reply: ServerReply) -> dict[str, Document] | None:
+    """The models by name, None where the answer has no list. An entry without a name that can be sent is none."""
+    document = Document.of(reply.json())
+    if reply.status != 200 or not document.has_list("data"):
         return None
-    return [card for card in data if isinstance(card, dict) and _name(card.get("id"))]
+    cards: dict[str, Document] = {}
+    for card in document.sections("data"):
+        if name := _name(card.get("id")):
+            cards.setdefault(name, card)
+    return cards
 
 
 def _chosen(target: Target, models: list[str], asker: Asker) -> str | None:
@@ -180,7 +183,7 @@ def _message(reply: ServerReply) -> str:
     return message_in(document) if isinstance(document, dict) and document else ""
 
 
-def _engine(asker: Asker, reply: ServerReply, card: dict[str, Any], url: str) -> tuple[str | None, str | None]:
+def _engine(asker: Asker, reply: ServerReply, card: Document, url: str) -> tuple[str | None, str | None]:
     """Name and version, from what servers report: the model's owner, the Server header, /version."""
     owner = _name(card.get("owned_by")) or ""
     name = _title_of(owner) or _by_header(reply) or owner or None
@@ -359,8 +362,7 @@ def _question(launch: Launch, target: Target) -> Question:
     """With a short timeout, because the probe is repeated."""
     patience = min(ANSWER_S, launch.ready_s)
     timeout = Timeouts(connect=min(CONNECT_S, target.timeout.connect, patience), request=patience)
-    changes: dict[str, Any] = {"url": [launch.url], "timeout": timeout}
-    asker = Asker(target.model_copy(update=changes), launch.url)
+    asker = Asker(target.model_copy(update={"url": [launch.url], "timeout": timeout}), launch.url)
     below = urlsplit(launch.url).path.rstrip("/")
     return lambda path: asker.get(below + path)
 
