@@ -121,8 +121,10 @@ def test_two_metronomes_that_share_a_port_are_one(tmp_path: Path) -> None:
 def test_light_load_has_a_read_per_token(tmp_path: Path) -> None:
     """Merged reads would hide the pace; at 800 events/s there is no reason for any but the odd one, and
     for those of a moment in which the host took the processor."""
-    records = measured(LIGHT, tmp_path).records
-    assert (records.read_tokens == 1).mean() > 0.75
+    found = measured(LIGHT, tmp_path)
+    merged = (found.records.read_tokens > 1).sum()
+    came_meanwhile = found.waited_ns * 1e-9 * LIGHT.streams / LIGHT.interval_s  # while we or the metronome had no core
+    assert merged < 0.25 * len(found.records.read_tokens) + came_meanwhile
 
 
 # -- bursts: several tokens in a read --------------------------------------------------------------------------------

@@ -445,7 +445,8 @@ def _limited(seconds: float) -> Iterator[None]:
 
     before = signal.signal(signal.SIGVTALRM, stop)
     try:
-        signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+        # Again and again: an exception that is raised in a callback of the collector is not passed on.
+        signal.setitimer(signal.ITIMER_VIRTUAL, seconds, seconds)
         yield
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)

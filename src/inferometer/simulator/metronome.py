@@ -144,11 +144,11 @@ class Spoke:
                 self.sends[i] = self.streams[i].send_in_turn
                 self.sends[i](payload[size:])
 
-    def leave(self, stream: MetronomeStream, slot: int) -> None:
+    def leave(self, stream: MetronomeStream) -> None:
         """The client of one is gone, and its descriptor may soon be another's."""
         if stream in self.streams:
             self.fds[self.streams.index(stream)] = -1
-            self.ends_slot = slot
+            self.ends_slot = min(self.ends_slot, stream.last_slot)
 
     def drop_ended(self, slot: int) -> int:
         """Finish the streams whose last event was sent; returns how many."""
@@ -242,11 +242,12 @@ class Metronome:
         self._wake()
 
     def _leave(self, stream: MetronomeStream) -> None:
-        """The client is gone: the stream drops off the wheel when its turn comes."""
+        """The client is gone: the stream drops off the wheel when its turn comes. That may be the turn that is being
+        played, if this was its last event: there is none for another one."""
         stream.reply = None
-        stream.last_slot = self._slot
+        stream.last_slot = min(stream.last_slot, self._slot)
         for spoke in self._wheel:
-            spoke.leave(stream, self._slot)
+            spoke.leave(stream)
 
     def _first_due_at(self, received_at: int) -> int:
         if self._beat.service_ns is None:

@@ -228,6 +228,23 @@ def test_a_client_that_leaves_is_dropped_and_the_others_go_on(clock: Clock) -> N
     assert clock.at < 10**12 + 20_000_000  # not the 1000 ms of the one that left
 
 
+@pytest.mark.parametrize("tokens", [1, 2, 5])
+def test_a_client_that_leaves_during_its_last_event_ends_nothing_else(clock: Clock, tokens: int) -> None:
+    """Its socket takes nothing any more, and what would wait for it finds the connection closed."""
+
+    class Leaving(Client):
+        def raw(self, data: bytes) -> None:
+            super().raw(data)
+            if b"DONE" in data and self.on_close:
+                self.on_close()
+
+    metronome, gone, stays = Metronome(clock, Beat(0, 1_000_000)), Leaving(0), Client()  # type: ignore[arg-type]
+    ask(metronome, gone, clock, tokens)
+    ask(metronome, stays, clock, 10)
+    clock.run()
+    assert stays.ended and len(events(stays.body())) == 10
+
+
 def test_one_server_takes_requests_in_turn(clock: Clock) -> None:
     """M/D/1: three at once are done after one, two and three service times."""
     metronome = Metronome(clock, Beat(0, 1_000_000, service_ns=10_000_000))  # type: ignore[arg-type]
