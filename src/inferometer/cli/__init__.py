@@ -62,7 +62,7 @@ def execute(arguments: Sequence[str] | None = None) -> int:
 def _check_words(words: Sequence[str]) -> None:
     """What is typed is stored, sent and printed: bytes that are no text could be none of these."""
     if broken := [word for word in words if not is_unicode(word)]:
-        hint = "a file with such a name has to be renamed"
+        hint = "rename files with such names"
         raise WrongUseError(f"an argument must be text in UTF-8, got {broken[0][:200]!a}", hint)
 
 

@@ -55,7 +55,7 @@ _OPTIONS = (
         "-m",
         "--models",
         metavar="LIST",
-        help="Models, one after the other. [default: the plan's, or what is served; for a profile llm-d's]",
+        help="Models, measured in turn. [default: the plan's, or what is served; for a profile llm-d's]",
     ),
     click.option(
         "-p",
@@ -69,12 +69,12 @@ _OPTIONS = (
         metavar="LIST",
         help="standalone, modelservice, or part of a service's or pod's name. [default: modelservice]",
     ),
-    click.option("-l", "--harness", metavar="NAME", help="Harness whose profile it is. [default: inference-perf]"),
+    click.option("-l", "--harness", metavar="NAME", help="Tool that the profile belongs to. [default: inference-perf]"),
     click.option(
         "--load-generator",
         "generator",
         type=click.Choice(["inferometer", "harness"]),
-        help="Who sends the profile's load: we, or the harness itself, if the image has it. [default: inferometer]",
+        help="What sends the profile's load: Inferometer, or the harness, if the image has it. [default: inferometer]",
     ),
     click.option(
         "-w", "--workload", "profile", metavar="NAME", help="Profile: its name or path. [default: sanity_random]"
@@ -93,7 +93,7 @@ _OPTIONS = (
         "--experiments",
         "experiment",
         metavar="FILE",
-        help="Experiment: its treatments, one after the other.",
+        help="Experiment: its treatments, measured in turn.",
     ),
     click.option(
         "-s",
@@ -147,7 +147,9 @@ _OPTIONS = (
         metavar="NAME",
         help="Service account of the pods. [default: a new one without rights]",
     ),
-    click.option("--id", metavar="ID", help="Id of the experiment; with one that has results, only the rest is done."),
+    click.option(
+        "--id", metavar="ID", help="Id of the experiment. If it has results, only the missing treatments run."
+    ),
     click.option(
         "-r",
         "--output",
@@ -163,7 +165,7 @@ _OPTIONS = (
     ),
     click.option("-z", "--skip", is_flag=True, default=None, help="Start nothing, only collect the results."),
     click.option(
-        "-d", "--debug", is_flag=True, default=None, help="Start pods that wait, and print how to enter them."
+        "-d", "--debug", is_flag=True, default=None, help="Start idle pods, and print how to open a shell in them."
     ),
     click.option("-v", "--verbose", is_flag=True, default=None, help="Print the log of the pods."),
     *(
@@ -380,7 +382,7 @@ def clean(
     for text in done.kept:
         print_message("note", text)
     if not done.removed and not done.running and not done.kept:
-        echo("nothing of ours is there")
+        echo("no objects of Inferometer found")
     return 0
 
 

@@ -40,7 +40,7 @@ Examples:
 """
 
 _STACK_OPTIONS = (
-    click.option("--server", type=click.Choice(["vllm", "simulator"]), default="vllm", help="What is stood up."),
+    click.option("--server", type=click.Choice(["vllm", "simulator"]), default="vllm", help="Server to deploy."),
     click.option("--replicas", type=int, default=1, metavar="N", help="Number of servers. [default: 1]"),
     click.option("--router", metavar="POLICY", help="Put our router in front of them, with this policy."),
     click.option("--server-image", metavar="NAME", help="Image of the server. [default: vllm/vllm-openai:latest]"),

@@ -211,7 +211,7 @@ class _Series:
         if made.state == "interrupted":  # a piece of a step shows nothing about its load
             raise Terminated if ended_by(made) == signal.SIGTERM else KeyboardInterrupt
         if lost := losses(made):
-            raise LostError(" ".join(lost), f"the run is kept: inferometer show {made.id}")
+            raise LostError(" ".join(lost), f"the run is stored: inferometer show {made.id}")
         return made
 
 

@@ -110,8 +110,8 @@ def _sleep_values(slept: MeasuredSleep | None) -> dict[str, Value]:
     if slept is None:
         return {}
     return {
-        "sleep_asked_time": Value(value=slept.sleep_s, unit="s", direction="lower", title="fall asleep, as asked"),
-        "wake_asked_time": Value(value=slept.wake_s, unit="s", direction="lower", title="wake up, as asked"),
+        "sleep_asked_time": Value(value=slept.sleep_s, unit="s", direction="lower", title="put to sleep on request"),
+        "wake_asked_time": Value(value=slept.wake_s, unit="s", direction="lower", title="woken up on request"),
     }
 
 

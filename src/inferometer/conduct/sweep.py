@@ -83,7 +83,7 @@ def doubt_of_tape(prepared: Prepared) -> str | None:
     routed = [plan for plan in plans if plan.server is not None and plan.server.type in ROUTED]
     if not routed or any((plan.stop.requests or 2) > 1 for plan in routed):
         return None
-    return "the tape has one prompt, so that routing strategies cannot differ but by chance: raise stop.requests"
+    return "the tape has one prompt, so routing strategies can differ only by chance: raise stop.requests"
 
 
 # -- switching -------------------------------------------------------------------------------------------------------

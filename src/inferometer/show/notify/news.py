@@ -288,7 +288,7 @@ def _failure(
 ) -> SubjectState:
     what = tuple(sorted({problem for problem, _ in problems}))
     first = (f"{lead}.",) if lead else ()
-    sentences = (*first, *(text for _, text in problems)) if what else ("It is as it should be again.",)
+    sentences = (*first, *(text for _, text in problems)) if what else ("It is back to normal.",)
     kind: EventKind = "failure" if what else "recovery"
     title = f"{name}: failed" if what else f"{name}: recovered"
     return SubjectState(what, _event(kind, f"failure:{subject}", title, sentences, facts, run))
