@@ -26,6 +26,7 @@ from inferometer.router.policy import checked_settings
 from inferometer.show.charts.chart import (
     Cannot,
     ChartedRun,
+    ChartRow,
     Spec,
     colours,
     scale_of,
@@ -79,7 +80,7 @@ def prefix_match_rate(subject: ChartedRun) -> Spec:
         subject.seconds(decisions.at),
         np.linspace(0, len(decisions) - 1, min(len(decisions), 1200)).astype(int),
     )
-    rows: list[dict[str, Any]] = [
+    rows: list[ChartRow] = [
         {"at": float(at[i]), "rate": 100 * float(decisions.match_rate[i]), "series": decisions.replica[i]}
         for i in chosen
     ]
@@ -236,14 +237,14 @@ def search_overhead(subject: ChartedRun) -> Spec:
     decisions = _decisions(subject)
     took = 1e6 * decisions.search_s
     edges = np.linspace(0, float(np.quantile(took, 0.99)) or 1.0, 41)
-    rows: list[dict[str, Any]] = []
+    rows: list[ChartRow] = []
+    names = [f"{searched} compared" for searched in sorted(set(decisions.searched.tolist()))]
     for searched in sorted(set(decisions.searched.tolist())):
         counts, _ = np.histogram(took[decisions.searched == searched], edges)
         rows += [
             {"from": float(low), "to": float(high), "count": int(count), "series": f"{searched} compared"}
             for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True)
         ]
-    names = list(dict.fromkeys(row["series"] for row in rows))
     bars = {
         "mark": {"type": "bar"},
         "encoding": {
@@ -270,12 +271,13 @@ def routing_phases(subject: ChartedRun) -> Spec:
         "remember the prompt": decisions.insert_s,
         "evict (per request)": np.array([float(evictions.sum()) / len(decisions)]),
     }
-    rows: list[dict[str, Any]] = [
-        {"phase": name, "value": 1e6 * float(values.mean()), "p99": 1e6 * float(np.quantile(values, 0.99))}
+    means = {name: 1e6 * float(values.mean()) for name, values in phases.items()}
+    rows: list[ChartRow] = [
+        {"phase": name, "value": means[name], "p99": 1e6 * float(np.quantile(values, 0.99))}
         for name, values in phases.items()
     ]
-    rows.append({"phase": "total", "value": sum(row["value"] for row in rows), "p99": None})
-    across = {"field": "phase", "type": "nominal", "title": None, "sort": [row["phase"] for row in rows]}
+    rows.append({"phase": "total", "value": sum(means.values()), "p99": None})
+    across = {"field": "phase", "type": "nominal", "title": None, "sort": [*phases, "total"]}
     tips = tooltip(tip("phase", "phase", "nominal"), tip("value", "mean (µs)"), tip("p99", "p99 (µs)"))
     layers: list[Spec] = [
         {"mark": {"type": "bar"}, "encoding": {"y": across, "x": x("value", "mean (µs)"), "tooltip": tips}},
