@@ -1,4 +1,5 @@
-"""The command line: thin files, one per command or pair of commands, imported on use, so that help is quick."""
+"""The command line: thin files, one per command or pair of commands. They are imported on use, so that `--help` is
+fast."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""`inferometer k8s`: measure in a Kubernetes cluster, and look after what we make there."""
+"""`inferometer k8s`: measure in a Kubernetes cluster, and manage the objects that were created there."""
 
 import re
 from collections.abc import Callable
@@ -137,9 +137,7 @@ _OPTIONS = (
         help="Pods only on nodes with this label. Repeatable.",
     ),
     click.option("--fs-group", "group", type=int, metavar="ID", help="Group that owns the claim's files."),
-    click.option(
-        "-g", "--envvars", "passed", metavar="LIST", help="Environment variables of ours that the pods get too."
-    ),
+    click.option("-g", "--envvars", "passed", metavar="LIST", help="Environment variables to pass to the pods."),
     click.option(
         "-q",
         "--serviceaccount",
@@ -163,7 +161,7 @@ _OPTIONS = (
         default=None,
         help="Print the manifests; the server checks them, if there is one.",
     ),
-    click.option("-z", "--skip", is_flag=True, default=None, help="Start nothing, only collect the results."),
+    click.option("-z", "--skip", is_flag=True, default=None, help="Only collect results; start nothing."),
     click.option(
         "-d", "--debug", is_flag=True, default=None, help="Start idle pods, and print how to open a shell in them."
     ),
@@ -351,7 +349,7 @@ def _list_endpoints(cluster: "Cluster", namespace: str, as_json: bool) -> int:
 @click.option("--id", "run_id", metavar="ID", help="Only this run or experiment.")
 @click.option("--data", is_flag=True, help="Also remove the claim with the results.")
 @click.option("-k", "--pvc", "claim", metavar="NAME", default="workload-pvc", help="The claim. [default: workload-pvc]")
-@click.option("--running", is_flag=True, help="Also end what still runs.")
+@click.option("--running", is_flag=True, help="Also stop and remove what is still running.")
 @click.option("-n", "--dry-run", is_flag=True, help="Only list what would be removed.")
 @cluster_options
 def clean(

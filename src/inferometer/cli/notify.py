@@ -1,5 +1,5 @@
-"""`inferometer notify`: try a channel, or notify of a CI job; and `--notify` of other commands, which never changes
-their result."""
+"""`inferometer notify`: test a channel, or report a CI job; and `--notify` of other commands, which never changes
+their exit code."""
 
 import os
 import time

@@ -1,5 +1,4 @@
-"""Options that several commands share, what completes them (and the script for a shell), and the flags that make a
-plan."""
+"""Options that several commands share, their shell completion (and its script), and the flags that make a plan."""
 
 import os
 import re

@@ -1,5 +1,5 @@
-"""`inferometer plan`, `profiles` and `init`: check plans, show them complete, print their schema; the built-in plans;
-and a commented plan to start from."""
+"""`inferometer plan`, `profiles` and `init`: check plans, show them with all defaults, print their schema; the
+built-in plans; and a commented plan to start from."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,5 +1,5 @@
-"""`inferometer fit`, `validate`, `predict` and `simulate`: a model of a measured server, how wrong it is, and runs
-on virtual time instead of a server."""
+"""`inferometer fit`, `validate`, `predict` and `simulate`: a model of a measured server, its error, and runs in
+virtual time instead of on a server."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict

@@ -1,5 +1,5 @@
-"""The conductors that make models of servers: fitted to measured runs, with the error on runs that were left out, or
-from data sheets alone."""
+"""Makes models of servers: fitted to measured runs, with the error on runs that were left out, or from data sheets
+alone."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 

@@ -1,5 +1,5 @@
-"""The conductor of other people's harnesses: a plan is rendered for another load generator, which is run in our place
-while we watch the server; its result is kept as a run with its own definitions."""
+"""Runs other tools' load generators: a plan is rendered for the tool, the tool runs while we observe the server, and
+its result is stored as a run with the tool's own definitions."""
 
 import os
 import shutil

@@ -1,5 +1,5 @@
-"""llm-d's run.sh: per method, model and treatment, launcher pods in a cluster measure an endpoint; their runs come back
-into the store as runs like any other, and nothing stays in the cluster but the claim with the results."""
+"""llm-d's run.sh: for each method, model and treatment, launcher pods in a cluster measure an endpoint. Their runs
+are collected into the store, and only the claim with the results stays in the cluster."""
 
 import shutil
 import time

@@ -1,5 +1,5 @@
-"""The conductors of one run: a plan is driven at a target, or in virtual time at the simulator; measured, judged and
-kept."""
+"""Conducts one run: a plan is driven at a target, or at the simulator in virtual time; then measured, judged and
+stored."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext

@@ -1,5 +1,5 @@
-"""The conductor of a search: a short probe, then runs at one load after another, each kept like any other, until the
-most load within the plan's limits is known or the budget is used up."""
+"""Conducts a search: a short probe, then runs at one load after another, each stored as usual, until the highest load
+within the plan's limits is known or the budget is used up."""
 
 import math
 import signal

@@ -1,5 +1,5 @@
-"""The conductor of startups: a server's log is read, or a server is started and its log read; the start is kept as a
-run, so that it can be listed, compared and followed like any other."""
+"""Conducts startups: reads a server's log, or starts a server and reads its log. The start is stored as a run, so
+that it can be listed, compared and tracked over time."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress

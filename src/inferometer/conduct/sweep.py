@@ -1,5 +1,5 @@
-"""Does the cases of an experiment one after the other. Every case that ends is a line on disk before the next begins,
-so that nothing is done twice after an interruption."""
+"""Runs the cases of an experiment in order. Each finished case is a line on disk before the next one begins, so that
+nothing is repeated after an interruption."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence

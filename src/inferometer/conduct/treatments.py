@@ -1,4 +1,4 @@
-"""What `k8s run` measures: every method with every model and every treatment, as plans aimed at endpoints of a cluster,
+"""What `k8s run` measures: every combination of method, model and treatment, as plans for endpoints of the cluster,
 and the manifests of their launcher pods."""
 
 import os

@@ -1,5 +1,5 @@
-"""What a launcher pod does: a plan from a file, measured into a folder of the volume, its own,
-and the same folder printed later by a collector pod."""
+"""What a launcher pod does: read a plan from a file, measure it into a folder of its own on the volume, and later, as
+a collector pod, print that folder."""
 
 import hashlib
 import os

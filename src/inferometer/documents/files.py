@@ -1,4 +1,4 @@
-"""The bytes of a file and the text in them, within bounds: no file, pipe or device can hold us or fill the memory."""
+"""The bytes and the text of a file, within limits: no file, pipe or device can block us or fill the memory."""
 
 import errno
 import os

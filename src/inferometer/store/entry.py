@@ -1,4 +1,4 @@
-"""`Entry`: a run as one line of a list, with everything that the index knows it by."""
+"""`Entry`: a run as one line of a list, with everything that the index stores about it."""
 
 import math
 from collections.abc import Mapping

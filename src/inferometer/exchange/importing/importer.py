@@ -1,5 +1,5 @@
-"""The import of a file: read, recognised, turned into runs with summary and verdict, and kept once however often it is
-imported."""
+"""Imports a file: reads and recognises it, makes runs with summary and verdict, and stores them once, even if it is
+imported again."""
 
 import fcntl
 import hashlib
