@@ -1,4 +1,4 @@
-"""A router as a process: from listening to the last request after a signal."""
+"""A router as a process, from listening to the last request after a signal."""
 
 import errno
 import gc

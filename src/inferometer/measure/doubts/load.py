@@ -1,4 +1,4 @@
-"""Whether the load was the one that the plan names, and whether the window shows a state that would last."""
+"""Whether the load was that of the plan, and whether the window shows a steady state."""
 
 from collections.abc import Iterator, Sequence
 

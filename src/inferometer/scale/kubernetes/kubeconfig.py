@@ -1,5 +1,5 @@
-"""Which cluster, and who we are there: as kubectl decides it, from `--kubeconfig`, $KUBECONFIG (several files), the
-usual file, or the service account of the pod that we run in."""
+"""Which cluster to use, and with which credentials, decided as kubectl does: from `--kubeconfig`, $KUBECONFIG
+(several files), the default file, or the service account of the pod that we run in."""
 
 import base64
 import json

@@ -1,5 +1,5 @@
-"""What is news: something that was fine is not, something else is wrong now, or it is fine again; once each, because
-what people were notified of is kept with the store."""
+"""Which events are new: something failed, something else failed, or it is fine again. Each is sent once, because the
+store remembers what was sent."""
 
 import fcntl
 import hashlib
