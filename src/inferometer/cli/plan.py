@@ -161,6 +161,7 @@ def audit_plans(folder: str, as_json: bool) -> int:
 
     from inferometer.cli.printing import print_json
     from inferometer.plan.foreign.explain import STATUSES, audit
+    from inferometer.vocabulary import percent_text
 
     findings = list(audit(Path(folder)))
     counts = Counter(finding.status for finding in findings)
@@ -171,7 +172,7 @@ def audit_plans(folder: str, as_json: bool) -> int:
         for finding in findings:
             echo(f"{finding.status:10}  {finding.name}" + (f"\n            {finding.cause}" if finding.cause else ""))
         plans = len(findings) - counts["no plan"]
-        share = f" ({100 * counts['understood'] / plans:.1f}% of {plans})" if plans else ""
+        share = f" ({percent_text(counts['understood'] / plans)} of {plans})" if plans else ""
         echo(", ".join(f"{counts[status]} {status}" for status in STATUSES) + share)
     return 1 if counts["wrong"] else 0
 
