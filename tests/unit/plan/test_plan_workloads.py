@@ -124,7 +124,7 @@ def test_pauses_are_written_as_they_are_read(written: Any, short: str | None) ->
         ({"type": "sharegpt"}, "workload.path is missing: give the file, or the url"),
         (
             {"path": "conversations.db"},
-            "workload.type is missing, and does not follow from the name conversations.db: must be one of synthetic, sharegpt",
+            "workload.type is missing, and does not follow from the name conversations.db: must be one of synthetic",
         ),
         (5, "workload must be settings by name such as type, input_tokens, output_tokens, got 5"),
         ({"pairs": ["300"]}, "workload.pairs[0] must be a pair of lengths such as 300:100, got 300"),
