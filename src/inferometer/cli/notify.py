@@ -12,7 +12,6 @@ from inferometer.cli.errors import UNREACHABLE, echo, print_message
 from inferometer.cli.options import quiet_option, store_of, store_option
 from inferometer.documents.document import JsonObject
 from inferometer.errors import InferometerError
-from inferometer.show.console import console, emit, plain_table
 
 # -- notify ----------------------------------------------------------------------------------------------------------
 
@@ -83,6 +82,7 @@ def _test(channels: Any) -> int:
 
 
 def _print_channels() -> None:
+    from inferometer.show.console import console, emit, plain_table  # rich: every `--help` would load it
     from inferometer.show.notify import CHANNELS, missing
 
     table = plain_table("channel", "description", "environment variables", "ready", wrap="environment variables")

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from inferometer.cli.errors import echo, print_message
 from inferometer.errors import PlanError
 from inferometer.vocabulary import seconds
-from inferometer.wire.api import APIS
+from inferometer.wire.apis import APIS
 
 if TYPE_CHECKING:
     from inferometer.plan.model import Plan
