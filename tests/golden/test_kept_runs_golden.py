@@ -26,7 +26,7 @@ def test_a_kept_run_keeps_its_identity_and_its_columns(name: str, data: Path) ->
     assert identity(run).key == KEYS[name]
     size, _, case = name.partition("/")
     row = listing_of(run, "x").row
-    assert tuple(row[column] for column in COLUMNS) == (
+    assert tuple(getattr(row, column) for column in COLUMNS) == (
         *(case, f"model{size}", "vLLM", "0.24.0", None, "1x NVIDIA H200", "http://localhost:8000"),
     )
 

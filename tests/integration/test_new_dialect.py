@@ -49,7 +49,7 @@ API = Api(
     needs_model=False,
 )
 '''
-LINE = RegistryLine("wire/api.py", "APIS = {", '"toy": "inferometer.wire.apis.toy:API",')
+LINE = RegistryLine("wire/apis/__init__.py", "APIS = {", '"toy": "inferometer.wire.apis.toy:API",')
 
 
 class Toy(BaseHTTPRequestHandler):

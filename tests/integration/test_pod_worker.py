@@ -39,7 +39,7 @@ def test_the_second_pod_of_two_measures_once_and_its_folder_is_printed(
     assert read_work(folder) == done
     notes: list[str] = []
     assert work(plan, results, 2, environ=environ, notes=notes.append) == (done, None)
-    assert notes == [f"the results are there already: run {made.id}"]
+    assert notes == [f"the results already exist: run {made.id}"]
 
     (tmp_path / "claim" / "sanity_1_stack_other").mkdir()
     assert print_results(results, Cursor()) == 1
@@ -66,7 +66,7 @@ def test_results_of_another_plan_and_numbers_that_cannot_be(plan: Path, tmp_path
     results = tmp_path / "x"
     results.mkdir()
     (results / "worker.json").write_text(json.dumps({"key": "other"}))
-    with pytest.raises(StoreError, match="has the results of another plan"):
+    with pytest.raises(StoreError, match="contains results of another plan"):
         work(plan, results, environ={})
     with pytest.raises(PlanError, match="must be below 2, got 2"):
         work(plan, results, 2, environ={"INFEROMETER_INDEX": "2"})

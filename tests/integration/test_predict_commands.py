@@ -126,7 +126,10 @@ def test_a_model_file_that_is_not_there_is_a_mistake_of_the_plan(tmp_path: Path)
     ("words", "message"),
     [
         (("fit",), "name at least one run, or --gpu and --shape"),
-        (("predict", "--model-file", "x.yaml", "--confirm", "http://h", "--json"), "--json does not go with --confirm"),
+        (
+            ("predict", "--model-file", "x.yaml", "--confirm", "http://h", "--json"),
+            "--json cannot be combined with --confirm",
+        ),
         (("fit", "--gpu", "h100"), "--gpu and --shape go together"),
         (("fit", "latest", "-o", "missing/x.yaml"), "-o missing/x.yaml: there is no folder missing"),
         (("fit", "--gpu", "abacus", "--shape", "llama-3.1-8b"), "no accelerator 'abacus' is known"),

@@ -48,9 +48,44 @@ def test_the_plan_is_one() -> None:
 
 
 def test_one_real_output_is_shown() -> None:
-    assert "request throughput" in blocks("text", "`make run` ends like this")
+    output = blocks("text", "`make run` ends like this")
+    assert output.startswith("VALID")  # the first output that a reader sees is of a sound run
+    assert "request throughput" in output
 
 
 def test_every_room_is_on_the_map() -> None:
     rooms = {path.parent.name for path in (ROOT / "src/inferometer").glob("*/__init__.py")}
     assert rooms == set(re.findall(r"`(\w+)/`", README.partition("## Rooms")[2]))
+
+
+def pages() -> list[Path]:
+    return [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "bench/README.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ]
+
+
+def anchors(page: Path) -> set[str]:
+    """Those that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for path, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", page.read_text(encoding="utf-8")):
+        if path.startswith("http"):
+            continue
+        linked = page.parent / path if path else page
+        assert linked.exists(), path
+        assert not anchor or linked.suffix != ".md" or anchor in anchors(linked), f"{path}#{anchor}"
+
+
+def test_pages_that_the_code_names_are_there() -> None:
+    for file in (ROOT / "src").rglob("*.py"):
+        for named in re.findall(
+            r"\bdocs/(?:concepts|guides|reference|decisions)/[\w-]+\.md", file.read_text(encoding="utf-8")
+        ):
+            assert (ROOT / named).exists(), f"{file.name}: {named}"

@@ -121,7 +121,7 @@ def test_a_signal_finishes_what_is_in_flight(number: int) -> None:
         assert response.readline().startswith(b"data: ")
         process.send_signal(number)
         assert process.stderr is not None
-        while "finishing 1 request, again to stop now" not in process.stderr.readline():
+        while "finishing 1 request; interrupt again to stop now" not in process.stderr.readline():
             assert process.poll() is None
         with pytest.raises(ConnectionError):  # no more clients
             socket.create_connection(("127.0.0.1", front))

@@ -98,7 +98,7 @@ def interrupted_twice(store: Path, workers: int, terminal: bool, hold: bool = Fa
             os.kill(worker, signal.SIGSTOP)
         process.send_signal(signal.SIGINT)
         stderr = lines_of(near)
-        assert any("note: finishing 6 requests, again to stop now" in line for line in stderr)
+        assert any("note: finishing 6 requests; interrupt again to stop now" in line for line in stderr)
         process.send_signal(signal.SIGINT)
         for worker in held:
             await_pending(worker)

@@ -75,6 +75,6 @@ def test_a_job_may_name_the_start(url: str, tmp_path: Path) -> None:
 
 
 def test_an_unknown_place_lists_those_there_are() -> None:
-    with pytest.raises(PlanError, match="no place 'moon' to run shards at") as error:
+    with pytest.raises(PlanError, match="unknown place for shards: 'moon'") as error:
         place_named("moon")
     assert error.value.hint == "there are local, ray, kubernetes"

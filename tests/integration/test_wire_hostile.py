@@ -309,7 +309,7 @@ def test_an_interrupt_acts_while_bytes_pour_in(tmp_path: Path, monkeypatch, read
     assert took_s < GENEROUS_S
     records = log_of(tmp_path).records
     assert {record.outcome for record in records} == {"oversized"}
-    assert "together larger than 16,777,216 bytes" in records[0].error
+    assert "larger in total than 16,777,216 bytes" in records[0].error
 
 
 @pytest.mark.parametrize("reader", READERS)

@@ -413,6 +413,6 @@ def test_long_answers_that_nobody_has_time_to_read_are_refused(
     assert (len(read), len(refused)) == (2, 6)
     assert {record.counted_tokens for record in read} == {2000}
     assert {record.error for record in refused} == {
-        f"answers that wait to be read together larger than {long_answers._most_backlog:,} bytes"
+        f"unread answers are larger in total than {long_answers._most_backlog:,} bytes"
     }
     assert {record.bytes_received for record in refused} == {record.bytes_received for record in read}

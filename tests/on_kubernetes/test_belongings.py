@@ -107,7 +107,7 @@ def test_a_claim_that_was_made_for_a_stack_goes_when_nobody_uses_it(
     cluster.create(f"/api/v1/namespaces/{namespace}/pods", sleeping("user", volumes=[volume]))
     notes: list[str] = []
     assert take_down(admin, "mine", namespace, notes.append, data=True) == []
-    assert notes == ["the claim models stays, other pods use it: user"]
+    assert notes == ["the claim models is kept, because other pods use it: user"]
     cluster.delete(f"/api/v1/namespaces/{namespace}/pods/user")
     cluster.until(lambda: not cluster.pods(namespace))
     assert take_down(admin, "mine", namespace, notes.append, data=True) == ["PersistentVolumeClaim models"]
@@ -265,13 +265,13 @@ def test_clean_takes_no_claim_of_others_and_none_that_is_used(
     theirs = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "theirs"}, "spec": wanted}
     cluster.create(f"/api/v1/namespaces/{namespace}/persistentvolumeclaims", theirs)
     done = clean_namespace(admin, namespace, claim="theirs")
-    assert done.removed == [] and "was there before us and stays: kubectl" in done.kept[0]
+    assert done.removed == [] and "existed before and is kept: kubectl" in done.kept[0]
 
     admin.apply(claim(ObjectPlace(namespace, "workload-pvc", "results"), "workload-pvc", "1Gi"))
     volume = {"name": "results", "persistentVolumeClaim": {"claimName": "workload-pvc"}}
     cluster.create(f"/api/v1/namespaces/{namespace}/pods", sleeping("user", volumes=[volume]))
     done = clean_namespace(admin, namespace, claim="workload-pvc")
-    assert done.removed == [] and done.kept == ["the claim workload-pvc stays, pods use it: user"]
+    assert done.removed == [] and done.kept == ["the claim workload-pvc is kept, because pods use it: user"]
     cluster.delete(f"/api/v1/namespaces/{namespace}/pods/user")
     cluster.until(lambda: not cluster.pods(namespace))
     assert clean_namespace(admin, namespace, claim="workload-pvc").removed == ["PersistentVolumeClaim workload-pvc"]

@@ -76,7 +76,7 @@ def test_two_launcher_pods_measure_and_their_runs_come_back(stack: Stack) -> Non
     stack.until_only(CLAIM)
 
     again = stack.run(pods=2, id="two", notes=notes)
-    assert any("not done again" in note for note in notes)
+    assert any("already here; skipped" in note for note in notes)
     assert [run.id for run in again.runs] == [run.id for run in launched.runs]
 
     elsewhere = Stack(stack.cluster, stack.namespace, stack.volume, stack.folder / "elsewhere")
@@ -89,7 +89,7 @@ def test_two_launcher_pods_measure_and_their_runs_come_back(stack: Stack) -> Non
     empty = f"{stack.cluster.new_namespace()},{stack.namespace}"
     collected = without_stack.run(pods=2, id="two", skip="1", namespace=empty, notes=notes)
     assert [run.id for run in collected.runs] == [run.id for run in launched.runs]
-    assert any("the results are looked for by their names" in note for note in notes)
+    assert any("results are found by name" in note for note in notes)
     stack.until_only(CLAIM)
 
 
@@ -97,7 +97,7 @@ def test_results_of_another_plan_are_not_taken_for_ours(stack: Stack) -> None:
     (stack.volume / "inference-perf_taken_standalone-8b-base").mkdir(exist_ok=True)
     other = {"key": "of another plan", "state": "complete", "run": "x"}
     (stack.volume / "inference-perf_taken_standalone-8b-base" / "worker.json").write_text(json.dumps(other))
-    with pytest.raises(StoreError, match="has the results of another plan") as error:
+    with pytest.raises(StoreError, match="contains results of another plan") as error:
         stack.run(id="taken", **of_class(stack))
     check_shown(error.value, "workload-pvc")
     stack.until_only(CLAIM)
@@ -131,7 +131,7 @@ def test_a_model_that_is_not_served_is_said_before_anything_is_made(stack: Stack
 
 def test_treatments_that_nobody_waits_for_are_not_started_at_once(stack: Stack) -> None:
     before = stack.ours()
-    with pytest.raises(PlanError, match="--wait 0: 2 treatments would measure at the same time"):
+    with pytest.raises(PlanError, match="--wait 0: 2 treatments would run at the same time"):
         stack.run(id="at-once", models=f"{MODEL},other", wait_s=0, **of_class(stack))
     assert stack.ours() == before
 
@@ -509,7 +509,9 @@ class TestTrouble:
         space.until_only()
 
     def test_an_unknown_storage_class(self, stack: Stack, space: Stack) -> None:
-        with pytest.raises(PlanError, match=r'claim workload-pvc gets no volume: .*"no-such-class" not found') as error:
+        with pytest.raises(
+            PlanError, match=r'claim workload-pvc is not bound to a volume: .*"no-such-class" not found'
+        ) as error:
             space.run(id="unknown", storage_class="no-such-class", **{**self.aimed(stack), "start_s": 60})
         check_shown(error.value)
         space.until_only()

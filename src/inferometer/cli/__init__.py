@@ -1,4 +1,5 @@
-"""The command line: thin files, one per command or pair of commands, imported on use, so that help is quick."""
+"""The command line: thin files, one per command or pair of commands. They are imported on use, so that `--help` is
+fast."""
 
 import gc
 import os
@@ -62,7 +63,7 @@ def execute(arguments: Sequence[str] | None = None) -> int:
 def _check_words(words: Sequence[str]) -> None:
     """What is typed is stored, sent and printed: bytes that are no text could be none of these."""
     if broken := [word for word in words if not is_unicode(word)]:
-        hint = "a file with such a name has to be renamed"
+        hint = "rename files with such names"
         raise WrongUseError(f"an argument must be text in UTF-8, got {broken[0][:200]!a}", hint)
 
 

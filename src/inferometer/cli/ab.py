@@ -1,4 +1,4 @@
-"""`inferometer ab`: two targets in turns."""
+"""`inferometer ab`: two targets, measured alternately."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

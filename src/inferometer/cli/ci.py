@@ -1,4 +1,4 @@
-"""`inferometer ci`: runs and their checks as CI shows them."""
+"""`inferometer ci`: runs and their checks, reported to a CI system."""
 
 import platform
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,5 @@
-"""`inferometer compare` and `inferometer check`: two sides of runs, or a run and its history, measure by measure."""
+"""`inferometer compare` and `inferometer check`: compare two groups of runs, or a run with its history, measure by
+measure."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

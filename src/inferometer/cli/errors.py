@@ -1,5 +1,5 @@
-"""What went wrong, printed on stderr as `error: ...` and `hint: ...`, and the exit code it means; and plain lines on
-stdout, the one place where text goes out without a console."""
+"""Prints errors on stderr as `error: ...` and `hint: ...` with their exit code; and plain lines on stdout, for
+commands that need no console."""
 
 import errno
 import os

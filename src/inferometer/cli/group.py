@@ -1,4 +1,4 @@
-"""The list of commands: a name, what it is for, and where its code is. Importing this costs little more than click."""
+"""The list of commands: name, summary and module. Importing this module costs little more than click."""
 
 import difflib
 import os
@@ -60,7 +60,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "validate": ("inferometer.cli.predict:validate", "Compare a model's predictions with measured runs."),
     "calibrate": ("inferometer.cli.instrument:calibrate", "Measure the load generator's own error on this machine."),
     "k8s": ("inferometer.cli.k8s_stack:k8s", "Measure in a Kubernetes cluster: launcher pods, results, clean-up."),
-    "worker": ("inferometer.cli.worker:worker", "Measure a plan in a pod: what the pods of k8s run are started with."),
+    "worker": (
+        "inferometer.cli.worker:worker",
+        "Measure a plan in a pod (the command that the pods of k8s run execute).",
+    ),
     "completion": ("inferometer.cli.options:completion", "Print the tab completion script for a shell."),
 }
 

@@ -1,5 +1,5 @@
-"""`inferometer harnesses` and `inferometer benchmark`: other load generators, or a user's own benchmark, run in
-our place and kept like any other run."""
+"""`inferometer harnesses` and `inferometer benchmark`: other load generators, or a user's own benchmark, run instead
+of ours and stored like any other run."""
 
 import math
 import shlex

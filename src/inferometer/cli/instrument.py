@@ -1,5 +1,5 @@
-"""`inferometer doctor` and `inferometer calibrate`: whether this machine and target are fit for a measurement, and the
-error of the load generator itself."""
+"""`inferometer doctor` and `inferometer calibrate`: whether this machine and target are ready for a measurement, and
+the error of the load generator itself."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""`inferometer k8s`: measure in a Kubernetes cluster, and look after what we make there."""
+"""`inferometer k8s`: measure in a Kubernetes cluster, and manage the objects that were created there."""
 
 import re
 from collections.abc import Callable
@@ -55,7 +55,7 @@ _OPTIONS = (
         "-m",
         "--models",
         metavar="LIST",
-        help="Models, one after the other. [default: the plan's, or what is served; for a profile llm-d's]",
+        help="Models, measured in turn. [default: the plan's, or what is served; for a profile llm-d's]",
     ),
     click.option(
         "-p",
@@ -69,12 +69,12 @@ _OPTIONS = (
         metavar="LIST",
         help="standalone, modelservice, or part of a service's or pod's name. [default: modelservice]",
     ),
-    click.option("-l", "--harness", metavar="NAME", help="Harness whose profile it is. [default: inference-perf]"),
+    click.option("-l", "--harness", metavar="NAME", help="Tool that the profile belongs to. [default: inference-perf]"),
     click.option(
         "--load-generator",
         "generator",
         type=click.Choice(["inferometer", "harness"]),
-        help="Who sends the profile's load: we, or the harness itself, if the image has it. [default: inferometer]",
+        help="What sends the profile's load: Inferometer, or the harness, if the image has it. [default: inferometer]",
     ),
     click.option(
         "-w", "--workload", "profile", metavar="NAME", help="Profile: its name or path. [default: sanity_random]"
@@ -93,7 +93,7 @@ _OPTIONS = (
         "--experiments",
         "experiment",
         metavar="FILE",
-        help="Experiment: its treatments, one after the other.",
+        help="Experiment: its treatments, measured in turn.",
     ),
     click.option(
         "-s",
@@ -137,9 +137,7 @@ _OPTIONS = (
         help="Pods only on nodes with this label. Repeatable.",
     ),
     click.option("--fs-group", "group", type=int, metavar="ID", help="Group that owns the claim's files."),
-    click.option(
-        "-g", "--envvars", "passed", metavar="LIST", help="Environment variables of ours that the pods get too."
-    ),
+    click.option("-g", "--envvars", "passed", metavar="LIST", help="Environment variables to pass to the pods."),
     click.option(
         "-q",
         "--serviceaccount",
@@ -147,7 +145,9 @@ _OPTIONS = (
         metavar="NAME",
         help="Service account of the pods. [default: a new one without rights]",
     ),
-    click.option("--id", metavar="ID", help="Id of the experiment; with one that has results, only the rest is done."),
+    click.option(
+        "--id", metavar="ID", help="Id of the experiment. If it has results, only the missing treatments run."
+    ),
     click.option(
         "-r",
         "--output",
@@ -161,9 +161,9 @@ _OPTIONS = (
         default=None,
         help="Print the manifests; the server checks them, if there is one.",
     ),
-    click.option("-z", "--skip", is_flag=True, default=None, help="Start nothing, only collect the results."),
+    click.option("-z", "--skip", is_flag=True, default=None, help="Only collect results; start nothing."),
     click.option(
-        "-d", "--debug", is_flag=True, default=None, help="Start pods that wait, and print how to enter them."
+        "-d", "--debug", is_flag=True, default=None, help="Start idle pods, and print how to open a shell in them."
     ),
     click.option("-v", "--verbose", is_flag=True, default=None, help="Print the log of the pods."),
     *(
@@ -349,7 +349,7 @@ def _list_endpoints(cluster: "Cluster", namespace: str, as_json: bool) -> int:
 @click.option("--id", "run_id", metavar="ID", help="Only this run or experiment.")
 @click.option("--data", is_flag=True, help="Also remove the claim with the results.")
 @click.option("-k", "--pvc", "claim", metavar="NAME", default="workload-pvc", help="The claim. [default: workload-pvc]")
-@click.option("--running", is_flag=True, help="Also end what still runs.")
+@click.option("--running", is_flag=True, help="Also stop and remove what is still running.")
 @click.option("-n", "--dry-run", is_flag=True, help="Only list what would be removed.")
 @cluster_options
 def clean(
@@ -380,7 +380,7 @@ def clean(
     for text in done.kept:
         print_message("note", text)
     if not done.removed and not done.running and not done.kept:
-        echo("nothing of ours is there")
+        echo("no objects of Inferometer found")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`inferometer k8s up|down|e2e`: a server in a cluster, stood up to be measured and taken down."""
+"""`inferometer k8s up|down|e2e`: deploy a server in a cluster, measure it and remove it."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -40,9 +40,9 @@ Examples:
 """
 
 _STACK_OPTIONS = (
-    click.option("--server", type=click.Choice(["vllm", "simulator"]), default="vllm", help="What is stood up."),
+    click.option("--server", type=click.Choice(["vllm", "simulator"]), default="vllm", help="Server to deploy."),
     click.option("--replicas", type=int, default=1, metavar="N", help="Number of servers. [default: 1]"),
-    click.option("--router", metavar="POLICY", help="Put our router in front of them, with this policy."),
+    click.option("--router", metavar="POLICY", help="Run Inferometer's router in front of them, with this policy."),
     click.option("--server-image", metavar="NAME", help="Image of the server. [default: vllm/vllm-openai:latest]"),
     click.option("--server-port", "port", type=int, default=8000, metavar="N", help="Port. [default: 8000]"),
     click.option(
@@ -53,7 +53,10 @@ _STACK_OPTIONS = (
     click.option("--server-memory", metavar="SIZE", help="Memory of a server, request and limit."),
     click.option("--gpus", type=int, default=0, metavar="N", help="GPUs of a server. [default: 0]"),
     click.option(
-        "--gpu-resource", metavar="NAME", default="nvidia.com/gpu", help="Their name. [default: nvidia.com/gpu]"
+        "--gpu-resource",
+        metavar="NAME",
+        default="nvidia.com/gpu",
+        help="Resource name of the GPUs. [default: nvidia.com/gpu]",
     ),
     click.option("--node-selector", multiple=True, metavar="LABEL=VALUE", help="Nodes of the server. Repeatable."),
     click.option("--toleration", multiple=True, metavar="KEY", help="Taint that the server tolerates. Repeatable."),
@@ -61,7 +64,9 @@ _STACK_OPTIONS = (
     click.option("--model-pvc", metavar="NAME", help="Claim for the model's files; kept by k8s down."),
     click.option("--model-pvc-size", metavar="SIZE", default="100Gi", help="Its size. [default: 100Gi]"),
     click.option("--model-storage-class", metavar="NAME", help="Its storage class. [default: that of the cluster]"),
-    click.option("--stack-timeout", metavar="TIME", default="15min", help="Time until it is ready. [default: 15min]"),
+    click.option(
+        "--stack-timeout", metavar="TIME", default="15min", help="Maximum time until it is ready. [default: 15min]"
+    ),
 )
 
 

@@ -1,5 +1,5 @@
-"""`inferometer notify`: try a channel, or notify of a CI job; and `--notify` of other commands, which never changes
-their result."""
+"""`inferometer notify`: test a channel, or report a CI job; and `--notify` of other commands, which never changes
+their exit code."""
 
 import os
 import time
@@ -12,7 +12,6 @@ from inferometer.cli.errors import UNREACHABLE, echo, print_message
 from inferometer.cli.options import quiet_option, store_of, store_option
 from inferometer.documents.document import JsonObject
 from inferometer.errors import InferometerError
-from inferometer.show.console import console, emit, plain_table
 
 # -- notify ----------------------------------------------------------------------------------------------------------
 
@@ -83,6 +82,7 @@ def _test(channels: Any) -> int:
 
 
 def _print_channels() -> None:
+    from inferometer.show.console import console, emit, plain_table  # rich: every `--help` would load it
     from inferometer.show.notify import CHANNELS, missing
 
     table = plain_table("channel", "description", "environment variables", "ready", wrap="environment variables")

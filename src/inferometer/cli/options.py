@@ -1,5 +1,4 @@
-"""Options that several commands share, what completes them (and the script for a shell), and the flags that make a
-plan."""
+"""Options that several commands share, their shell completion (and its script), and the flags that make a plan."""
 
 import os
 import re
@@ -13,7 +12,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from inferometer.cli.errors import echo, print_message
 from inferometer.errors import PlanError
 from inferometer.vocabulary import seconds
-from inferometer.wire.api import APIS
+from inferometer.wire.apis import APIS
 
 if TYPE_CHECKING:
     from inferometer.plan.model import Plan

@@ -1,5 +1,5 @@
-"""`inferometer plan`, `profiles` and `init`: check plans, show them complete, print their schema; the built-in plans;
-and a commented plan to start from."""
+"""`inferometer plan`, `profiles` and `init`: check plans, show them with all defaults, print their schema; the
+built-in plans; and a commented plan to start from."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ Examples:
   inferometer plan show -- vllm bench serve --random-input-len 1000 --request-rate 4
       another tool's command line as a plan
   inferometer plan show --explain config.yml
-      every key of another tool's file, what became of it, and where
+      every key of another tool's file, and how it was translated
   inferometer plan show -- guidellm benchmark run --target http://host:8000 --rate-type sweep --data prompt_tokens=256
       a command line that makes several runs, as an experiment
 """
@@ -86,7 +86,9 @@ def _check_routers(plans: "Iterable[Plan]", file: str) -> None:
 @change_option
 @set_option
 @click.option("--full", is_flag=True, help="Show every setting, also for plans of other tools.")
-@click.option("--explain", is_flag=True, help="For another tool's plan: list every key, what became of it, and where.")
+@click.option(
+    "--explain", is_flag=True, help="For another tool's plan: list every key, how it was translated, and where to."
+)
 def show_plan(
     args: tuple[str, ...], changes: tuple[str, ...], overrides: tuple[str, ...], full: bool, explain: bool
 ) -> None:
@@ -124,9 +126,7 @@ def _explain(args: tuple[str, ...], changes: tuple[str, ...]) -> None:
 
     explained = explain_command(args) if is_command(args) else explain_file(Path(args[0]), changes)
     if explained is None:
-        raise PlanError(
-            f"{args[0]}: is no other tool's plan: every setting is its own", "inferometer plan show FILE --full"
-        )
+        raise PlanError(f"{args[0]}: is not another tool's plan", "inferometer plan show FILE --full")
     for entry in explained.entries:
         echo(_entry_line(entry))
     sources = tuple(f"{entry.source}: " for entry in explained.entries)
@@ -134,7 +134,7 @@ def _explain(args: tuple[str, ...], changes: tuple[str, ...]) -> None:
         if not note.startswith(sources):
             echo(f"# {note}")
     if explained.lost:
-        raise PlanError([f"{name}: was read, but decides nothing of the plan" for name in explained.lost])
+        raise PlanError([f"{name}: was read, but has no effect on the plan" for name in explained.lost])
 
 
 def _entry_line(entry: "AccountEntry") -> str:
@@ -161,6 +161,7 @@ def audit_plans(folder: str, as_json: bool) -> int:
 
     from inferometer.cli.printing import print_json
     from inferometer.plan.foreign.explain import STATUSES, audit
+    from inferometer.vocabulary import percent_text
 
     findings = list(audit(Path(folder)))
     counts = Counter(finding.status for finding in findings)
@@ -171,7 +172,7 @@ def audit_plans(folder: str, as_json: bool) -> int:
         for finding in findings:
             echo(f"{finding.status:10}  {finding.name}" + (f"\n            {finding.cause}" if finding.cause else ""))
         plans = len(findings) - counts["no plan"]
-        share = f" ({100 * counts['understood'] / plans:.1f}% of {plans})" if plans else ""
+        share = f" ({percent_text(counts['understood'] / plans)} of {plans})" if plans else ""
         echo(", ".join(f"{counts[status]} {status}" for status in STATUSES) + share)
     return 1 if counts["wrong"] else 0
 

@@ -1,5 +1,5 @@
-"""`inferometer fit`, `validate`, `predict` and `simulate`: a model of a measured server, how wrong it is, and runs
-on virtual time instead of a server."""
+"""`inferometer fit`, `validate`, `predict` and `simulate`: a model of a measured server, its error, and runs in
+virtual time instead of on a server."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -79,7 +79,7 @@ def predict(
     from inferometer.simulator.fitting.server_model import read_model
 
     if confirm is not None and as_json:
-        raise click.UsageError("--json does not go with --confirm: validate MODEL RUN --json has both")
+        raise click.UsageError("--json cannot be combined with --confirm: validate MODEL RUN --json has both")
     plan, server = plan_of(plan_args, quiet=quiet, **flags), read_model(model_file)
     if capacity:
         from inferometer.conduct.predict import at_rate, with_settings
@@ -436,7 +436,7 @@ def simulate(
     plan = plan_of(plan_args, **flags)
     if serve:
         if model_file is not None:
-            raise click.UsageError("--model-file predicts in virtual time only: it does not go with --serve")
+            raise click.UsageError("--model-file predicts in virtual time only: it cannot be combined with --serve")
         from inferometer.simulator.server import run_server
         from inferometer.simulator.virtual import settings_of
 

@@ -1,4 +1,4 @@
-"""What commands print: a run as a summary or as one JSON document, and the exit code it means."""
+"""Prints a run as a summary or as one JSON document, and determines its exit code."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

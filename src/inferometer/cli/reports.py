@@ -1,5 +1,5 @@
-"""`inferometer report`, `chart`, `dashboard` and `site`: runs as one file to read, as one chart, and the store as
-web pages."""
+"""`inferometer report`, `chart`, `dashboard` and `site`: runs as a file to read or as a chart, and the store as web
+pages."""
 
 import os
 import socket

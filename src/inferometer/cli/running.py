@@ -1,4 +1,4 @@
-"""Drives a plan with progress on the terminal, prints the run, notifies, and gives its exit code; or shows what would
+"""Runs a plan with progress on the terminal, prints the run, notifies, and returns the exit code; or shows what would
 be done, without doing it."""
 
 import math

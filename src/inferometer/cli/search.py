@@ -1,4 +1,4 @@
-"""`inferometer search`: the most load that keeps the limits."""
+"""`inferometer search`: the highest load that meets the limits."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,7 +59,7 @@ Examples:
 @click.option(
     "--within",
     metavar="SHARE",
-    help="How close the answer is to be. [default: 3%; with --budget as close to that as it gets]",
+    help="Precision of the result. [default: 3%; with --budget: as precise as the time allows]",
 )
 @click.option(
     "--steps", type=click.IntRange(min=1), default=12, show_default=True, metavar="N", help="Maximum number of steps."
@@ -67,7 +67,7 @@ Examples:
 @click.option(
     "--budget",
     metavar="TIME",
-    help="Time limit of the whole search, not counting the start of a server; the result so far is the answer.",
+    help="Time limit of the whole search, without the start of a server; the result so far is reported.",
 )
 @click.option("--least", metavar="N", help="Lowest load to try. [default: a thousandth of the start, or 1 request]")
 @click.option("--most", metavar="N", help="Highest load to try. [default: a thousand times the start]")

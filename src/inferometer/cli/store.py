@@ -1,4 +1,4 @@
-"""`inferometer list`, `show` and `store`: the stored runs, one of them, and the care of them."""
+"""`inferometer list`, `show` and `store`: list the stored runs, show one, and maintain the store."""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""`inferometer sweep`: an experiment, case after case."""
+"""`inferometer sweep`: run an experiment, case by case."""
 
 import json
 from dataclasses import dataclass, replace

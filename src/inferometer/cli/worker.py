@@ -1,4 +1,4 @@
-"""`inferometer worker`: what the pods of `inferometer k8s run` are started with."""
+"""`inferometer worker`: the command that the pods of `inferometer k8s run` execute."""
 
 from pathlib import Path
 
@@ -16,10 +16,8 @@ from inferometer.cli.errors import echo, print_message
     help="Folder for the results; with several pods, _1, _2, ... is appended.",
 )
 @click.option("--pods", type=click.IntRange(min=1), default=1, metavar="N", help="Number of pods with this plan.")
-@click.option(
-    "--harness", metavar="NAME", default="inferometer", help="Load generator, if not our own. [default: inferometer]"
-)
-@click.option("--watch-stack", "stack", metavar="NAMESPACE", help="Keep what the cluster knows of the stack there.")
+@click.option("--harness", metavar="NAME", default="inferometer", help="Load generator. [default: inferometer]")
+@click.option("--watch-stack", "stack", metavar="NAMESPACE", help="Folder for the cluster's data about the stack.")
 @click.option("--serve", is_flag=True, help="Wait for the driver of inferometer run --on kubernetes.")
 @click.option("--print", "print_from", metavar="FILE:BYTE", help="Print the results from there on, to be collected.")
 def worker(

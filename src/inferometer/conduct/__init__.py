@@ -1,1 +1,1 @@
-"""The conductors: one file per command that a user can give, each reading like the drawing of the house."""
+"""The conductors: one file per user command. Each calls the other packages in the order of docs/architecture.md."""

@@ -1,5 +1,5 @@
-"""The conductor of an A/B comparison: two targets measured in turns, block by block on the same tapes, so that a drift
-of either hits both; each block is a run like any other."""
+"""Conducts an A/B comparison: two targets are measured alternately, block by block on the same tapes, so that drift
+affects both. Each block is a run."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack

@@ -1,5 +1,5 @@
-"""Runs a user's own benchmark: a command or function is run, the measurements that it reports become a run like
-any other, with its environment, its output and its exit code."""
+"""Runs a user's own benchmark, a command or a function, and stores its measurements as a run, with environment,
+output and exit code."""
 
 import json
 import os

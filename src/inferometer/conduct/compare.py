@@ -1,6 +1,6 @@
-"""The conductor of comparisons and checks: finds the runs that are meant and their history, and asks `judge`.
+"""Conducts comparisons and checks: finds the requested runs and their history, and calls `judge`.
 
-Which runs count as repeats, as history or as accepted is decided here and nowhere else.
+Only this module decides which runs count as repeats, as history or as accepted.
 """
 
 from collections import defaultdict

@@ -1,5 +1,5 @@
-"""Where the calibration of the instrument is kept: it belongs to the machine, whatever store a run goes to. Stores of
-older versions have curves of their own, which are still read; measuring one is left to `conduct.instrument`."""
+"""Where the calibration of the client is stored. It belongs to the machine, not to a store. Curves in stores of older
+versions are still read. `conduct.instrument` measures them."""
 
 import hashlib
 import os

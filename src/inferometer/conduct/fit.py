@@ -1,5 +1,5 @@
-"""The conductors that make models of servers: fitted to measured runs, with the error on runs that were left out, or
-from data sheets alone."""
+"""Makes models of servers: fitted to measured runs, with the error on runs that were left out, or from data sheets
+alone."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -128,7 +128,9 @@ def usable(runs: Sequence[Run], *, imported: bool = False) -> tuple[list[Observe
         if steady is not None and steady.status == "drifting":
             notes.append(f"{label} was not steady")
     if not observed:
-        raise PlanError(["no run can be used", *notes], "a model is fitted to runs of our own, with their records")
+        raise PlanError(
+            ["no run can be used", *notes], "use runs measured by Inferometer that still have their records"
+        )
     if len(observed) < ENOUGH:
         notes.append(
             f"fitted on {len(observed)} run{'s' * (len(observed) > 1)}; at least {ENOUGH} at different loads are better"
@@ -146,7 +148,7 @@ def _refuse_mixed(runs: Sequence[Run]) -> None:
 def _unusable(run: Run, records: Records | None, imported: bool) -> str | None:
     """Why a run shows nothing of an engine's steps."""
     if run.kind != "serving" or records is None or (run.source is not None and not imported):
-        return "it has no records of ours, so no instants of tokens"
+        return "it has no records made by Inferometer, so no token timestamps"
     if not len(records) or not records.read_counts().any():
         return "no token was received"
     failed = 1 - float(records.outcome.mask("ok").mean())

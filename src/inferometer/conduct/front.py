@@ -1,4 +1,4 @@
-"""What `import inferometer` offers: the commands as functions, with a plan made of keywords where none is at hand."""
+"""The functions of `import inferometer`: the commands, with a plan made from keywords if none is given."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields

@@ -1,5 +1,5 @@
-"""The conductor of other people's harnesses: a plan is rendered for another load generator, which is run in our place
-while we watch the server; its result is kept as a run with its own definitions."""
+"""Runs other tools' load generators: a plan is rendered for the tool, the tool runs while we observe the server, and
+its result is stored as a run with the tool's own definitions."""
 
 import os
 import shutil
@@ -232,7 +232,7 @@ def run_harness(
         return run(plan, store=store, watch=watch, notes=notes, server=server, wait_for_target_s=wait_s)
     if name == "nop":
         if plan.server is None:
-            text = "--harness nop: measures how a server starts, and the plan starts none"
+            text = "--harness nop: measures the start of a server, but the plan starts none"
             raise PlanError(text, "--server vllm, or inferometer startup LOG for the log of one that runs")
         return startup_of_server(plan, store=store, notes=notes, wait_s=wait_s)
     harness = harness_named(name)
@@ -432,7 +432,7 @@ def _verdict(
     reasons: list[Reason] = []
     title = format_named(harness.format).title
     if ended.stopped_by:
-        text = f"{harness.name} was interrupted before it was done."
+        text = f"{harness.name} was interrupted before it finished."
         reasons.append(Reason(status="doubtful", code="interrupted", text=text, signal=ended.stopped_by))
     elif ended.failed or result is None:
         end = "".join(f"\n  {line}" for line in tail(log))

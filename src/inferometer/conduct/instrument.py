@@ -1,5 +1,5 @@
-"""The conductors of `inferometer doctor` and `inferometer calibrate`: whether this machine and target are fit for a
-measurement, and the error of our own client over numbers of streams and event rates."""
+"""Conducts `inferometer doctor` and `inferometer calibrate`: whether this machine and target are ready for a
+measurement, and the error of our own client by number of streams and event rate."""
 
 import shutil
 import tempfile

@@ -1,5 +1,5 @@
-"""llm-d's run.sh: per method, model and treatment, launcher pods in a cluster measure an endpoint; their runs come back
-into the store as runs like any other, and nothing stays in the cluster but the claim with the results."""
+"""llm-d's run.sh: for each method, model and treatment, launcher pods in a cluster measure an endpoint. Their runs
+are collected into the store, and only the claim with the results stays in the cluster."""
 
 import shutil
 import time
@@ -109,7 +109,7 @@ class _Session:
         sends = self.settings.harness != NOP and not self.settings.skip
         if sends and self.settings.is_unattended and len(treatments) > 1:
             text = (
-                f"--wait 0: {len(treatments)} treatments would measure at the same time, because nobody waits for one"
+                f"--wait 0: {len(treatments)} treatments would run at the same time, because the command does not wait"
             )
             raise PlanError(text, "start them one by one, or let the command wait for them")
         try:
@@ -159,7 +159,7 @@ class _Session:
         if not self._claim_is_new and not self._has_claim():
             self._claim_is_new = True
             self.cluster.apply(claim_of(self.settings))
-            self._notify(f"made the persistent volume claim {self.settings.claim} of {self.settings.claim_size}")
+            self._notify(f"created the persistent volume claim {self.settings.claim} with {self.settings.claim_size}")
 
     def _unmake_claim(self) -> None:
         """A claim of ours that never got a volume holds nothing, unless somebody else waits for it by now."""
@@ -177,7 +177,7 @@ class _Session:
         began = time.monotonic()
         works = self._collected(treatment)
         if works and all(work.state == "complete" for work in works):
-            self._notify(f"{treatment.title}: the results are here already, it is not done again")
+            self._notify(f"{treatment.title}: its results are already here; skipped")
             self._keep(treatment, works, folder, began, "")
             return
         if not self.settings.skip and (refusal := self._not_served(treatment)):
@@ -194,10 +194,10 @@ class _Session:
                 if not launcher.has_begun:  # and the volume that a collector needs may never come
                     self._notify("interrupted before a pod ran: there is nothing to collect")
                     raise
-                self._notify("interrupted: the pods have ended, what they measured is collected; again to stop now")
+                self._notify("interrupted: the pods have ended, collecting their results; interrupt again to stop now")
             except LostError as error:
                 trouble = error.message
-                after = "; what was measured is collected" if launcher.has_begun else ""
+                after = "; results so far were collected" if launcher.has_begun else ""
                 self._notify(f"{treatment.title}: {error.message}{after}")
             if self.left or self.settings.debug:
                 return
@@ -229,7 +229,7 @@ class _Session:
         """llm-d's harness nop: the start of each of the stack's pods, from its log, as a run."""
         endpoint = treatment.endpoint
         if not endpoint.pods:
-            text = "-l nop reads the logs of the stack's pods, and of an address none are known"
+            text = "-l nop reads the logs of the stack's pods, which are not known for a URL"
             raise PlanError(text, "name the stack: -p NAMESPACE -t METHOD")
         with self._stack_watched(treatment):
             logs = {pod: self._log_of(pod, treatment) for pod in endpoint.pods}
@@ -285,7 +285,9 @@ class _Session:
                 raise
         except InferometerError as error:
             ends = duration_text(self.settings.deadline_s + self.settings.keep_s)
-            self._notify(f"Job {launcher.name} could not be removed, it ends and goes within {ends}: {error.message}")
+            self._notify(
+                f"Job {launcher.name} could not be removed; it ends and is deleted within {ends}: {error.message}"
+            )
 
     def _leave(self, treatment: Treatment, launcher: Launcher) -> None:
         """Not waited for: how to go on by hand."""
@@ -348,8 +350,8 @@ class _Session:
             work = read_work(folder)
             if work is not None and work.key != key and treatment.endpoint.kind != "mock":
                 claim = self.cluster.kubectl(f"describe pvc {self.settings.claim}", self.settings.harness_namespace)
-                hint = f"use another id: --id, LLMDBENCH_RUN_EXPERIMENT_ID; who else uses the claim: {claim}"
-                raise StoreError(f"{folder}: has the results of another plan", hint)
+                hint = f"use another id: --id, LLMDBENCH_RUN_EXPERIMENT_ID; to see who else uses the claim: {claim}"
+                raise StoreError(f"{folder}: contains results of another plan", hint)
             works += [work] if work is not None else []
         return works
 

@@ -1,4 +1,5 @@
-"""The conductor of offline runs: an engine in this process is given batches or a whole workload; one run is kept."""
+"""Conducts offline runs: an engine in this process gets batches or a whole workload, and the result is stored as one
+run."""
 
 import os
 import tempfile

@@ -1,5 +1,5 @@
-"""The conductors that use a model: predict what a plan would give, compare that with measured runs, and find how much
-load a number of servers would take within limits. `conduct/fit.py` makes models."""
+"""Uses models: predicts a plan, compares predictions with measured runs, and finds how much load a number of servers
+can take within limits. `conduct/fit.py` makes the models."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,5 +1,5 @@
-"""From an experiment's file to its cases in the order in which they are done, and to the folder that keeps them: a new
-one, or that of an experiment which was interrupted."""
+"""From an experiment's file to its cases in order, and to the folder that stores them: a new one, or that of an
+interrupted experiment."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress

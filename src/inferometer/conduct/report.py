@@ -1,5 +1,5 @@
-"""The conductors of reports, the dashboard and the static site: finds the runs or the experiment that are meant, has
-them compared, and has them written or served."""
+"""Conducts reports, the dashboard and the static site: finds the requested runs or experiment, has them compared, and
+has them written or served."""
 
 import secrets
 import socket

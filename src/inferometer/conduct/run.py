@@ -1,5 +1,5 @@
-"""The conductors of one run: a plan is driven at a target, or in virtual time at the simulator; measured, judged and
-kept."""
+"""Conducts one run: a plan is driven at a target, or at the simulator in virtual time; then measured, judged and
+stored."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -185,9 +185,9 @@ def _probed(aim: Aim) -> TargetFacts:
     except TargetError as error:
         if aim.plan.place == "kubernetes":
             ways = (
-                "start it in a pod of the cluster, or let launcher pods alone measure: inferometer k8s run PLAN -U URL"
+                "start it in a pod of the cluster, or measure with launcher pods only: inferometer k8s run PLAN -U URL"
             )
-            error.hint = f"the driver asks the target, too: {ways}"
+            error.hint = f"the driver contacts the target too: {ways}"
         raise
 
 
@@ -257,9 +257,7 @@ def _calibrate_once(store: Path, notify: Notes) -> None:
     if load_curve(store) is None:
         from inferometer.conduct.instrument import calibrate
 
-        notify(
-            "first run on this machine: a short calibration of the instrument itself (inferometer calibrate does more)"
-        )
+        notify("first run on this machine: a short calibration of the client (inferometer calibrate does a longer one)")
         try:
             keep_for_machine(calibrate(quick=True), store)
         except (InferometerError, OSError) as error:
@@ -299,7 +297,7 @@ class InterruptNote:
         in_flight = sum(shard.in_flight for shard in self._shards.values())
         if in_flight:
             requests = "1 request" if in_flight == 1 else f"{in_flight:,} requests"
-            self._say(f"finishing {requests}, again to stop now")
+            self._say(f"finishing {requests}; interrupt again to stop now")
 
 
 def _drive(plan: Plan, facts: TargetFacts, folder: RunFolder, nonce: str, watch: Watch) -> ShardsEnd[ShardReport]:

@@ -1,5 +1,5 @@
-"""The conductor of a search: a short probe, then runs at one load after another, each kept like any other, until the
-most load within the plan's limits is known or the budget is used up."""
+"""Conducts a search: a short probe, then runs at one load after another, each stored as usual, until the highest load
+within the plan's limits is known or the budget is used up."""
 
 import math
 import signal
@@ -211,7 +211,7 @@ class _Series:
         if made.state == "interrupted":  # a piece of a step shows nothing about its load
             raise Terminated if ended_by(made) == signal.SIGTERM else KeyboardInterrupt
         if lost := losses(made):
-            raise LostError(" ".join(lost), f"the run is kept: inferometer show {made.id}")
+            raise LostError(" ".join(lost), f"the run is stored: inferometer show {made.id}")
         return made
 
 

@@ -1,5 +1,5 @@
-"""The conductor of startups: a server's log is read, or a server is started and its log read; the start is kept as a
-run, so that it can be listed, compared and followed like any other."""
+"""Conducts startups: reads a server's log, or starts a server and reads its log. The start is stored as a run, so
+that it can be listed, compared and tracked over time."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -110,8 +110,8 @@ def _sleep_values(slept: MeasuredSleep | None) -> dict[str, Value]:
     if slept is None:
         return {}
     return {
-        "sleep_asked_time": Value(value=slept.sleep_s, unit="s", direction="lower", title="fall asleep, as asked"),
-        "wake_asked_time": Value(value=slept.wake_s, unit="s", direction="lower", title="wake up, as asked"),
+        "sleep_asked_time": Value(value=slept.sleep_s, unit="s", direction="lower", title="put to sleep on request"),
+        "wake_asked_time": Value(value=slept.wake_s, unit="s", direction="lower", title="woken up on request"),
     }
 
 

@@ -1,5 +1,5 @@
-"""Does the cases of an experiment one after the other. Every case that ends is a line on disk before the next begins,
-so that nothing is done twice after an interruption."""
+"""Runs the cases of an experiment in order. Each finished case is a line on disk before the next one begins, so that
+nothing is repeated after an interruption."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -83,7 +83,7 @@ def doubt_of_tape(prepared: Prepared) -> str | None:
     routed = [plan for plan in plans if plan.server is not None and plan.server.type in ROUTED]
     if not routed or any((plan.stop.requests or 2) > 1 for plan in routed):
         return None
-    return "the tape has one prompt, so that routing strategies cannot differ but by chance: raise stop.requests"
+    return "the tape has one prompt, so routing strategies can differ only by chance: raise stop.requests"
 
 
 # -- switching -------------------------------------------------------------------------------------------------------

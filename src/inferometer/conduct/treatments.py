@@ -1,4 +1,4 @@
-"""What `k8s run` measures: every method with every model and every treatment, as plans aimed at endpoints of a cluster,
+"""What `k8s run` measures: every combination of method, model and treatment, as plans for endpoints of the cluster,
 and the manifests of their launcher pods."""
 
 import os
@@ -158,11 +158,11 @@ def _endpoint(settings: RunSettings, cluster: Cluster | None, method: str, model
         return endpoint_of(cluster, settings.namespace, method, model_id_of(model), settings.release)
     except TargetError as error:
         if settings.skip:  # the results outlive the stack
-            notes(f"{error.message}; the results are looked for by their names, whatever plan they are of")
+            notes(f"{error.message}; results are found by name, regardless of the plan")
             return mock
         if not settings.dry_run:
             raise
-        notes(f"{error.message}; the manifests have {MOCK} in its place")
+        notes(f"{error.message}; the manifests contain {MOCK} instead")
         return mock
 
 
@@ -203,7 +203,7 @@ def _tell(texts: Sequence[str], notes: Notes) -> None:
 
 def _aimed(plan: Any, endpoint: ClusterEndpoint, named: str | None, *, is_ours: bool) -> Plan:
     if not isinstance(plan, Plan):
-        raise PlanError("k8s run measures a server: offline cases and benchmarks have no place in a launcher pod")
+        raise PlanError("k8s run measures a server: offline cases and benchmarks cannot run in a launcher pod")
     model = plan.target.model if is_ours else named
     target: dict[str, Any] = {"url": [endpoint.url]}
     target |= {"model": model} if model else {"model": None} if endpoint.kind in ("pod", "service") else {}
@@ -342,15 +342,15 @@ def _passed(names: Sequence[str]) -> dict[str, str]:
 def plan_text(plan: Plan) -> str:
     text = to_yaml(plan)
     if REDACTED in text:
-        hint = "write ${NAME} in its place: the variable is put into a Secret for the pods"
-        raise PlanError("the plan has a key or password in it, which must not be in a ConfigMap", hint)
+        hint = "write ${NAME} instead: the variable is put into a Secret for the pods"
+        raise PlanError("the plan contains a key or password, which must not be in a ConfigMap", hint)
     if len(text.encode()) > LARGEST_PLAN:
         raise PlanError(f"the plan has {len(text):,} bytes, and a ConfigMap takes 1 MiB")
     for traffic in plan.classes:
         file = getattr(traffic.workload, "path", None) or getattr(traffic.workload, "file", None)
         if isinstance(file, str) and "://" not in file and Path(file).is_file():
             hint = "give a URL, or put it into the claim: /requests/NAME"
-            raise PlanError(f"workload: {file} is a file of this machine, which a pod does not have", hint)
+            raise PlanError(f"workload: {file} is a file on this machine, which a pod cannot read", hint)
     return text
 
 

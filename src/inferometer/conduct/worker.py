@@ -1,5 +1,5 @@
-"""What a launcher pod does: a plan from a file, measured into a folder of the volume, its own,
-and the same folder printed later by a collector pod."""
+"""What a launcher pod does: read a plan from a file, measure it into a folder of its own on the volume, and later, as
+a collector pod, print that folder."""
 
 import hashlib
 import os
@@ -83,13 +83,13 @@ def work(
     before = read_work(folder)
     if before is not None and before.key != key:
         hint = "choose another id: LLMDBENCH_RUN_EXPERIMENT_ID; or remove them: inferometer k8s clean --data"
-        raise StoreError(f"{folder}: has the results of another plan", hint)
+        raise StoreError(f"{folder}: contains results of another plan", hint)
     if before is not None and before.state == "complete":
-        notify(f"the results are there already: run {before.run}")
+        notify(f"the results already exist: run {before.run}")
         return before, None
     launch = environ.get("INFEROMETER_LAUNCH", "")
     if before is not None and launch and before.launch == launch:
-        notify(f"a pod of this Job was here before and did not finish ({before.state}): nothing is repeated")
+        notify(f"an earlier pod of this Job did not finish ({before.state}): nothing is repeated")
         return before, None
     about = Work(
         key=key,

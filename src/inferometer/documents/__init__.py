@@ -1,1 +1,1 @@
-"""Files that others wrote, read within bounds: bytes, text, YAML and JSON. What they mean is left to their readers."""
+"""Reads files that others wrote, within limits: bytes, text, YAML and JSON. Their meaning is left to the callers."""

@@ -1,4 +1,4 @@
-"""The bytes of a file and the text in them, within bounds: no file, pipe or device can hold us or fill the memory."""
+"""The bytes and the text of a file, within limits: no file, pipe or device can block us or fill the memory."""
 
 import errno
 import os
@@ -86,7 +86,7 @@ def _all_of(descriptor: int, read: Callable[[int], bytes | None], most: int, is_
 
 def _await(descriptor: int) -> None:
     if not select.select([descriptor], [], [], SILENCE_S)[0]:
-        raise RefusedError(f"is a pipe or a terminal, and nothing came from it for {SILENCE_S:.0f} s")
+        raise RefusedError(f"is a pipe or a terminal, and sent nothing for {SILENCE_S:.0f} s")
 
 
 def stdin_bytes(most: int = MOST_PLAN_BYTES) -> bytes:
@@ -118,7 +118,7 @@ def unpacked(content: bytes, most: int = MOST_PLAN_BYTES) -> bytes:
         if left < 0:
             raise RefusedError(f"is too large when unpacked: at most {_size(most)} are read")
         if not unpacker.eof:
-            raise RefusedError("is damaged gzip: it ends before its end")
+            raise RefusedError("is damaged gzip: it is cut off")
         rest = unpacker.unused_data
     if rest.strip(b"\0"):
         raise RefusedError("is damaged gzip: something else follows its end")
@@ -137,7 +137,7 @@ def text_in(content: bytes) -> str:
         name = "UTF-8 or UTF-16" if is_utf_16 else "UTF-8"
         raise RefusedError(f"is not text in {name}", line, hint="save the file as UTF-8") from None
     if (at := text.find("\0")) >= 0:
-        raise RefusedError("is not text: it holds a zero byte", text.count("\n", 0, at) + 1)
+        raise RefusedError("is not text: it contains a zero byte", text.count("\n", 0, at) + 1)
     return text
 
 

@@ -1,1 +1,1 @@
-"""Runs in other forms: what a plan's `outputs` ask for; other tools' formats will join."""
+"""Runs in other tools' formats, in both directions, and other tools' load generators."""

@@ -1,1 +1,2 @@
-"""Whether numbers are good enough: limits, and later comparisons and change points. Pure."""
+"""Whether numbers are good enough: limits, comparisons, checks against history with change points, and the search for
+the highest load. Pure."""

@@ -1,5 +1,5 @@
-"""`compare`: two groups of runs, measure by measure, with a status for each and what speaks against
-comparing at all."""
+"""`compare`: two groups of runs, measure by measure, each with a status, and the objections to comparing them at
+all."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

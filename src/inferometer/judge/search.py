@@ -306,13 +306,13 @@ def _result(steps: Sequence[SearchStep], bounds: SearchBounds) -> SearchResult:
         done = high <= _fitting(bounds.least, bounds) and not undecided(steps)
         missed = {step.load: step for step in steps}[high].status == "misses"
         are = "the limits are missed even" if missed else "it is unclear whether the limits are met"
-        why = f"{are} at {number_text(high)}, the least that was tried"
+        why = f"{are} at {number_text(high)}, the lowest load tried"
         return SearchResult(
             "none meets" if done else "unresolved", None, high, why if done else why + _ended(steps, bounds)
         )
     if high is None:
         done = low >= _fitting(bounds.most, bounds) and not undecided(steps)
-        why = f"the limits are kept even at {number_text(low)}, the most that was tried"
+        why = f"the limits are met even at {number_text(low)}, the highest load tried"
         return SearchResult(
             "all meet" if done else "unresolved", low, None, why if done else why + _ended(steps, bounds)
         )
@@ -356,7 +356,7 @@ def _unsure_text(loads: Sequence[float]) -> str:
 
 def _used_up(steps: Sequence[SearchStep], bounds: SearchBounds) -> str:
     if len(steps) >= bounds.steps:
-        return f"; the {bounds.steps} steps are used up"
+        return f"; all {bounds.steps} steps were used"
     return "; the budget is used up" if math.isfinite(bounds.budget_s) else ""
 
 

@@ -1,4 +1,4 @@
-"""Facts from a run's logs other than its records, in the form that `measure` needs."""
+"""What a run's logs contain in addition to records, in the form that `measure` needs."""
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile

@@ -1,4 +1,5 @@
-"""What is sent once before the load, so that a prefix cache holds it: no record of it is kept, only how it went."""
+"""Requests that are sent once before the load, to fill a prefix cache. They leave no records, only a count of how
+they ended."""
 
 from collections.abc import Callable, Iterator
 

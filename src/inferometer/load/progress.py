@@ -1,5 +1,5 @@
-"""What a shard reports while it runs, and the file by which it learns that a goal is reached: small, cheap, a few times
-a second."""
+"""What a shard reports during the run, and the file that tells it that a goal is reached: small and cheap, a few
+times a second."""
 
 from pathlib import Path
 from typing import Literal, get_args

@@ -173,7 +173,7 @@ class HttpTransport:
         hold up the time limits of the others, keeping them would fill the memory."""
         if exchange.outcome == "ok":
             exchange.outcome = "oversized"
-            exchange.error = f"answers that wait to be read together larger than {self._most_backlog:,} bytes"
+            exchange.error = f"unread answers are larger in total than {self._most_backlog:,} bytes"
         exchange.keep_beginning()
 
     def _encoded(self, request: Request, traffic: str, session: int, origin: Origin) -> bytes:
@@ -187,7 +187,7 @@ class HttpTransport:
         if under_way:
             largest = max(under_way, key=lambda exchange: exchange.size)
             most = f"{self._most_held:,} bytes"
-            largest.end("oversized", f"answers under way together larger than {most}, this one the largest of them")
+            largest.end("oversized", f"answers in flight larger in total than {most}; this one is the largest")
 
     def prepare(self, request: Request, traffic: str, session: int) -> int:
         origin = self.clients[session % len(self.clients)].origin

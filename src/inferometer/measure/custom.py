@@ -165,7 +165,7 @@ def _measure(entry: Any, default: Direction | None) -> CustomMeasure | None:
         raise ValueError(f"must be an object with name, value, unit and direction, got {_short(entry)}")
     title = entry.get("name") or entry.get("key")
     if not isinstance(title, str) or not _key(title):
-        raise ValueError("has no name" if not title else f"is no name, got {_short(title)}")
+        raise ValueError("has no name" if not title else f"is not a valid name, got {_short(title)}")
     if "value" not in entry and "values" not in entry:
         raise ValueError("has no value")
     raw = entry["values"] if "values" in entry else [entry["value"]]

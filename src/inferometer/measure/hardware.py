@@ -1,4 +1,4 @@
-"""What the GPUs and the machine of the load generator did during the load, and the energy that the tokens took."""
+"""What the GPUs and the load generator's machine did during the load, and the energy used for the tokens."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What arrived per second, and how much was in flight: over the window, over the run, and the busiest second."""
+"""Arrivals per second and requests in flight: over the window, over the run, and in the busiest second."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

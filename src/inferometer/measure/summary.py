@@ -486,7 +486,14 @@ def slowest(records: Records, n: int = 10) -> list[SlowRequest]:
 def _slow_request(answers: Answers, columns: Mapping[str, Floats], i: int) -> SlowRequest:
     record = answers.records.entries(i)
     start_at = int(answers.records.scheduled_at.min())
-    names = ("session", "turn", "traffic", "replica", "request_id", "input_tokens")
-    fields: dict[str, Any] = {name: record[name] for name in names}
-    fields |= {name: None if np.isnan(column[i]) else float(column[i]) for name, column in columns.items()}
-    return SlowRequest(at_s=(record["scheduled_at"] - start_at) / NANOSECONDS, **fields)
+    values = {name: None if np.isnan(column[i]) else float(column[i]) for name, column in columns.items()}
+    return SlowRequest(
+        session=record["session"],
+        turn=record["turn"],
+        traffic=record["traffic"],
+        replica=record["replica"],
+        request_id=record["request_id"],
+        at_s=(record["scheduled_at"] - start_at) / NANOSECONDS,
+        input_tokens=record["input_tokens"],
+        **values,
+    )

@@ -1,5 +1,5 @@
-"""Every number of a summary by one name, `ttft.p99`, `output_rate`, `avg_latency`: what lists filter by, histories
-follow, comparisons and checks compare; and what tokens cost."""
+"""All numbers of a summary by name (`ttft.p99`, `output_rate`, `avg_latency`), as lists filter by them, histories
+follow them, and comparisons and checks compare them; and the cost of tokens."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence

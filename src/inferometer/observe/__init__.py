@@ -1,1 +1,2 @@
-"""Samplers that run during the load: the load generator itself, and the host."""
+"""Samplers that run during the load: GPUs, Prometheus endpoints, the host and the load generator itself; and the
+checks of `inferometer doctor`."""

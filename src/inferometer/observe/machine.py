@@ -1,4 +1,4 @@
-"""The machine that the load comes from: cores, clocks, what others take of them."""
+"""The machine that sends the load: its cores and clocks, and how much of them other processes use."""
 
 import os
 import resource

@@ -1,4 +1,4 @@
-"""The observer: a process that reads every source once per interval into a log of its own, while the load runs."""
+"""The observer: a process that reads every source once per interval during the load, into its own log."""
 
 import math
 import os

@@ -214,7 +214,7 @@ def settings(pairs: tuple[str, ...], flag: str = "--args") -> dict[str, JsonValu
         for step in outer:
             inner = at.setdefault(step, {})
             if not isinstance(inner, dict):
-                raise PlanError(f"{flag} {name}: {step} has nothing inside it")
+                raise PlanError(f"{flag} {name}: {step} is not a group of settings")
             at = inner
         at[last] = parse_yaml(value, f"{flag} {name}")[0]
     return nested

@@ -1,1 +1,2 @@
-"""What is kept of a run: records of requests, samples, the append-only log and its columnar form."""
+"""What a run consists of: records of requests, samples, the append-only log and its columns; summary, verdict and
+environment as types."""

@@ -1,4 +1,5 @@
-"""Files that are whole or not there, and what the operating system refuses as a `StoreError`."""
+"""Writes files so that each is either complete or missing, and turns errors of the operating system into
+`StoreError`."""
 
 import errno
 import os

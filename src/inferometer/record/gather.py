@@ -1,6 +1,6 @@
 """From the logs of the shards to the records of the run: merged in memory, left in the logs, or streamed to a Parquet
-file. Instants of logs from other hosts are brought to one clock: by the readings of their offsets (`record.gather`)
-where there are any, else to the first log's by the real-time offsets in their headers."""
+file. Timestamps of logs from other hosts are converted to one clock: by the measured offsets of the hosts' clocks, or,
+if there are none, by the real-time offsets in the headers of the logs."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -274,7 +274,7 @@ class LogReader:
         try:
             header = msgspec.msgpack.decode(frame[1], type=Header)
         except _UNREADABLE as error:
-            raise StoreError(f"{self.path}: its header is whole but does not fit its schema: {error}") from error
+            raise StoreError(f"{self.path}: its header is complete but does not match its schema: {error}") from error
         check_schema(self.path, "log", header.schema)
         return header
 

@@ -1,7 +1,7 @@
 """`Record`: all that is kept of one request. All before it makes it, all after it only reads it.
 
 Instants are nanoseconds on one monotonic clock, kept raw; no derived number is stored
-(docs/concepts/measures.md). Logs hold records as arrays: new fields go to the end, with a default.
+(docs/reference/measures.md). Logs hold records as arrays: new fields go to the end, with a default.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""`Run`: what is known of one run. Startups and imported tables are runs too; those have no records."""
+"""`Run`: everything that is known about a run. Startups and imported tables are runs too, without records."""
 
 from collections import Counter
 from collections.abc import Callable

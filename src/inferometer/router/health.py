@@ -1,5 +1,5 @@
-"""Whether replicas are there: checks at an interval, at once where a request found one gone, and what they report of
-their load where a policy wants it. Also requests that go to every replica."""
+"""Whether replicas respond: checks at an interval, at once after a failed request, and their reported load if a
+policy needs it. Also requests that go to every replica."""
 
 from collections.abc import Callable, Sequence
 

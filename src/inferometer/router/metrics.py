@@ -90,11 +90,11 @@ class RouterMetrics:
         return bytes(generate_latest(self._registry))
 
     def collect(self) -> Iterator[Metric]:
-        yield _counter("requests", "Requests that are over.", ["replica", "outcome"], self._requests)
+        yield _counter("requests", "Finished requests.", ["replica", "outcome"], self._requests)
         yield _counter("decisions", "Choices by kind.", ["replica", "kind"], self._decisions)
         yield _counter("retries", "Attempts that failed before the first byte.", ["replica"], _keyed(self._retries))
         yield _counter("relayed_bytes", "Bytes of bodies passed on.", ["replica"], _keyed(self._bytes))
-        yield _counter("relayed_reads", "Reads that they came in.", ["replica"], _keyed(self._reads))
+        yield _counter("relayed_reads", "Reads from replicas.", ["replica"], _keyed(self._reads))
         for buckets in (self._match, self._choice, self._wait, self._first, self._whole):
             yield buckets.family()
         yield _gauge("healthy", "Whether requests are sent there.", {u.name: u.healthy for u in self._upstreams})
@@ -105,7 +105,7 @@ class RouterMetrics:
         yield GaugeMetricFamily(f"{PREFIX}_queue_length", "Requests that wait here.", value=self._waiting())
         state = self._state()
         yield _gauge("tree_chars", "Characters of prompts remembered.", state.tree_chars)
-        yield GaugeMetricFamily(f"{PREFIX}_tree_nodes", "Pieces they are kept in.", value=state.tree_nodes)
+        yield GaugeMetricFamily(f"{PREFIX}_tree_nodes", "Nodes of the prefix tree.", value=state.tree_nodes)
         yield CounterMetricFamily(f"{PREFIX}_evictions", "Evictions from the tree.", value=state.evictions)
         yield CounterMetricFamily(f"{PREFIX}_evicted_chars", "Characters evicted.", value=state.evicted_chars)
 

@@ -1,4 +1,4 @@
-"""A router as a process: from listening to the last request after a signal."""
+"""A router as a process, from listening to the last request after a signal."""
 
 import errno
 import gc
@@ -102,7 +102,7 @@ class _Run:
         self._reactor.call_at(now() + int(self._settings.drain_s * 1e9), self._reactor.stop)
         self._router.drain()
         if left:
-            self._notify(f"finishing {left} request{'' if left == 1 else 's'}, again to stop now")
+            self._notify(f"finishing {left} request{'' if left == 1 else 's'}; interrupt again to stop now")
 
     def stop_with_stdin(self) -> None:
         """The parent process holds the other end: when it exits, so does the router."""

@@ -1,4 +1,4 @@
-"""What a router is set to, as plain values."""
+"""The settings of a router, as plain values."""
 
 import ssl
 from collections.abc import Mapping, Sequence

@@ -1,1 +1,2 @@
-"""Where shards run. Worker i of k needs only (plan, i, k, start)."""
+"""Where shards run: processes of this machine, a Ray cluster, Kubernetes pods. Worker i of k needs only (plan, i, k,
+start)."""

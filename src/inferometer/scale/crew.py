@@ -153,7 +153,7 @@ class Crew(ABC, Generic[OneWorker]):
         moment = time.monotonic()
         for worker in self._workers:
             if not worker.ended and worker.heard_at is not None and moment > worker.heard_at + SILENT_S:
-                self._give_up(worker, f"it hung: nothing came from it for {duration_text(SILENT_S)}")
+                self._give_up(worker, f"it hung: no message from it for {duration_text(SILENT_S)}")
 
     def _check_interrupts(self) -> None:
         """Before anything was sent, one is enough."""

@@ -62,7 +62,7 @@ class RunShards(Protocol):
 
 def place_named(name: str = LOCAL) -> RunShards:
     if name not in PLACES:
-        raise PlanError(f"no place {name!r} to run shards at", f"there are {', '.join(PLACES)}")
+        raise PlanError(f"unknown place for shards: {name!r}", f"there are {', '.join(PLACES)}")
     place: RunShards = attribute_at(PLACES[name])
     return place
 

@@ -1,4 +1,4 @@
-"""Where a person reads: a console that is plain in a pipe, honours NO_COLOR, and is never too wide to read."""
+"""The console: plain in a pipe, without colours if NO_COLOR is set, and never too wide to read."""
 
 import sys
 from collections.abc import Iterable

@@ -225,9 +225,9 @@ def search_sentence(result: SearchOutcome) -> str:
     unit, low, high = UNITS.get(result.axis, ""), result.low, result.high
     limits, broken = ", ".join(result.limits), _first_broken(result.steps, unit)
     if low is None:
-        shown = "no load holds" if result.outcome == "none meets" else "no load was shown to hold"
-        tried = f"; the lowest that was tried is {number_text(high)} {unit}" if high is not None else ""
-        return f"{shown} within {limits}{tried}{broken}"
+        shown = "no load meets" if result.outcome == "none meets" else "no load was shown to meet"
+        tried = f"; the lowest load tried is {number_text(high)} {unit}" if high is not None else ""
+        return f"{shown} {limits}{tried}{broken}"
     ends = result.likely or (low, high)
     interval = f" ({number_text(ends[0])} to {number_text(ends[1])})" if ends[1] is not None else " or more"
     return f"holds {number_text(low)} {unit}{interval} within {limits}{broken}"
@@ -353,7 +353,7 @@ def _limit_rows(cases: Sequence[ChartedCase], names: Sequence[str], by_case: Num
     for text in limits if key else []:
         kept = [at for at, (_, run) in enumerate(cases) if _keeps(run, text) and key in by_case[at]]
         if not kept:
-            rows.append([text, "no case keeps it", "-", "0"])
+            rows.append([text, "no case meets it", "-", "0"])
             runs.append(None)
             continue
         at = _best_at(by_case, str(key), kept)
@@ -361,7 +361,7 @@ def _limit_rows(cases: Sequence[ChartedCase], names: Sequence[str], by_case: Num
         rows.append([text, names[at], value_text(quantity.value, quantity.unit), f"{len(kept)} of {len(cases)}"])
         runs.append(cases[at][1].id)
     title = _title(by_case[0][key]) if key else ""
-    return ["limit", "best case", title, "cases that keep it"], rows, [2, 3], runs
+    return ["limit", "best case", title, "cases that meet it"], rows, [2, 3], runs
 
 
 def _keeps(run: Run, text: str) -> bool:
@@ -395,7 +395,7 @@ def _best_sentence(cases: Sequence[ChartedCase], names: Sequence[str], by_case: 
     quantity = by_case[at][key]
     sense = "lowest" if quantity.direction == "lower" else "highest"
     best = f"{sense} {_title(quantity)}{within}: {value_text(quantity.value, quantity.unit)} at {names[at]}"
-    return best if kept else f"no case was shown to keep {' and '.join(limits)}; {best}"
+    return best if kept else f"no case was shown to meet {' and '.join(limits)}; {best}"
 
 
 def _title(quantity: Quantity) -> str:

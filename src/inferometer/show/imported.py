@@ -45,7 +45,9 @@ def print_imported(run: Run, to: Console, *, measures: bool = False, slices: boo
     if slow:
         records = run.records
         emit(
-            "no records: the file has no single requests" if records is None else slowest_table(slowest(records, slow)),
+            "no records: the file has no individual requests"
+            if records is None
+            else slowest_table(slowest(records, slow)),
             to,
         )
         to.print()

@@ -1,4 +1,4 @@
-"""What the instrument reports of itself: the curve of a calibration, and the doctor's results."""
+"""Results about the client itself: the curve of a calibration, and the doctor's checks."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""The list of kept runs: one line each, the newest first."""
+"""The list of stored runs: one line each, newest first."""
 
 import re
 from collections import Counter

@@ -1,1 +1,1 @@
-"""An inference engine made of arithmetic, in virtual time or behind a real HTTP server with a log of the truth."""
+"""A simulated inference engine, in virtual time or behind a real HTTP server that logs the true times."""

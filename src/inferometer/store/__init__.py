@@ -1,1 +1,1 @@
-"""Runs on disk, and the index that answers questions about them."""
+"""Runs on disk, and the index that answers queries about them."""

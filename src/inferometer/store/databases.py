@@ -1,4 +1,5 @@
-"""The two databases an index can be in, opened for each question, so that any number of processes can ask at once."""
+"""The two databases of an index, SQLite and PostgreSQL, opened for each query, so that any number of processes can
+use it at once."""
 
 import os
 import shlex

@@ -1,4 +1,4 @@
-"""`Entry`: a run as one line of a list, with everything that the index knows it by."""
+"""`Entry`: a run as one line of a list, with everything that the index stores about it."""
 
 import math
 from collections.abc import Mapping
@@ -69,11 +69,41 @@ class Entry:
         return None if None in parts else "-".join(map(str, parts))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexRow:
+    """A run in the table of runs, column by column."""
+
+    id: str
+    started: str = ""  # UTC, so that it sorts
+    started_as: str = ""  # as the run has it, with its zone
+    state: str
+    kind: str = "serving"
+    source: str | None = None
+    verdict: str | None = None
+    name: str | None = None
+    model: str | None = None
+    target: str | None = None
+    engine: str | None = None
+    engine_version: str | None = None
+    commit: str | None = None
+    hardware: str | None = None
+    requests: int | None = None
+    workload_id: str | None = None
+    stack_id: str | None = None
+    hardware_id: str | None = None
+    headline: dict[str, float] = field(default_factory=dict)
+    weak: str | None = None
+    location: str
+    damage: str | None = None
+    remedy: str | None = None
+    imported_from: str | None = None
+
+
 @dataclass(frozen=True)
 class Listing:
     """All that the index keeps of a run."""
 
-    row: dict[str, Any]  # of the table of runs
+    row: IndexRow
     quantities: dict[str, Quantity]
     parameters: dict[str, str]
     marks: Marks
@@ -84,7 +114,7 @@ def listing_of(run: Run, location: str) -> Listing:
     folder = run.folder or Path(run.id)
     try:
         values = indexed(run.summary)
-        row = _row(run, identity(run), values) | {"location": location, "damage": None, "remedy": None}
+        row = _row(run, identity(run), values, location)
         marks = read_marks(run.folder) if run.folder else Marks()
         return Listing(row, values, flat(run.plan), marks)
     except StoreError as error:
@@ -95,9 +125,8 @@ def listing_of(run: Run, location: str) -> Listing:
 
 def damaged_listing(damaged: Damaged, location: str) -> Listing:
     """Something is there, and it is not lost: it is listed as what it is."""
-    row = dict.fromkeys(_COLUMNS) | {"id": damaged.id, "started": "", "started_as": "", "kind": "serving"}
-    row |= {"state": DAMAGED, "headline": {}, "location": location}
-    return Listing(row | {"damage": damaged.cause, "remedy": damaged.remedy}, {}, {}, Marks())
+    row = IndexRow(id=damaged.id, state=DAMAGED, location=location, damage=damaged.cause, remedy=damaged.remedy)
+    return Listing(row, {}, {}, Marks())
 
 
 def listing_at(folder: Path, location: str) -> Listing | None:
@@ -156,37 +185,32 @@ def utc_text(started: str) -> str:
         return ""
 
 
-_COLUMNS = (
-    *("source", "verdict", "name", "model", "target", "engine", "engine_version", "commit", "hardware"),
-    *("requests", "workload_id", "stack_id", "hardware_id", "imported_from", "weak"),
-)
-
-
-def _row(run: Run, identified: Identity, values: Mapping[str, Quantity]) -> dict[str, Any]:
+def _row(run: Run, identified: Identity, values: Mapping[str, Quantity], location: str) -> IndexRow:
     subject, outcomes, imported = run.subject, run.summary.outcomes, run.environment.imported
-    return {
-        "id": run.id,
-        "started": utc_text(run.started_at),
-        "started_as": run.started_at,
-        "state": run.state,
-        "kind": run.kind,
-        "source": run.source,
-        "verdict": run.status,
-        "name": subject.name,
-        "model": subject.model,
-        "target": _target(run.plan),
-        "engine": subject.engine,
-        "engine_version": subject.engine_version,
-        "commit": subject.commit,
-        "hardware": _hardware(run),
-        "requests": sum(outcomes.values()) if outcomes else None,
-        "workload_id": identified.workload,
-        "stack_id": identified.stack,
-        "hardware_id": identified.hardware,
-        "imported_from": imported.sha256 if imported else None,
-        "headline": {key: quantity.value for key, quantity in values.items() if _is_headline(quantity, run)},
-        "weak": " ".join(key for key, quantity in values.items() if quantity.needed) or None,
-    }
+    return IndexRow(
+        id=run.id,
+        started=utc_text(run.started_at),
+        started_as=run.started_at,
+        state=run.state,
+        kind=run.kind,
+        source=run.source,
+        verdict=run.status,
+        name=subject.name,
+        model=subject.model,
+        target=_target(run.plan),
+        engine=subject.engine,
+        engine_version=subject.engine_version,
+        commit=subject.commit,
+        hardware=_hardware(run),
+        requests=sum(outcomes.values()) if outcomes else None,
+        workload_id=identified.workload,
+        stack_id=identified.stack,
+        hardware_id=identified.hardware,
+        imported_from=imported.sha256 if imported else None,
+        headline={key: quantity.value for key, quantity in values.items() if _is_headline(quantity, run)},
+        weak=" ".join(key for key, quantity in values.items() if quantity.needed) or None,
+        location=location,
+    )
 
 
 def _is_headline(quantity: Quantity, run: Run) -> bool:

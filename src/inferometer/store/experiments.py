@@ -1,5 +1,5 @@
-"""The folder of an experiment, `<store>/experiments/<id>`: what was requested, a line per case as it was done, and
-what came of it. Its runs are runs like any other. Any prefix of the lines is valid: it can go on later."""
+"""The folder of an experiment, `<store>/experiments/<id>`: its definition, a line per finished case, and the result.
+Its runs are ordinary runs. Any prefix of the lines is valid, so an experiment can be resumed."""
 
 import fcntl
 import os

@@ -1,4 +1,5 @@
-"""The folder of a run, `<store>/runs/<id>`: made once, filled file by file, each file whole or not there."""
+"""The folder of a run, `<store>/runs/<id>`: created once and filled file by file; each file is either complete or
+missing."""
 
 import functools
 import os

@@ -6,7 +6,7 @@ import math
 import platform
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,6 +21,7 @@ from inferometer.store.entry import (
     CHANGING,
     DAMAGED,
     Entry,
+    IndexRow,
     Listing,
     damaged_listing,
     listing_at,
@@ -54,20 +55,19 @@ def enter(db: Connection, listings: Iterable[Listing]) -> None:
     """Enter runs, or what is new about them. Their tags stay, those in their folders are added."""
     one_writer(db)
     for part in _parts(listings):
-        forget(db, [listing.row["id"] for listing in part])
+        forget(db, [listing.row.id for listing in part])
         rows = [_storable_row(listing.row) for listing in part]
         made = db.execute(insert(runs).returning(runs.c.id, runs.c.number), rows)
         numbers: dict[str, int] = dict(made.all())
-        _enter_details(db, [(numbers[listing.row["id"]], listing) for listing in part])
+        _enter_details(db, [(numbers[listing.row.id], listing) for listing in part])
         for listing in part:
-            enter_marks(db, listing.row["id"], listing.marks)
+            enter_marks(db, listing.row.id, listing.marks)
 
 
-def _storable_row(row: dict[str, Any]) -> dict[str, Any]:
-    headline = {key: value for key, value in row["headline"].items() if _storable(value) is not None}
-    return {name: _storable(value) for name, value in row.items() if name != "headline"} | {
-        "headline": orjson.dumps(headline).decode()
-    }
+def _storable_row(row: IndexRow) -> dict[str, str | int | None]:
+    headline = {key: value for key, value in row.headline.items() if _storable(value) is not None}
+    columns = {column.name: _storable(getattr(row, column.name)) for column in fields(row) if column.name != "headline"}
+    return columns | {"headline": orjson.dumps(headline).decode()}
 
 
 def _storable(value: Any) -> Any:
@@ -207,18 +207,18 @@ def _entry(
     known_tags: dict[str, list[str]],
     cases: dict[str, tuple[str, str | None]],
 ) -> Entry:
-    fields = dict(zip(_FIELDS, plain, strict=True))
-    id_ = fields["id"]
+    columns = dict(zip(_FIELDS, plain, strict=True))
+    id_ = columns["id"]
     experiment, case = cases.get(id_, (None, None))
     values = orjson.loads(headline)
-    _check_types(fields, values)
+    _check_types(columns, values)
     return Entry(
-        **fields,
+        **columns,
         values=values,
         tags=tuple(sorted(known_tags.get(id_, ()))),
         experiment=experiment,
         case=case,
-        folder=folder_at(fields["location"], id_, home),
+        folder=folder_at(columns["location"], id_, home),
     )
 
 
@@ -242,19 +242,31 @@ def folder_at(location: str, id_: str, home: Path) -> Path:
     return home / "cache" / id_ if "://" in location else home / location
 
 
-def values_of(db: Connection, names: Sequence[Name], numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Quantities and settings that were requested in addition to the headline, by the number of the run."""
-    values: dict[int, dict[str, Any]] = {number: {} for number in numbers}
+class Details(NamedTuple):
+    """Quantities and settings of a run that were requested in addition to the headline."""
+
+    values: dict[str, float]
+    settings: dict[str, str]
+
+
+def details_of(db: Connection, names: Sequence[Name], numbers: Sequence[int]) -> dict[int, Details]:
+    """By the number of the run."""
+    details = {number: Details({}, {}) for number in numbers}
     keys = [name.name for name in names if name.kind == "quantity"]
     paths = [name.name for name in names if name.kind == "parameter"]
     chosen = select(quantities.c.run, quantities.c.key, quantities.c.value).where(quantities.c.key.in_(keys))
     settings = select(parameters.c.run, parameters.c.path, parameters.c.text).where(parameters.c.path.in_(paths))
-    for wanted, question, run in ((keys, chosen, quantities.c.run), (paths, settings, parameters.c.run)):
-        few = question.where(run.in_(numbers)) if len(numbers) <= AT_ONCE else question
-        for number, name, value in db.execute(few) if wanted else ():
-            if number in values:
-                values[number][name] = value
-    return values
+    few = len(numbers) <= AT_ONCE
+    for number, key, value in (
+        db.execute(chosen.where(quantities.c.run.in_(numbers)) if few else chosen) if keys else ()
+    ):
+        if number in details:
+            details[number].values[key] = value
+    texts = settings.where(parameters.c.run.in_(numbers)) if few else settings
+    for number, path, setting in db.execute(texts) if paths else ():
+        if number in details:
+            details[number].settings[path] = setting
+    return details
 
 
 def numbers_of(db: Connection, keys: Sequence[str], ids: Sequence[str]) -> dict[str, dict[str, float]]:
@@ -311,7 +323,7 @@ def reindexed(store: "Store") -> Reindexed:
     remove_leftovers(store.home)
     folders = folders_in(store.home)
     listings = [entry for path in folders.values() if (entry := listing_at(path, store.location_of(path)))]
-    waiting = [listing.row["id"] for listing in listings if store.objects and listing.row["state"] not in CHANGING]
+    waiting = [listing.row.id for listing in listings if store.objects and listing.row.state not in CHANGING]
     remote, half = store.objects.runs() if store.objects else ([], [])
     there = [_remote_listing(store, store.objects, id_) for id_ in remote if id_ not in folders and store.objects]
 
@@ -324,9 +336,9 @@ def reindexed(store: "Store") -> Reindexed:
     for id_ in waiting:
         store.add(load_run(folders[id_]))
     damaged = {
-        listing.row["id"]: (listing.row["damage"], listing.row["remedy"])
+        listing.row.id: (listing.row.damage or "", listing.row.remedy or "")
         for listing in [*listings, *there]
-        if listing.row["state"] == DAMAGED
+        if listing.row.state == DAMAGED
     }
     return Reindexed(len(listings) + len(there), len(waiting), damaged, [id_ for id_ in half if id_ not in folders])
 

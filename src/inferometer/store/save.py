@@ -1,4 +1,5 @@
-"""Keeps a run that is made in one piece: an offline batch, a startup, an imported result, a user's own benchmark."""
+"""Stores a run that is complete from the start: an offline batch, a startup, an imported result, a user's own
+benchmark."""
 
 import os
 import shutil

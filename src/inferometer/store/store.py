@@ -272,11 +272,10 @@ class Store:
         numbered = index.entries(db, self.home, clauses, order, limit)
         if not names:
             return [entry for _, entry in numbered]
-        settings = {name.name for name in names if name.kind == "parameter"}
-        more = index.values_of(db, names, [number for number, _ in numbered])
+        more = index.details_of(db, names, [number for number, _ in numbered])
         for number, entry in numbered:  # just made, not shared
-            entry.values.update((name, value) for name, value in more[number].items() if name not in settings)
-            entry.parameters.update((name, value) for name, value in more[number].items() if name in settings)
+            entry.values.update(more[number].values)
+            entry.parameters.update(more[number].settings)
         return [entry for _, entry in numbered]
 
     # -- marks: tags, baselines ----------------------------------------------------------------------------------

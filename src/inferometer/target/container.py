@@ -1,5 +1,5 @@
-"""An engine in a container of docker or podman, by their common command line: how it is started, followed and ended by
-its id."""
+"""An engine in a docker or podman container, by their common command line: how to start, follow and stop it by its
+id."""
 
 import os
 import shutil

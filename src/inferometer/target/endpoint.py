@@ -1,4 +1,4 @@
-"""What a run is aimed at: the plan's address, a server it starts, or one that runs already; under a lock meanwhile."""
+"""The target of a run: the plan's address, a server that the run starts, or a running one; locked during the run."""
 
 import shutil
 from collections.abc import Callable, Iterator

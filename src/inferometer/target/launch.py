@@ -1,5 +1,5 @@
-"""What an engine is to the rest of the house, and how a server is started, as plain data: what each engine makes of a
-plan's `server`, and `target.server` runs; and settings as the flags of a command line."""
+"""What defines an engine, and how a server is started, as plain data: each engine turns a plan's `server` into a
+`Launch` that `target.server` runs; and settings as command line flags."""
 
 import os
 import socket

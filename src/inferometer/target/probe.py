@@ -1,5 +1,5 @@
-"""What answers at a target's URLs before the load: its model, its engine, or why it cannot be measured; whether a
-started server is ready; and what the end of its log means if it is not."""
+"""Checks a target before the load: its model and engine, or why it cannot be measured; whether a started server is
+ready; and what the end of its log means if it is not."""
 
 import re
 import time

@@ -1,5 +1,5 @@
-"""Starts the server that a plan names, after the commands that prepare it, awaits it, and ends it with all its
-children, whatever happens."""
+"""Starts the server that a plan names, after its preparation commands, waits until it is ready, and stops it with all
+its child processes, whatever happens."""
 
 import os
 import re

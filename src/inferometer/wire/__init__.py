@@ -1,1 +1,2 @@
-"""Bytes: the HTTP client and its stamps, a small HTTP server, server-sent events, the APIs' bodies and events."""
+"""The network: HTTP client with its timestamps, a small HTTP server, server-sent events, and the APIs' requests and
+events."""

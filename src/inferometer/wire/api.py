@@ -1,6 +1,6 @@
 """What all APIs have in common: the request's body, and the meaning of its answer's events.
 
-Each API is a module of `wire.apis`, found through `APIS` and imported on use: one is added as a file and a line here,
+Each API is a module of `wire.apis`, found through `APIS` there and imported on use: one is added as a file and a line,
 for its `Api` defines all that plans, workloads, probes and the load need of it. A server may send anything: what leaves
 `read_events` and `read_whole` has the types of `Answer`, counts that fit and texts of bounded length. What an event has
 instead is the answer's error. Documents nested up to 1024 deep are parsed (orjson refuses more), so nothing here walks
@@ -17,6 +17,7 @@ import orjson
 
 from inferometer.vocabulary import attribute_at
 from inferometer.wire import http1
+from inferometer.wire.apis import APIS as APIS
 from inferometer.wire.compiled import compiled
 from inferometer.wire.http1 import Excessive, Piecewise, whole
 from inferometer.wire.skeleton import Skeleton, learn
@@ -33,20 +34,6 @@ END_MARK = b"[DONE]"
 LEARNING_TRIES = 3  # events whose shape is tried before a stream is parsed event by event
 WORTH_LEARNING = 12  # events that are still to come: fewer are parsed sooner than their shape is proven
 CHARACTERS_PER_TOKEN = 4  # of English in today's vocabularies: the estimate where a server counts nothing
-
-APIS = {
-    "completions": "inferometer.wire.apis.openai:COMPLETIONS",
-    "chat": "inferometer.wire.apis.openai:CHAT",
-    "responses": "inferometer.wire.apis.responses:API",
-    "embeddings": "inferometer.wire.apis.pooling:EMBEDDINGS",
-    "embeddings_chat": "inferometer.wire.apis.pooling:EMBEDDINGS_CHAT",
-    "rerank": "inferometer.wire.apis.pooling:RERANK",
-    "anthropic": "inferometer.wire.apis.anthropic:API",
-    "tgi": "inferometer.wire.apis.tgi:API",
-    "transcriptions": "inferometer.wire.apis.transcriptions:TRANSCRIPTIONS",
-    "translations": "inferometer.wire.apis.transcriptions:TRANSLATIONS",
-    "template": "inferometer.wire.apis.template:API",
-}
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""`Exchange`: one request and the bytes of its answer as they came, each read with its stamp. Nothing is parsed."""
+"""`Exchange`: one request and the bytes of its answer, each read with its timestamp. Nothing is parsed here."""
 
 from collections.abc import Callable
 from itertools import accumulate

@@ -1,4 +1,4 @@
-"""Answers without server-sent events that still come piece by piece: lines of JSON, or bare text."""
+"""Answers that are streamed without server-sent events: lines of JSON, or plain text."""
 
 import codecs
 from bisect import bisect_right

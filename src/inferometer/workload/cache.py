@@ -1,4 +1,4 @@
-"""The cache folder: what was fetched, unpacked or indexed once and can be made again at any time."""
+"""The cache folder: files that were downloaded, unpacked or indexed once, and can be made again at any time."""
 
 import fcntl
 import hashlib

@@ -201,7 +201,7 @@ def read_messages(row: Any, columns: Columns) -> Iterator[Conversation]:
     whole = {columns.get("messages", "messages"): row} if isinstance(row, list) else mapping(row)
     messages = [_message(message, columns) for message in list_at(whole, columns, "messages")]
     if not any(message["role"] == "user" for message in messages):
-        raise RowError("has no message of a user")
+        raise RowError("has no user message")
     tools = reached(whole, columns.get("tools", "tools"))
     yield Conversation(messages, as_tools(None if tools is MISSING else tools))
 
@@ -209,7 +209,7 @@ def read_messages(row: Any, columns: Columns) -> Iterator[Conversation]:
 def _message(message: Any, columns: Columns) -> Json:
     role = at(message, columns, "role")
     if role not in _ROLES:
-        raise RowError(f"has a message of the role {role!r}; known are {', '.join(_ROLES)}")
+        raise RowError(f"has a message with role {role!r}; known are {', '.join(_ROLES)}")
     content = at(message, columns, "content") if not message.get("tool_calls") else message.get("content")
     if content is not None and not isinstance(content, str | list):
         raise RowError(f"has a message of the {role} that is neither text nor parts")
@@ -251,7 +251,7 @@ def _root(row: Any, columns: Columns) -> Json:
 def _paths(node: Json, above: list[Json], columns: Columns) -> Iterator[Conversation]:
     role = str(at(node, columns, "role"))
     if role not in _OASST_ROLES:
-        raise RowError(f"has a message of the role {role!r}; known are {', '.join(_OASST_ROLES)}")
+        raise RowError(f"has a message with role {role!r}; known are {', '.join(_OASST_ROLES)}")
     path = [*above, {"role": _OASST_ROLES[role], "content": text_at(node, columns, "text")}]
     below = at(node, columns, "replies") or []
     if not isinstance(below, list):
@@ -378,7 +378,7 @@ def read_sharegpt(row: Any, columns: Columns) -> Iterator[Conversation]:
         turns.append(_sharegpt_message(message, columns, turns))
     messages = joined(turns)
     if not any(message["role"] == "user" for message in messages):
-        raise RowError("has no message of a user")
+        raise RowError("has no user message")
     yield Conversation(messages, as_tools(row.get(columns.get("tools", "tools"))))
 
 

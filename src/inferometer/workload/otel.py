@@ -58,7 +58,7 @@ def otel(spec: Otel, _seed: int, _traffic: int, _nonce: str, context: WorkloadCo
             calls = calls_in(document, spec.errors)
         except (RowError, KeyError, TypeError, ValueError) as error:
             if spec.unusable == "refuse":
-                raise DataError(f"{where}: is no trace of GenAI spans: {error}", "workload.unusable: skip") from None
+                raise DataError(f"{where}: is not a trace of GenAI spans: {error}", "workload.unusable: skip") from None
             left_out += 1
             continue
         if spec.below_tokens is not None and max(call.total_tokens for call in calls) >= spec.below_tokens:
@@ -279,7 +279,7 @@ def _parsed(value: Any) -> Any:
 def _message(message: Any) -> Json:
     """As a chat has it: `role` and `content`, or the parts of the GenAI conventions."""
     if not isinstance(message, Mapping):
-        raise RowError("a message is no mapping")
+        raise RowError("a message is not a mapping")
     role = str(message.get("role") or "user")
     parts = message.get("parts")
     if parts is None:
@@ -364,7 +364,7 @@ def weka(spec: Weka, seed: int, traffic: int, nonce: str, context: WorkloadConte
             trace = trace_in(document, spec)
         except (RowError, KeyError, TypeError, ValueError) as error:
             if spec.unusable == "refuse":
-                text = f"{where}: is no trace of hashed blocks: {error}"
+                text = f"{where}: is not a trace of hashed blocks: {error}"
                 raise DataError(text, "workload.unusable: skip") from None
             left_out += 1
             continue

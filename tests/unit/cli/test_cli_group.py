@@ -25,6 +25,17 @@ def test_help_imports_nothing_but_click_and_answers_at_once() -> None:
     assert time.monotonic() - began < 3  # 0.06 s on an idle core; CI is seldom idle
 
 
+def test_help_of_a_run_imports_little_more() -> None:
+    """Its conductor, the console and the parsers of answers take longer than all the rest of it."""
+    heavy = ("numpy", "rich", "pydantic", "yaml", "orjson", "asyncio", "msgspec", "inferometer.wire.api")
+    script = (
+        "import sys; from inferometer.cli import execute; execute(['run', '--help']);"
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n")
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_the_help_that_the_list_promises(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute([name, "--help"]) == 0

@@ -103,7 +103,7 @@ def test_text_in_every_encoding() -> None:
     assert text_in("a: µ".encode("utf-8-sig")) == text_in("a: µ".encode("utf-16")) == text_in("a: µ".encode()) == "a: µ"
     for content, why in (
         (b"a: 1\nb: \xff\n", "line 2: is not text in UTF-8"),
-        (b"a: 1\n\nb: \x00\n", "line 3: is not text: it holds a zero byte"),
+        (b"a: 1\n\nb: \x00\n", "line 3: is not text: it contains a zero byte"),
         (b"\x1f\x8b\x08\xff", "is not text but gzip"),
         (b"\xff\xfea", "is not text in UTF-8 or UTF-16"),
     ):
@@ -118,7 +118,7 @@ def test_no_file_holds_us_or_fills_the_memory(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "large").write_bytes(b"x" * 2000)
     for path, why in (
         (Path("/dev/zero"), "does not end"),
-        (tmp_path / "pipe", "nothing came"),
+        (tmp_path / "pipe", "sent nothing"),
         (tmp_path / "large", "0.0 MiB"),
     ):
         with pytest.raises(RefusedError, match=why):
@@ -218,9 +218,9 @@ def test_a_pipe_without_a_writer_is_no_certificate_tokenizer_or_trace(
         tokenizer_named(str(tmp_path))
     with pytest.raises(DataError, match="cannot be read: not a plain file"):
         list(documents(Otel(type="otel", path=str(tmp_path / "trace.json"))))
-    with pytest.raises(DataError, match="nothing came from it"):
+    with pytest.raises(DataError, match="sent nothing for"):
         read_startup(tmp_path / "server.log")
-    with pytest.raises(DataError, match="nothing came from it"):
+    with pytest.raises(DataError, match="sent nothing for"):
         read_result(tmp_path / "trace.json", "vllm-bench-serve")
 
 

@@ -118,7 +118,7 @@ def test_what_is_only_done_differently_is_noted_by_its_setting() -> None:
     _, rendered, _ = _rendered("inference-perf", PLANS["many"])
     assert "worker_max_tcp_connections: 5000" in rendered.files["inference-perf.yaml"]
     _, _, notes = _rendered("inference-perf", PLANS["warm-up"])
-    assert "warmup: there is none: all requests are measured" in notes
+    assert "warmup: not supported: all requests are measured" in notes
 
 
 def test_limits_are_not_judged_on_numbers_with_other_definitions() -> None:
@@ -159,7 +159,7 @@ def test_folders_are_those_that_the_command_sees() -> None:
 
 @pytest.mark.parametrize("name", ["inferencemax", "lm-eval", "eval-containers", "priority-mix"])
 def test_harnesses_that_measure_something_else_are_refused_by_name(name: str) -> None:
-    with pytest.raises(PlanError, match=f"--harness {name}: is not run: "):
+    with pytest.raises(PlanError, match=f"--harness {name}: is not supported: "):
         checked_name(name)
 
 

@@ -169,7 +169,7 @@ def test_the_range_that_is_sure_is_the_answer_when_the_budget_is_used_up() -> No
 def test_a_step_for_which_there_is_no_time_ends_the_search() -> None:
     steps, found = find(lambda wanted: sharp(5.0)(wanted) if wanted.load < 4 else None, replace(RATES, budget_s=60))
     assert [step.load for step in steps] == [1, 2]
-    assert found.outcome == "unresolved" and "kept even at 2" in found.text and "budget" in found.text
+    assert found.outcome == "unresolved" and "met even at 2" in found.text and "budget" in found.text
 
 
 def test_bounds_follow_the_first_load() -> None:

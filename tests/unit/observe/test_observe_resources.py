@@ -73,8 +73,8 @@ def interrupts(*messages: tuple[int, int, bool]) -> list[str]:
 def test_the_note_of_an_interrupt_counts_all_workers_and_comes_once() -> None:
     assert interrupts((0, 3, False), (1, 4, False)) == []
     assert interrupts((0, 3, False), (1, 4, False), (0, 3, True)) == []
-    expected = ["finishing 7 requests, again to stop now"]
+    expected = ["finishing 7 requests; interrupt again to stop now"]
     assert interrupts((0, 3, False), (1, 5, False), (0, 3, True), (1, 4, True), (0, 2, True)) == expected
     assert interrupts((0, 3, False), (1, 5, False), (0, 2, True), (0, 2, True)) == expected, "worker 1 is gone"
-    assert interrupts((0, 1, True)) == ["finishing 1 request, again to stop now"]
+    assert interrupts((0, 1, True)) == ["finishing 1 request; interrupt again to stop now"]
     assert interrupts((0, 0, True)) == []

@@ -89,7 +89,7 @@ def test_settings_are_read_as_yaml() -> None:
     for wrong in ("dtype", "=3", "a..b=3"):
         with pytest.raises(PlanError, match="must be key=value"):
             settings((wrong,))
-    with pytest.raises(PlanError, match="has nothing inside it"):
+    with pytest.raises(PlanError, match="is not a group of settings"):
         settings(("a=1", "a.b=2"))
 
 

@@ -122,7 +122,10 @@ def test_pauses_are_written_as_they_are_read(written: Any, short: str | None) ->
             "workload.limits is not a setting of type prompts; did you mean",
         ),
         ({"type": "sharegpt"}, "workload.path is missing: give the file, or the url"),
-        ({"path": "conversations.db"}, "workload.type is missing: must be one of synthetic, sharegpt"),
+        (
+            {"path": "conversations.db"},
+            "workload.type is missing, and does not follow from the name conversations.db: must be one of synthetic",
+        ),
         (5, "workload must be settings by name such as type, input_tokens, output_tokens, got 5"),
         ({"pairs": ["300"]}, "workload.pairs[0] must be a pair of lengths such as 300:100, got 300"),
         ({"pairs": ["300:100"], "input_tokens": 5}, "workload.pairs replace input_tokens"),

@@ -148,7 +148,7 @@ def test_one_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("inferometer.scale.crew.SILENT_S", 0.01)
     hung, slow = InMemory(0, [READY]), InMemory(1, [*[b""] * 5, READY, report(1), None])
     (lost,) = CrewInMemory([hung, slow]).run().lost
-    assert lost.shard == 0 and lost.why.startswith("it hung: nothing came from it for")
+    assert lost.shard == 0 and lost.why.startswith("it hung: no message from it for")
 
 
 def test_a_place_that_fails_leaves_nothing_running() -> None:

@@ -101,7 +101,7 @@ def test_the_command_line_says_it_too(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "there is no file" in capsys.readouterr().err
     store = ["--store", str(tmp_path / "store")]
     assert execute(["run", "--url", "http://127.0.0.1:1", "--on", "kubernetes", "--requests", "1", *store]) == 3
-    assert "the driver asks the target, too" in capsys.readouterr().err
+    assert "the driver contacts the target too" in capsys.readouterr().err
 
 
 # -- over TLS, with what a server really sees ------------------------------------------------------------------------

@@ -112,7 +112,7 @@ def test_a_sweep_answers_within_its_limits(answers: StoreAnswers) -> None:
 
     best, counted = "highest output token throughput", "(8 cases, 1 without a run)"
     assert headline(lambda load: load > 1) == f"{best} within ttft p99 < 1s: 727 tok/s at 4 in flight, 300 in {counted}"
-    assert headline(lambda load: None).startswith(f"no case was shown to keep ttft p99 < 1s; {best}: 780 tok/s")
+    assert headline(lambda load: None).startswith(f"no case was shown to meet ttft p99 < 1s; {best}: 780 tok/s")
 
 
 def _limited(run: Run, met: bool | None) -> Run:
@@ -161,11 +161,9 @@ def test_a_search_whose_least_load_is_unclear_does_not_say_that_it_is_missed() -
     found = search_result([missed, unclear], SearchBounds(start=40.0, least=1.0, most=100.0, steps=2))
     assert found.outcome == "unresolved" and found.text.startswith("it is unclear whether the limits are met at 33")
     outcome = SearchOutcome(outcome=found.outcome, high=33.0, limits=("ttft p90 < 1s",))
-    start = "no load was shown to hold within ttft p90 < 1s; the lowest that was tried is 33 req/s"
+    start = "no load was shown to meet ttft p90 < 1s; the lowest load tried is 33 req/s"
     assert search_sentence(outcome) == start
-    assert search_sentence(structs.replace(outcome, outcome="none meets")).startswith(
-        "no load holds within ttft p90 < 1s"
-    )
+    assert search_sentence(structs.replace(outcome, outcome="none meets")).startswith("no load meets ttft p90 < 1s")
 
 
 def test_who_a_run_is_about_is_spelled_as_engines_spell_themselves(answers: StoreAnswers) -> None:

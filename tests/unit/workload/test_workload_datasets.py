@@ -216,7 +216,7 @@ def test_broken_rows_are_left_out_counted_and_named_or_refused(tmp_path: Path) -
     [
         ({"conversations": [{"from": "robot", "value": "x"}]}, "has a message from 'robot'"),
         ({"conversations": []}, "has an empty list of 'conversations'"),
-        ({"conversations": [{"from": "gpt", "value": "x"}]}, "has no message of a user"),
+        ({"conversations": [{"from": "gpt", "value": "x"}]}, "has no user message"),
         ({"conversations": [{"from": "human", "value": 3}]}, "has a message from human that is not a text"),
         ({"conversations": [{"from": "observation", "value": "x"}]}, "has an observation that no function_call"),
         ({"conversations": [{"from": "function_call", "value": "{"}]}, "has a function_call that is not JSON"),

@@ -65,7 +65,7 @@ def test_what_is_no_trace_is_refused_or_skipped(tmp_path: Path) -> None:
     spec = traced(tmp_path)
     (tmp_path / "other.json").write_text("{}")
     assert len(workload_of(plan_from({"workload": spec}).workload, 0, 0, "n")) == 1  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="is no trace of GenAI spans"):
+    with pytest.raises(DataError, match="is not a trace of GenAI spans"):
         workload_of(plan_from({"workload": {**spec, "unusable": "refuse"}}).workload, 0, 0, "n")
 
 

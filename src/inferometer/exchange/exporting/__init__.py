@@ -152,7 +152,7 @@ FORMATS: dict[str, ExportFormat] = {
         "CSV lines of Ray's sweep: serve_*.csv, vllm_*.csv, appended to", f"{_HERE}.ray:export_sweep", folder=True
     ),
     "ray-routing": ExportFormat(
-        "what Ray's prefix-aware scheduler keeps of itself, per second", f"{_HERE}.ray:export_routing", folder=True
+        "state of Ray's prefix-aware scheduler, per second", f"{_HERE}.ray:export_routing", folder=True
     ),
     "inferx": ExportFormat(
         "InferX's folder: metrics.csv and related files",

@@ -1,4 +1,4 @@
-"""Our own forms: the document that `--json` prints, and the records as a table."""
+"""Our own formats: the document that `--json` prints, and the records as a table."""
 
 import csv
 import io

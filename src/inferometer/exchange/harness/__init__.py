@@ -252,7 +252,7 @@ def checked_name(name: str) -> str:
     if name in NAMES:
         return name
     if name in _REFUSED:
-        raise PlanError(f"--harness {name}: is not run: {_REFUSED[name]}", f"there are {', '.join(NAMES)}")
+        raise PlanError(f"--harness {name}: is not supported: {_REFUSED[name]}", f"there are {', '.join(NAMES)}")
     meant = f"; did you mean {_ALIASES[name]}?" if name in _ALIASES else ""
     raise PlanError(f"--harness {name}: there is no such harness{meant}", f"there are {', '.join(NAMES)}")
 
@@ -262,6 +262,6 @@ def harness_named(name: str) -> Harness:
     """One of the others; `inferometer` and `nop` have nothing to render."""
     checked_name(name)
     if name in OURS:
-        raise PlanError(f"--harness {name}: is ours, and has no other tool's files")
+        raise PlanError(f"--harness {name}: is Inferometer itself, which has no other tool's files")
     harness: Harness = attribute_at(HARNESSES[name])
     return harness

@@ -1,4 +1,4 @@
-"""Where a harness is installed: in an environment of its own, made on request, or on PATH."""
+"""Where a harness is installed: in its own environment, created on request, or on PATH."""
 
 import os
 import shutil

@@ -33,11 +33,9 @@ def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
     if stop.duration is None:
         notes["stop.duration"] = f"at most {minutes} minutes"
     if stop.requests is not None:
-        notes["stop.requests"] = (
-            "at least so many: it looks now and then whether they are answered, and sends meanwhile"
-        )
+        notes["stop.requests"] = "a minimum: it checks for the end only from time to time, and keeps sending until then"
     if plan.warmup.requests or plan.warmup.duration:
-        notes["warmup"] = "there is none: all requests are measured"
+        notes["warmup"] = "not supported: all requests are measured"
     extra: dict[str, JsonValue] = {
         name: value for name, value in {"top_p": sampling.top_p, **sampling.extra}.items() if value is not None
     }

@@ -41,9 +41,9 @@ def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
         if getattr(plan.sampling, name) is not None:
             raise PlanError(f"sampling.{name}: {NAME} sends none")
     if plan.warmup.requests or plan.warmup.duration:
-        notes["warmup"] = "there is none: all requests are measured"
+        notes["warmup"] = "not supported: all requests are measured"
     if workload.prefix is None and workload.count is not None and workload.count >= _requests(plan):
-        notes["workload.count"] = "every prompt is new, as here: no more are sent than there are"
+        notes["workload.count"] = "every prompt is new, as here: the run sends no more requests than that"
     for name in ("input_tokens", "output_tokens"):
         lengths = getattr(workload, name)
         if lengths is not None and lengths.type in ("normal", "lognormal") and lengths.max is None:

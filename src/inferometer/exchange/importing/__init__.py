@@ -1,1 +1,1 @@
-"""Other tools' results as runs of ours: one small module per format, each a pure function with its units checked."""
+"""Other tools' results as our runs: one small module per format, each a pure function with checked units."""

@@ -1,5 +1,5 @@
-"""What became of every field of a result: read into the run, kept with it, or ignored. The file is read again without
-the field, and what differs in the run is what the field decides."""
+"""How every field of a result was used: read into the run, stored with it, or ignored. The file is read again without
+the field; what differs in the run is what the field affects."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace

@@ -1,5 +1,5 @@
-"""The import of a file: read, recognised, turned into runs with summary and verdict, and kept once however often it is
-imported."""
+"""Imports a file: reads and recognises it, makes runs with summary and verdict, and stores them once, even if it is
+imported again."""
 
 import fcntl
 import hashlib
@@ -183,16 +183,16 @@ def _disagreements(run: ImportedRun, summary: Summary) -> list[tuple[str, str]]:
 def _negative(run: ImportedRun) -> Iterator[tuple[str, str]]:
     """What no run can have, and what a number computed with it is."""
     if run.duration_s is not None and run.duration_s < 0:
-        yield "out_of_range", f"The duration is negative ({run.duration_s:g} s), which none can be."
+        yield "out_of_range", f"The duration is negative ({run.duration_s:g} s)."
     for outcome, count in (("answered", run.answered), ("failed", run.failed), ("unfinished", run.unfinished)):
         if count is not None and count < 0:
-            yield "out_of_range", f"The number of {outcome} requests is negative ({count:,}), which none can be."
+            yield "out_of_range", f"The number of {outcome} requests is negative ({count:,})."
     for name, rate in run.rates.items():
         if (value := rate.value) is not None and value < 0:
-            yield "out_of_range", f"{MEASURES[name].title} is negative ({value:g}), which no such measure can be."
+            yield "out_of_range", f"{MEASURES[name].title} is negative ({value:g}), which is impossible."
     for named in run.values.values():
         if named.value is not None and named.value < 0:
-            yield "out_of_range", f"{named.title} is negative ({named.value:g}), which no such number can be."
+            yield "out_of_range", f"{named.title} is negative ({named.value:g}), which is impossible."
     if run.records is not None and (backwards := _backwards(run.records)):
         text = f"{backwards:,} requests have a read before the one before it, or before they were sent."
         yield "out_of_range", text

@@ -182,7 +182,7 @@ def contradictions(measures: Mapping[str, MeasureSummary]) -> list[tuple[str, st
     """Doubts that follow from the numbers alone: no answer ends before it began, and its parts add up."""
     mean = {name: measure.mean for name, measure in measures.items() if measure.mean is not None}
     doubts = [
-        ("out_of_range", f"{name} is negative ({key} {amount:g} {measure.unit}), which no such measure can be.")
+        ("out_of_range", f"{name} is negative ({key} {amount:g} {measure.unit}), which is impossible.")
         for name, measure in measures.items()
         for key, amount in measure.statistics.items()
         if amount is not None and amount < 0 and name in MEASURES

@@ -1,4 +1,4 @@
-"""Whether the load was the one that the plan names, and whether the window shows a state that would last."""
+"""Whether the load was that of the plan, and whether the window shows a steady state."""
 
 from collections.abc import Iterator, Sequence
 
@@ -65,7 +65,7 @@ def client_failed(case: JudgedRun) -> Iterator[Reason]:
     messages = [error.message for error in case.part.errors]
     cause, remedy = next(
         ((message, REMEDIES[key]) for message in messages for key in REMEDIES if key in message),
-        ("this machine had no more to give", "use a larger machine, or less load"),
+        ("this machine was at its limit", "use a larger machine, or less load"),
     )
     text = (
         f"{percent_text(count / total)} of requests ({count:,} of {total:,}) failed on this machine, not at the server"
@@ -144,7 +144,9 @@ def busy_client(case: JudgedRun) -> Iterator[Reason]:
     busy = max((_busy_time(facts, shard) for shard in {use.shard for use in facts.core_use}), default=0.0)
     if busy > BUSY_TIME:
         covered = (
-            "reads have kernel timestamps" if facts.stamps == "kernel" else "reads state how uncertain that made them"
+            "reads have kernel timestamps"
+            if facts.stamps == "kernel"
+            else "the stated uncertainty of the reads includes this"
         )
         text = f"The client's core was over {percent_text(BUSY_SHARE)} busy for {percent_text(busy)} of the time"
         yield case.note("busy_client", f"{text}; {covered}.", "use more workers")

@@ -1,5 +1,5 @@
-"""What the target did: requests that failed, answers other than requested, a cache that was warm, counters that tell
-another story."""
+"""Problems of the target: failed requests, answers other than requested, a warm cache, counters that disagree with
+ours."""
 
 from collections.abc import Iterator
 

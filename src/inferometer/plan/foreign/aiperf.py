@@ -237,7 +237,7 @@ def _workload(given: Given) -> WorkloadDraft:
         given.wrong("system-prompt", "has no counterpart: the text of prompts is made up")
     if system:
         if shared:
-            given.wrong("prefix-prompt-length", "contradicts --shared-system-prompt-length, also there")
+            given.wrong("prefix-prompt-length", "contradicts --shared-system-prompt-length, in aiperf too")
         given.note("shared-system-prompt-length", "begins the first message of the user, instead of a system message")
         shared, pool = system, 1
     if shared:
@@ -377,7 +377,7 @@ def _replays(given: Given) -> bool:
                 given.wrong(name, "needs --fixed-schedule")
         return False
     if "request-rate" in given:
-        given.wrong("request-rate", "contradicts the times of the trace, also in aiperf: add --no-fixed-schedule")
+        given.wrong("request-rate", "contradicts the times of the trace, in aiperf too: add --no-fixed-schedule")
     if trace:
         given.no_effect("fixed-schedule", "a trace with times is replayed anyway")
     if not asked:

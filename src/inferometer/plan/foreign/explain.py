@@ -143,7 +143,7 @@ def explain_file(
         def once() -> Foreign:
             made = recognise.from_value(other, where, (), around)
             if made is None:
-                raise PlanError(f"{where}: is no other tool's plan any more")
+                raise PlanError(f"{where}: is not another tool's plan any more")
             return made
 
         return once
@@ -379,7 +379,7 @@ def _file(path: Path, name: str) -> AuditResult:
         cause = _line(error).removeprefix(f"{path}: ")
         return AuditResult(name, "no plan" if _is_something_else(path) else "refused", cause)
     if explained is None:
-        return AuditResult(name, "no plan", "is no other tool's plan")
+        return AuditResult(name, "no plan", "is not another tool's plan")
     return _judged(explained, name)
 
 

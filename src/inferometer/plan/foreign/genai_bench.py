@@ -160,9 +160,9 @@ def _with_prefix(given: Given, workload: WorkloadDraft) -> WorkloadDraft:
     tokens, share = given.count("prefix-len"), given.number("prefix-ratio")
     inputs = workload.get("input_tokens")
     if tokens is not None and share is not None:
-        given.wrong("prefix-ratio", "contradicts --prefix-len, also there")
+        given.wrong("prefix-ratio", "contradicts --prefix-len, in genai-bench too")
     if share is not None and not isinstance(inputs, int):
-        given.wrong("prefix-ratio", "needs scenarios D(in,out), also there")
+        given.wrong("prefix-ratio", "needs scenarios D(in,out), in genai-bench too")
         return workload
     if isinstance(inputs, int):
         tokens = int(inputs * share) if share is not None else tokens

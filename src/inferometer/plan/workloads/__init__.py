@@ -58,7 +58,9 @@ def _typed(value: Any) -> Any:
         raise ValueError("must be settings by name such as type, input_tokens, output_tokens")
     named = value["type"] if value.get("type") is not None else short.workload_type(value)
     if named is None:
-        raise SectionError([Mistake(("type",), f"is missing: must be one of {', '.join(TYPES)}")])
+        file = value.get("path") or value.get("url")
+        unnamed = f"is missing, and does not follow from the name {file}: must be one of {', '.join(TYPES)}"
+        raise SectionError([Mistake(("type",), f"{unnamed}; as a flag: --dataset sharegpt={file}")])
     if not isinstance(named, str) or named not in TYPES:
         raise SectionError([Mistake(("type",), f"must be one of {', '.join(TYPES)}, got {named}{_closest(named)}")])
     return {**value, "type": named}

@@ -1,1 +1,1 @@
-"""Kubernetes: the connection to a cluster, the objects that we make there, and what is done with them."""
+"""Kubernetes: the connection to a cluster, the objects that we create there, and collecting the results."""

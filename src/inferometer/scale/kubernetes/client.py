@@ -297,7 +297,7 @@ class Cluster:
         place = f" in namespace {namespace}" if namespace else ""
         hint = None
         if code == 401:
-            hint = f"the cluster does not know us: {self.kubectl('auth whoami')}"
+            hint = f"the cluster rejected the credentials: {self.kubectl('auth whoami')}"
         elif code == FORBIDDEN and "exceeded quota" in text:
             hint = self.kubectl("describe resourcequota", namespace)
         elif code == FORBIDDEN:

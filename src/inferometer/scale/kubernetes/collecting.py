@@ -50,7 +50,7 @@ def collect(
         advanced = unpacking.take(_piece(cluster, place, pod, results, cursor, number, start_s, notify))
         in_vain = 0 if advanced else in_vain + 1
         if in_vain >= TRIES:
-            text = f"{results}: the results could not be read out of the claim, {TRIES} collector pods brought nothing"
+            text = f"{results}: the results could not be read from the claim; {TRIES} collector pods returned nothing"
             last = f"; the last one printed: {unpacking.text[-1]}" if unpacking.text else ""
             raise LostError(text + last, cluster.kubectl("get pods", place.namespace))
     return unpacking.finish()
@@ -153,11 +153,11 @@ def _clean_claim(cluster: Cluster, name: str, namespace: str, done: Cleaned, dry
         return
     if ((claim.metadata and claim.metadata.labels) or {}).get(MANAGED_BY) != MANAGER:
         by_hand = cluster.kubectl(f"delete pvc {name}", namespace)
-        done.kept.append(f"the claim {name} was there before us and stays: {by_hand}")
+        done.kept.append(f"the claim {name} existed before and is kept: {by_hand}")
         return
     users = [str(pod.metadata and pod.metadata.name) for pod in cluster.all(Pod, namespace) if uses_claim(pod, name)]
     if users := [pod for pod in users if f"Pod {pod}" not in done.removed]:
-        done.kept.append(f"the claim {name} stays, pods use it: {', '.join(users)}")
+        done.kept.append(f"the claim {name} is kept, because pods use it: {', '.join(users)}")
         return
     _remove(cluster, PersistentVolumeClaim, claim, namespace, done, dry_run)
 

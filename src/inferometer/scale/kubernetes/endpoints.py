@@ -1,5 +1,5 @@
-"""Where a stack answers: its services, its gateways (Gateway API, with or without an inference pool) and its pods. A
-method of llm-d names one of them, or a part of a name does."""
+"""The endpoints of a stack: its services, its gateways (Gateway API, with or without an inference pool) and its pods.
+A method of llm-d names one of them, or a part of a name does."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,5 +1,5 @@
-"""Which cluster, and who we are there: as kubectl decides it, from `--kubeconfig`, $KUBECONFIG (several files), the
-usual file, or the service account of the pod that we run in."""
+"""Which cluster to use, and with which credentials, decided as kubectl does: from `--kubeconfig`, $KUBECONFIG
+(several files), the default file, or the service account of the pod that we run in."""
 
 import base64
 import json
@@ -182,9 +182,9 @@ def _content(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise PlanError(f"{path}: could not be read: {error.strerror}") from error
     except RefusedError as error:
-        raise PlanError(f"{path}{error.position}: this is no kubeconfig: {error.text}", error.hint) from error
+        raise PlanError(f"{path}{error.position}: not a kubeconfig: {error.text}", error.hint) from error
     except msgspec.ValidationError as error:
-        raise PlanError(f"{path}: this is no kubeconfig: {error}", "kubectl config view") from error
+        raise PlanError(f"{path}: not a kubeconfig: {error}", "kubectl config view") from error
     return content or {}
 
 

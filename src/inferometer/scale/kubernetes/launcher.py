@@ -296,12 +296,12 @@ class Launcher:
                 if text.startswith("FailedCreate:"):
                     quota = self.cluster.kubectl("describe resourcequota", self.place.namespace)
                     shown = quota if "exceeded quota" in text else self._events_of(_name(self._jobs[0]))
-                    raise PlanError(f"the cluster makes no pod for Job {self.name}: {text}", shown)
+                    raise PlanError(f"the cluster creates no pod for Job {self.name}: {text}", shown)
         for name in self._pod.claims.values():
             for text in self._events(name):
                 if text.startswith("ProvisioningFailed:") and "not found" in text:
                     hint = f"--storage-class NAME; {self.cluster.kubectl('get storageclass')}"
-                    raise PlanError(f"the persistent volume claim {name} gets no volume: {text}", hint)
+                    raise PlanError(f"the persistent volume claim {name} is not bound to a volume: {text}", hint)
                 if text not in trouble and not text.startswith("WaitForFirstConsumer:"):
                     trouble[text] = passed_s
                     notify(f"claim {name} waits: {text}")
@@ -315,7 +315,7 @@ class Launcher:
             ways = "--storage-class NAME; --access-mode ReadWriteOnce where nodes share no volumes"
             return TargetError(text, f"{ways}; {self._events_of(claim)}")
         if not pod.name:
-            return TargetError(f"no pod of Job {self.name} came within {limit}: {why}", self._events_of(self.name))
+            return TargetError(f"no pod of Job {self.name} appeared within {limit}: {why}", self._events_of(self.name))
         return TargetError(f"pod {pod.name} did not run within {limit}: {why}", self._events_of(pod.name))
 
     def _unbound(self) -> str | None:
@@ -389,7 +389,7 @@ def _update(known: LauncherPod, pod: Pod) -> None:
     status = pod.status
     phase = (status and status.phase) or "Pending"
     if phase in ("Pending", "Running") and _overdue(pod):
-        known.state, known.why = "lost", f"pod {known.name} was asked to stop and does not: its node does not answer"
+        known.state, known.why = "lost", f"pod {known.name} was told to stop but did not: its node does not respond"
     elif phase == "Running":
         known.state, known.why = "running", ""
     elif phase == "Succeeded":

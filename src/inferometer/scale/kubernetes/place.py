@@ -242,7 +242,7 @@ class _Crew(RemoteCrew[_Worker]):
             hint = self._cluster.kubectl_events(worker.pod, self._place.namespace)
             raise errors.PlanError(f"pod {worker.pod} cannot start: {reason}", f"--set kubernetes.image=NAME; {hint}")
         if pod.status.phase in ("Failed", "Succeeded"):
-            worker.lose(f"its pod ended before it had a job: {failure_of(pod)[0]}")
+            worker.lose(f"its pod ended before it received a job: {failure_of(pod)[0]}")
         elif pod.status.phase == "Running":
             self._assign(worker)
 
@@ -319,7 +319,7 @@ class _Crew(RemoteCrew[_Worker]):
         try:
             pod: Any = self._cluster.read(Pod, worker.pod)
         except errors.InferometerError:
-            return f"the API server is gone: {answer}"
+            return f"the API server cannot be reached: {answer}"
         if pod is None:
             return "its pod was deleted"
         if pod.status.phase in ("Failed", "Succeeded"):
@@ -373,7 +373,7 @@ class _Crew(RemoteCrew[_Worker]):
             log.replace(place)
         if size < worker.size:
             worker.report = None
-            worker.why = f"its records came back with {size:,} of {worker.size:,} bytes"
+            worker.why = f"only {size:,} of {worker.size:,} bytes of its records were received"
 
     def _forget(self, workers: list[_Worker]) -> None:
         for worker in workers:

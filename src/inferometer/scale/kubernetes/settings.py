@@ -62,7 +62,7 @@ def scenario_in(text: str, where: str, environ: Mapping[str, str]) -> Scenario:
     for number, statement in _statements(text):
         assignment = _ASSIGNMENT.fullmatch(statement)
         if assignment is None or _PROGRAM.search(assignment[2]):
-            notes.append(f"{where}:{number}: not read, only assignments are: {_short(statement)}")
+            notes.append(f"{where}:{number}: ignored, only assignments are read: {_short(statement)}")
             continue
         try:
             variables[assignment[1]] = _value(assignment[2], {**environ, **variables})
@@ -139,11 +139,11 @@ class Variable:
 
 
 VARIABLES = (
-    Variable("DEPLOY_MODEL_LIST", "models", "meta-llama/Llama-3.2-1B-Instruct", "models, one after the other"),
+    Variable("DEPLOY_MODEL_LIST", "models", "meta-llama/Llama-3.2-1B-Instruct", "models, measured in turn"),
     Variable("VLLM_COMMON_NAMESPACE", "namespace", "llmdbench", "namespace of the stack"),
     Variable("HARNESS_NAMESPACE", "harness_namespace", "", "namespace of the launcher pods; default: the stack's"),
     Variable("DEPLOY_METHODS", "methods", "modelservice", "standalone, modelservice, or part of a name"),
-    Variable("HARNESS_NAME", "harness", "inference-perf", "whose profile it is"),
+    Variable("HARNESS_NAME", "harness", "inference-perf", "tool that the profile belongs to"),
     Variable("HARNESS_EXPERIMENT_PROFILE", "profile", "sanity_random.yaml", "profile: its name or path"),
     Variable("HARNESS_EXPERIMENT_PROFILE_OVERRIDES", "overrides", "", "changes of the profile, k=v,k2=v2"),
     Variable("HARNESS_EXPERIMENT_TREATMENTS", "experiment", "", "file of an experiment"),
@@ -165,9 +165,9 @@ VARIABLES = (
     Variable("VLLM_COMMON_HF_TOKEN_NAME", "token_secret", "llm-d-hf-token", "secret with that token, if it exists"),
     Variable("VLLM_COMMON_HF_TOKEN_KEY", "token_key", "HF_TOKEN", "its key"),
     Variable("VLLM_MODELSERVICE_RELEASE", "release", "llmdbench", "modelservice: infra-<release>-inference-gateway"),
-    Variable("HARNESS_STACK_ENDPOINT_URL", "url", "", "URL of the endpoint: nothing is looked for"),
+    Variable("HARNESS_STACK_ENDPOINT_URL", "url", "", "URL of the endpoint; skips discovery"),
     Variable("HARNESS_SKIP_RUN", "skip", "0", "1: only collect the results"),
-    Variable("HARNESS_DEBUG", "debug", "0", "1: start pods that wait to be entered"),
+    Variable("HARNESS_DEBUG", "debug", "0", "1: start idle pods to open a shell in"),
     Variable("CONTROL_DRY_RUN", "dry_run", "0", "1: only print the manifests"),
     Variable("CONTROL_WORK_DIR", "output", "", "folder for results and analysis; default: in the store"),
     Variable("CONTROL_VERBOSE", "verbose", "0", "1: more notes"),

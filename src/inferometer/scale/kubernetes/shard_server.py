@@ -68,7 +68,7 @@ class ShardServer(http.server.ThreadingHTTPServer):
     @property
     def shard(self) -> RemoteShard:
         if self._shard is None:
-            raise PlanError("no job came yet")
+            raise PlanError("no job was received yet")
         return self._shard
 
     def assign(self, assignment: Assignment) -> bytes:
@@ -79,7 +79,7 @@ class ShardServer(http.server.ThreadingHTTPServer):
                 self._shard = RemoteShard(*names, assignment.variables)
                 self._assignment = assignment
             elif (self._assignment.run, self._assignment.shard) != (assignment.run, assignment.shard):
-                raise PlanError(f"this pod has shard {self._assignment.shard} of {self._assignment.run} already")
+                raise PlanError(f"this pod already has shard {self._assignment.shard} of {self._assignment.run}")
             return self.shard.identity()
 
     def open(self, pause_s: float, with_log: bool) -> None:

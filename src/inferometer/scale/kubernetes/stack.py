@@ -296,7 +296,7 @@ def start_stack(cluster: Cluster, settings: StackSettings, notify: Notify, *, de
 def _check_free(cluster: Cluster, settings: StackSettings) -> None:
     """A stack that exists is not changed, and would be taken down at the end of an e2e."""
     if any(_ours(cluster, kind, settings.name, settings.namespace) for kind in (Service, Deployment)):
-        text = f"namespace {settings.namespace} has a stack {settings.name} already"
+        text = f"namespace {settings.namespace} already has a stack {settings.name}"
         down = f"inferometer k8s down {settings.name} -p {settings.namespace}"
         raise PlanError(text, f"give another name, or take it down: {down}")
     names = {settings.name, *(_replica_names(settings) if settings.router else ())}
@@ -322,8 +322,8 @@ def _created(cluster: Cluster, settings: StackSettings, owners: tuple[OwnerRefer
         existing = cluster.read(Service, settings.name, settings.namespace)  # ours, if only its answer was lost
         if existing and existing.metadata and (existing.metadata.labels or {}).get(STOOD_UP) == attempt:
             return existing
-        text = f"namespace {settings.namespace} has a service {settings.name} by now"
-        raise PlanError(text, "somebody else uses the name: give another one") from error
+        text = f"namespace {settings.namespace} now has a service {settings.name}"
+        raise PlanError(text, "the name is in use: choose another one") from error
 
 
 def _apply_behind(cluster: Cluster, settings: StackSettings, service: Service) -> None:
@@ -435,7 +435,7 @@ def _remove_claims(cluster: Cluster, name: str, namespace: str, notify: Notify) 
             if uses_claim(pod, claim.metadata.name)
         ]
         if users:
-            notify(f"the claim {claim.metadata.name} stays, other pods use it: {', '.join(users)}")
+            notify(f"the claim {claim.metadata.name} is kept, because other pods use it: {', '.join(users)}")
             continue
         cluster.delete(PersistentVolumeClaim, claim.metadata.name, namespace)
         removed += [f"PersistentVolumeClaim {claim.metadata.name}"]

@@ -21,7 +21,8 @@ from inferometer.vocabulary import NANOSECONDS, RATE_UNITS, attribute_at
 
 # -- chart -----------------------------------------------------------------------------------------------------------
 
-Spec = dict[str, Any]
+Spec = dict[str, Any]  # of Vega-Lite
+ChartRow = Mapping[str, object]  # of the data of a chart: written into its specification, never read
 
 
 class Cannot(Exception):
@@ -43,10 +44,10 @@ class Chart:
         subtitle = title.get("subtitle", "") if isinstance(title, dict) else ""
         return " ".join(subtitle) if isinstance(subtitle, list) else str(subtitle)
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Spec | str]:
         """How a notebook draws it: as a picture where the extra `charts` is installed, and by its own Vega."""
         rendering = "inferometer.show.charts.registry"  # imports this module
-        drawn = {"application/vnd.vegalite.v5+json": self.spec, "text/plain": self.title}
+        drawn: dict[str, Spec | str] = {"application/vnd.vegalite.v5+json": self.spec, "text/plain": self.title}
         if attribute_at(f"{rendering}:has_charts")():
             drawn["image/svg+xml"] = attribute_at(f"{rendering}:render_svg")(self.spec)
         return drawn
@@ -91,16 +92,14 @@ def scale_of(unit: str, values: Iterable[float | None]) -> Scale:
     return Scale(1.0, RATE_UNITS.get(unit, unit))
 
 
-def titled(text: str, subtitle: str = "") -> dict[str, Any]:
+def titled(text: str, subtitle: str = "") -> Spec:
     return {"text": text, "subtitle": subtitle} if subtitle else {"text": text}
 
 
-def view(
-    title: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], layers: Sequence[Spec], *, height: int = HEIGHT
-) -> Spec:
+def view(title: Spec, rows: Sequence[ChartRow], layers: Sequence[Spec], *, height: int = HEIGHT) -> Spec:
     """Layers over the same data; a layer may bring data of its own."""
     return {
-        "title": dict(title),
+        "title": title,
         "width": WIDTH,
         "height": height,
         "data": {"values": list(rows)},
@@ -151,7 +150,7 @@ def toggled(field: str, name: str = "chosen") -> tuple[list[Spec], Spec]:
     return params, {"condition": {"param": name, "value": 1}, "value": 0.12}
 
 
-def rules(field: str, rows: Sequence[Mapping[str, Any]], label: str | None = None) -> list[Spec]:
+def rules(field: str, rows: Sequence[ChartRow], label: str | None = None) -> list[Spec]:
     """Vertical lines with a label next to each; on its left if the row has `left`."""
     data = {"values": list(rows)}
     lines: list[Spec] = [
@@ -169,7 +168,7 @@ def rules(field: str, rows: Sequence[Mapping[str, Any]], label: str | None = Non
     return [line for line in lines if line["data"]["values"]]
 
 
-def _labels(field: str, label: str, rows: Sequence[Mapping[str, Any]], left: bool) -> Spec:
+def _labels(field: str, label: str, rows: Sequence[ChartRow], left: bool) -> Spec:
     """Above the plot, where nothing covers them: right of their lines, or left near the end of the axis."""
     side = {"align": "right", "dx": 2} if left else {"align": "left", "dx": -2}
     return {
@@ -253,7 +252,7 @@ BLUE, ORANGE, GREEN, PINK, AMBER, SKY, GREY = range(7)
 STATUS_COLOURS = {"better": GREEN, "worse": ORANGE, "same": BLUE, "changed": PINK, "unclear": GREY}
 
 
-def config(theme: Theme = "light") -> dict[str, Any]:
+def config(theme: Theme = "light") -> Spec:
     """What Vega-Lite calls `config`: everything about looks, nothing about data."""
     ink, series = INK[theme], SERIES[theme]
     text_colours = {"labelColor": ink["muted"], "titleColor": ink["text"]}

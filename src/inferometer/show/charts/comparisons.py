@@ -1,12 +1,13 @@
 """Sides and strategies next to each other: how much each measure changed and how sure that is, bars with whiskers,
 ratios to the first, and where a request spends its time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
+from inferometer.documents.document import JsonObject
 from inferometer.judge.compare import Comparison, winner
 from inferometer.judge.effect import Change
 from inferometer.measure.values import Quantity, common_basis, quantities
@@ -17,6 +18,7 @@ from inferometer.show.charts.chart import (
     STATUS_COLOURS,
     WIDTH,
     Cannot,
+    ChartRow,
     Spec,
     colours,
     meanings,
@@ -76,7 +78,7 @@ def strategy_bars(varied: Varied) -> Spec:
     return {"title": titled("Strategies side by side", title), "vconcat": panels, "spacing": 18}
 
 
-def _bars(rows: list[dict[str, Any]], strategies: list[str], labels: list[str], axis: str) -> Spec:
+def _bars(rows: Sequence[ChartRow], strategies: list[str], labels: list[str], axis: str) -> Spec:
     side = {"field": "strategy", "type": "nominal", "title": None, "sort": strategies}
     group = {"field": "label", "type": "nominal", "title": None, "sort": labels, "axis": {"labelLimit": 240}}
     grouped = len(labels) > 1
@@ -203,7 +205,7 @@ def routing_map(varied: Varied) -> Spec:
     if len(axes) < 2:
         raise Cannot("it needs two numeric settings that were varied, and strategies")
     for settings, _, quantity in known:
-        place = (float(settings[axes[0]]), float(settings[axes[1]]))
+        place = (float(str(settings[axes[0]])), float(str(settings[axes[1]])))
         cells.setdefault(place, {}).setdefault(_strategy(settings), []).append(quantity.value)
     rows = [map_row(place, numbers) for place, numbers in sorted(cells.items()) if len(numbers) > 1]
     if not rows:
@@ -211,7 +213,19 @@ def routing_map(varied: Varied) -> Spec:
     return map_view(rows, [axis_title(axis) for axis in axes], f"lowest {measure_title(known[0][2])}")
 
 
-def map_row(place: tuple[float, float], numbers: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+class MapCell(TypedDict):
+    """A cell of the map: the strategy with the lowest mean, and how many are not shown to be worse."""
+
+    across: str
+    up: str
+    winner: str
+    ties: str
+    mark: str
+    value: float
+    shown: float
+
+
+def map_row(place: tuple[float, float], numbers: Mapping[str, Sequence[float]]) -> MapCell:
     """A cell of the map."""
     chosen = winner(numbers)
     ties = ", ".join(chosen.ties)
@@ -226,11 +240,11 @@ def map_row(place: tuple[float, float], numbers: Mapping[str, Sequence[float]]) 
     }
 
 
-def map_view(rows: Sequence[Mapping[str, Any]], axes: Sequence[str], subject: str) -> Spec:
-    strategies = sorted({str(row["winner"]) for row in rows})
+def map_view(rows: Sequence[MapCell], axes: Sequence[str], subject: str) -> Spec:
+    strategies = sorted({row["winner"] for row in rows})
     places: Spec = {
-        "x": {"field": "across", "type": "nominal", "title": axes[0], "sort": _in_order(rows, "across")},
-        "y": {"field": "up", "type": "nominal", "title": axes[1], "sort": _in_order(rows, "up")[::-1]},
+        "x": {"field": "across", "type": "nominal", "title": axes[0], "sort": _in_order(row["across"] for row in rows)},
+        "y": {"field": "up", "type": "nominal", "title": axes[1], "sort": _in_order(row["up"] for row in rows)[::-1]},
     }
     places["x"]["axis"] = {"labelAngle": 0}
     tips = tooltip(
@@ -255,15 +269,15 @@ def map_view(rows: Sequence[Mapping[str, Any]], axes: Sequence[str], subject: st
     return view(title, rows, [squares, names, ties], height=46 * len({row["up"] for row in rows}))
 
 
-def _in_order(rows: Sequence[Mapping[str, Any]], field: str) -> list[str]:
-    return sorted({str(row[field]) for row in rows}, key=lambda text: float(text.replace(",", "")))
+def _in_order(numbers: Iterable[str]) -> list[str]:
+    return sorted(set(numbers), key=lambda text: float(text.replace(",", "")))
 
 
-def _strategy(settings: Mapping[str, Any]) -> str:
+def _strategy(settings: JsonObject) -> str:
     return str(settings.get(CASE) or settings.get(POLICY) or "-")
 
 
-def _numeric_axes(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+def _numeric_axes(settings: Sequence[JsonObject]) -> list[str]:
     names = dict.fromkeys(name for case in settings for name in case if name not in (CASE, POLICY, "seed"))
     return [
         name
@@ -288,7 +302,7 @@ def _numbers(varied: Varied, key: str) -> tuple[dict[tuple[str, str], list[float
     return numbers, unit
 
 
-def _beside_strategies(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+def _beside_strategies(settings: Sequence[JsonObject]) -> list[str]:
     """Settings that one strategy had with several values; of those that go in pairs the first."""
     names = dict.fromkeys(name for own in settings for name in own if name not in (CASE, POLICY))
     values = {name: {(_strategy(own), str(own.get(name))) for own in settings} for name in names}
@@ -354,7 +368,19 @@ def comparison(comparison: Comparison) -> Spec:
     return view(titled(title, subtitle), rows, layers, height=_LINE * len(rows) + 20)
 
 
-def _row(change: Change, texts: ChangeRow) -> dict[str, Any]:
+class ChangePoint(TypedDict):
+    """A change with its interval, in percent or points."""
+
+    measure: str
+    change: float
+    low: float | None
+    high: float | None
+    status: str
+    label: str
+    interval: str
+
+
+def _row(change: Change, texts: ChangeRow) -> ChangePoint:
     """In percent; of a share, which is a percentage itself, in points."""
     low, high = (None, None) if change.interval is None else (100 * end for end in change.interval)
     return {

@@ -3,7 +3,7 @@ same."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -256,7 +256,7 @@ def _against(subject: ChartedRun, name: str, length: str, kind: str) -> Spec:
     points = [{"length": lengths[at], "value": scale.shown(values[at])} for at in shown.tolist()]
     axes = {"x": x("length", f"{kind} tokens"), "y": y("value", with_unit(MEASURES[name].title, scale.unit))}
     tips = [tip("length", f"{kind} tokens"), tip("value", with_unit(MEASURES[name].title, scale.unit))]
-    lines = [row | {"value": scale.shown(row["value"])} for row in _lines(lengths, values)]
+    lines = [{**row, "value": scale.shown(row["value"])} for row in _lines(lengths, values)]
     note = (
         ""
         if len(shown) == len(values)
@@ -281,11 +281,17 @@ def _against(subject: ChartedRun, name: str, length: str, kind: str) -> Spec:
     )
 
 
-def _lines(lengths: Floats, values: Floats) -> list[dict[str, Any]]:
+class QuantileByLength(TypedDict):
+    line: str
+    length: float
+    value: float
+
+
+def _lines(lengths: Floats, values: Floats) -> list[QuantileByLength]:
     """Quantiles of neighbours in length; the edges are quantiles too, so that every bin has its share."""
     edges = np.unique(np.quantile(lengths, np.linspace(0, 1, LENGTH_BINS + 1)))
     places = np.clip(np.searchsorted(edges, lengths, side="right") - 1, 0, max(len(edges) - 2, 0))
-    rows = []
+    rows: list[QuantileByLength] = []
     for place in np.unique(places):
         inside = places == place
         if inside.sum() < FEWEST:

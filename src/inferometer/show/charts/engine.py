@@ -2,7 +2,7 @@
 was measured."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from inferometer.show.charts.chart import (
     Cannot,
     Chart,
     ChartedRun,
+    ChartRow,
     Spec,
     colours,
     labels_of,
@@ -33,6 +34,15 @@ from inferometer.vocabulary import duration_text
 from inferometer.vocabulary.formats import percent_text
 
 _STATISTICS = {"mean": "average", "p50": "p50", "p90": "p90", "p99": "p99"}
+
+
+class BatchRow(TypedDict):
+    """A statistic of one batch size and pair of lengths."""
+
+    batch: int
+    lengths: str
+    statistic: str
+    value: float | None
 
 
 def batch_latency(subject: ChartedRun) -> Spec:
@@ -67,7 +77,7 @@ def batch_latency(subject: ChartedRun) -> Spec:
     return view(titled("Batch latency by batch size", subtitle), rows, [line])
 
 
-def _rows(summary: Summary) -> list[dict[str, Any]]:
+def _rows(summary: Summary) -> list[BatchRow]:
     numbers = quantities(summary)
     return [
         {
@@ -121,7 +131,11 @@ def startup_phases(subject: ChartedRun) -> Spec:
     return view(titled("Startup time by phase", subtitle), rows, [bars], height=_BAR * len(rows) + 20)
 
 
-def _row(phase: Phase, began_s: float, at: int, inside: Mapping[str, str | None]) -> dict[str, Any]:
+# A bar of a phase; "from" is no name of Python's.
+PhaseRow = TypedDict("PhaseRow", {"phase": str, "process": str, "from": float, "to": float, "took": float})
+
+
+def _row(phase: Phase, began_s: float, at: int, inside: Mapping[str, str | None]) -> PhaseRow:
     """Two processes may have the same phase: their rows are kept apart by invisible signs behind the title."""
     depth, outer = 0, str(phase.inside)
     while outer in inside and depth < 5:
@@ -181,7 +195,7 @@ def steps_chart(runs: Sequence[RunSteps]) -> Chart:
 def _steps_panel(run: RunSteps) -> Spec:
     longest = float(np.quantile(run.measured_s, LONGEST))
     scale = scale_of("s", [longest])
-    rows: list[dict[str, Any]] = []
+    rows: list[ChartRow] = []
     for side, gaps in zip(SIDES, (run.measured_s, run.modelled_s), strict=True):
         shares, values = quantile_grid(gaps)
         rows += [

@@ -1,11 +1,12 @@
 """Experiments: a measure as curves over what was varied, or as a grid over two things that were."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, TypedDict
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.measure.values import Quantity, common_basis, quantities, quantity_on
 from inferometer.plan.experiment import LEVEL, number_of
 from inferometer.plan.limit import Limit
@@ -33,8 +34,37 @@ from inferometer.show.charts.chart import (
 from inferometer.store.experiments import KeptExperiment
 from inferometer.vocabulary import MEASURES, duration_text, number_text
 
-ChartedCase = tuple[dict[str, Any], Run]  # what was set, and the run that came of it
-NumberedCase = tuple[dict[str, Any], Run, Quantity]  # a case with its number
+ChartedCase = tuple[dict[str, JsonValue], Run]  # what was set, and the run that came of it
+NumberedCase = tuple[dict[str, JsonValue], Run, Quantity]  # a case with its number
+
+
+class CurvePoint(TypedDict):
+    """A case of a curve."""
+
+    at: float
+    value: float | None
+    series: str
+    run: str
+
+
+class GridCell(TypedDict):
+    """A pair of settings, with the mean of its cases."""
+
+    across: str
+    up: str
+    value: float
+    runs: int
+    text: str
+
+
+class StepPoint(TypedDict):
+    """A load of a search, with the number that a limit is on."""
+
+    at: float
+    value: float | None
+    status: str
+    run: str
+
 
 MOST_SERIES = 12
 WIDE = 8.0  # times the least: colours of a heat map are then by ratios
@@ -49,7 +79,7 @@ class Varied:
     """One number of the cases of an experiment: what was set, and the run that came of it."""
 
     key: str
-    cases: list[ChartedCase]
+    cases: Sequence[ChartedCase]
 
     def known(self) -> list[NumberedCase]:
         basis = common_basis(run.summary for _, run in self.cases)
@@ -70,7 +100,7 @@ def cases_of(kept: KeptExperiment, load: Callable[[str], Run | None]) -> list[Ch
     return [(settings, run) for settings, run in loaded if run is not None and run.summary != Summary()]
 
 
-def keys_of(cases: Sequence[tuple[Mapping[str, Any], Run]]) -> list[str]:
+def keys_of(cases: Sequence[tuple[JsonObject, Run]]) -> list[str]:
     """The numbers worth a chart that every case knows; without any of the usual, the first few."""
     known = [set(quantities(run.summary)) for _, run in cases]
     common = set.intersection(*known) if known else set()
@@ -103,7 +133,7 @@ def joined_cases(cases: Sequence[ChartedCase]) -> list[ChartedCase]:
     return [({name: own[name] for name in kept if name in own}, run) for own, run in cases]
 
 
-def _together(settings: Sequence[Mapping[str, Any]], one: str, other: str) -> bool:
+def _together(settings: Sequence[JsonObject], one: str, other: str) -> bool:
     """Whether each value of one comes with one value of the other, and the other way round."""
     pairs = {(_value_text(own.get(one)), _value_text(own.get(other))) for own in settings}
     return len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
@@ -162,7 +192,7 @@ def experiment_grid(varied: Varied) -> Spec:
     )
 
 
-def _crossed(settings: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+def _crossed(settings: Sequence[JsonObject]) -> tuple[str, str]:
     """The first two settings of which each was varied while the other stayed: else a grid is a diagonal. A case that
     lacks one of them, as a policy lacks the settings of another one, is no part of a grid."""
     for pair in combinations(_varied(settings), 2):
@@ -173,7 +203,7 @@ def _crossed(settings: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     raise Cannot("no two settings were varied against each other")
 
 
-def _cells(known: Sequence[NumberedCase], axes: Sequence[str], scale: Scale) -> list[dict[str, Any]]:
+def _cells(known: Sequence[NumberedCase], axes: Sequence[str], scale: Scale) -> list[GridCell]:
     """The mean of each pair of values. Times have each the unit that it is written with, from µs to minutes."""
     cells: dict[tuple[str, str], list[float]] = {}
     for settings, _, quantity in known:
@@ -192,7 +222,7 @@ def _cells(known: Sequence[NumberedCase], axes: Sequence[str], scale: Scale) -> 
     ]
 
 
-def _heat_map(rows: Sequence[dict[str, Any]], places: Spec, title: str, direction: str | None) -> list[Spec]:
+def _heat_map(rows: Sequence[GridCell], places: Spec, title: str, direction: str | None) -> list[Spec]:
     """Yellow is better in every map, and texts can be read on their colours."""
     low, high = min(row["value"] for row in rows), max(row["value"] for row in rows)
     wide = low > 0 and high / low > WIDE  # else one slow case leaves all others in one colour
@@ -237,7 +267,7 @@ def search_curve(varied: Varied) -> Spec:
         raise Cannot(f"no step has a value of {varied.key}")
     measure = MEASURES[limit.measure]
     scale = scale_of(measure.unit, [*(row["value"] for row in rows), limit.value])
-    rows = [row | {"value": scale.shown(row["value"])} for row in rows]
+    points = [{**row, "value": scale.shown(row["value"])} for row in rows]
     title = measure.title if limit.stat is None else f"{measure.title} {limit.stat}"
     axes = {
         "x": x("at", axis_title(axis), scale={"zero": False}),
@@ -278,22 +308,23 @@ def search_curve(varied: Varied) -> Spec:
     ]
     return view(
         titled(f"{title} at the loads that were tried", f"{len(rows)} steps; the dashed line is the limit"),
-        rows,
+        points,
         layers,
     )
 
 
-def _limit_rows(settings: Mapping[str, Any], run: Run, key: str, axis: str) -> Iterator[dict[str, Any]]:
+def _limit_rows(settings: JsonObject, run: Run, key: str, axis: str) -> Iterator[StepPoint]:
     for result in run.summary.limits:
         with suppress(ValueError):
             limit = Limit.model_validate(result.limit)
             named = limit.measure if limit.stat is None else f"{limit.measure}.{limit.stat}"
-            if named == key and result.value is not None and axis in settings:
+            at = settings.get(axis)
+            if named == key and result.value is not None and isinstance(at, int | float):
                 status = {True: "keeps", False: "breaks", None: "undecided"}[result.met]
-                yield {"at": settings[axis], "value": result.value, "status": status, "run": run.id}
+                yield {"at": at, "value": result.value, "status": status, "run": run.id}
 
 
-def _numeric_axis(settings: Sequence[Mapping[str, Any]]) -> str | None:
+def _numeric_axis(settings: Sequence[JsonObject]) -> str | None:
     numeric = {
         name: len(values)
         for name, values in _varied(settings).items()
@@ -302,7 +333,7 @@ def _numeric_axis(settings: Sequence[Mapping[str, Any]]) -> str | None:
     return max(numeric, key=lambda name: numeric[name]) if numeric else None
 
 
-def _varied(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+def _varied(settings: Sequence[JsonObject]) -> dict[str, list[JsonValue]]:
     """The settings with two values or more, and these."""
     names = dict.fromkeys(name for case in settings for name in case)
     by_name = {
@@ -311,9 +342,11 @@ def _varied(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {name: values for name, values in by_name.items() if len(values) > 1}
 
 
-def _curve_row(settings: Mapping[str, Any], run: Run, quantity: Quantity, axis: str, scale: Scale) -> dict[str, Any]:
+def _curve_row(settings: JsonObject, run: Run, quantity: Quantity, axis: str, scale: Scale) -> CurvePoint:
     others = ", ".join(f"{readable(name)} {_value_text(value)}" for name, value in settings.items() if name != axis)
-    return {"at": settings.get(axis), "value": scale.shown(quantity.value), "series": others or "all", "run": run.id}
+    at = settings.get(axis)
+    assert isinstance(at, int | float)  # the axis is numeric
+    return {"at": at, "value": scale.shown(quantity.value), "series": others or "all", "run": run.id}
 
 
 def _scale(known: Sequence[NumberedCase]) -> Scale:
@@ -322,12 +355,11 @@ def _scale(known: Sequence[NumberedCase]) -> Scale:
     return scale_of(known[0][2].unit, [quantity.value for _, _, quantity in known])
 
 
-def _steps(field: str, title: str, values: Sequence[Any], angle: int | None = None) -> Spec:
+def _steps(field: str, title: str, values: Sequence[JsonValue], angle: int | None = None) -> Spec:
     """In the order of numbers where they are numbers."""
-    numbers = all(isinstance(value, int | float) for value in values)
-    order = [
-        _value_text(value) for value in (sorted(set(values)) if numbers else dict.fromkeys(map(_value_text, values)))
-    ]
+    numbers = [value for value in values if isinstance(value, int | float)]
+    ordered = sorted(set(numbers)) if len(numbers) == len(values) else dict.fromkeys(map(_value_text, values))
+    order = [_value_text(value) for value in ordered]
     axis = {} if angle is None else {"axis": {"labelAngle": angle}}
     return {"field": field, "type": "nominal", "title": title, "sort": order, **axis}
 

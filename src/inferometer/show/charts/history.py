@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from inferometer.judge.changes import change_points
 from inferometer.judge.identity import identity
@@ -29,7 +29,29 @@ from inferometer.vocabulary import change_text
 
 MOST_SERIES = 12
 ROW = 14  # pixels from one row of words to the next
-Placed = dict[tuple[int, bool], list[dict[str, Any]]]  # by row and whether it is left of its line
+
+
+class HistoryRow(TypedDict):
+    """A run on its line."""
+
+    series: str
+    at: str
+    run: str
+    came_with: str
+    value: float
+    invalid: NotRequired[bool]
+
+
+class StepMark(TypedDict):
+    """Where a line changed its level."""
+
+    series: str
+    at: str
+    label: str
+    came_with: str
+
+
+Placed = dict[tuple[int, bool], list[StepMark]]  # by row and whether it is left of its line
 TIME_FORMAT = {  # dates as ISO 8601 has them, and 24 hours
     **dict.fromkeys(("year",), "%Y"),
     **dict.fromkeys(("quarter", "month"), "%Y-%m"),
@@ -134,7 +156,7 @@ def _colour(lines: Sequence[str], names: Sequence[str]) -> Spec:
     return colour | {"legend": legend if len(lines) > 1 else None}
 
 
-def _subtitle(history: History, rows: Sequence[dict[str, Any]], lines: int, steps: int) -> str:
+def _subtitle(history: History, rows: Sequence[HistoryRow], lines: int, steps: int) -> str:
     changes = f"{steps} change point{'s' if steps > 1 else ''}" if steps else "no change point"
     some = f", the first {lines} of {len(history.lines)} series" if lines < len(history.lines) else ""
     shown, every = (
@@ -161,7 +183,7 @@ def _step_layers(placed: Placed, time: Spec, colour: Spec) -> list[Spec]:
     return layers
 
 
-def _placed(steps: Sequence[dict[str, Any]], times: Sequence[str]) -> Placed:
+def _placed(steps: Sequence[StepMark], times: Sequence[str]) -> Placed:
     """Words by row and side of their line, so that none covers another: each in the first row that is free there."""
     first, last = (datetime.fromisoformat(pick(times)).timestamp() for pick in (min, max))
     length = max(last - first, 1.0)
@@ -181,13 +203,19 @@ def _placed(steps: Sequence[dict[str, Any]], times: Sequence[str]) -> Placed:
     return placed
 
 
-def _row(name: str, point: HistoryPoint, factor: float) -> dict[str, Any]:
+def _row(name: str, point: HistoryPoint, factor: float) -> HistoryRow:
     came_with = ", ".join(filter(None, (point.came_with, TOO_FEW if point.weak else "")))
-    about = {"series": name, "at": point.at, "run": point.run, "came_with": came_with}
-    return about | {"value": point.value * factor} | ({} if point.sound else {"invalid": True})
+    row: HistoryRow = {
+        "series": name,
+        "at": point.at,
+        "run": point.run,
+        "came_with": came_with,
+        "value": point.value * factor,
+    }
+    return row if point.sound else {**row, "invalid": True}
 
 
-def _steps(name: str, line: Sequence[HistoryPoint], since: str) -> list[dict[str, Any]]:
+def _steps(name: str, line: Sequence[HistoryPoint], since: str) -> list[StepMark]:
     """Found in all that is known, marked if they are in view."""
     sound = [point for point in line if point.sound]
     changes = change_points([point.value for point in sound])

@@ -26,6 +26,7 @@ from inferometer.router.policy import checked_settings
 from inferometer.show.charts.chart import (
     Cannot,
     ChartedRun,
+    ChartRow,
     Spec,
     colours,
     scale_of,
@@ -40,7 +41,7 @@ from inferometer.show.charts.chart import (
 )
 from inferometer.show.charts.distributions import thinned
 from inferometer.show.charts.timelines import window_marks
-from inferometer.vocabulary import number_text
+from inferometer.vocabulary import duration_text, number_text, percent_text
 
 POINTS = 1500  # of all series of a chart together
 WINDOW_S = 5.0  # over which times of the servers are averaged
@@ -59,7 +60,7 @@ def replica_load(subject: ChartedRun) -> Spec:
         raise Cannot("it needs the load of at least two replicas")
     at, mean = _mean(series)
     busy = mean[mean > BUSY]
-    average = f"; {busy.mean():.1f} on average while the mean is above {BUSY}" if len(busy) else ""
+    average = f"; {number_text(float(busy.mean()))} on average while the mean is above {BUSY}" if len(busy) else ""
     title = titled("Requests at every replica over time", f"as the router counts them, sent and not over{average}")
     return _lines(subject, title, {**series, MEAN: (at, mean)}, "requests")
 
@@ -79,7 +80,7 @@ def prefix_match_rate(subject: ChartedRun) -> Spec:
         subject.seconds(decisions.at),
         np.linspace(0, len(decisions) - 1, min(len(decisions), 1200)).astype(int),
     )
-    rows: list[dict[str, Any]] = [
+    rows: list[ChartRow] = [
         {"at": float(at[i]), "rate": 100 * float(decisions.match_rate[i]), "series": decisions.replica[i]}
         for i in chosen
     ]
@@ -103,8 +104,8 @@ def prefix_match_rate(subject: ChartedRun) -> Spec:
             "encoding": encoding | {"color": coloured},
         },
     ]
-    mean = 100 * float(decisions.match_rate.mean())
-    title = titled("Prefix match rate over time", f"mean {mean:.1f}%; moving mean over {width} requests")
+    mean = percent_text(float(decisions.match_rate.mean()))
+    title = titled("Prefix match rate over time", f"mean {mean}; moving mean over {width} requests")
     return view(title, rows, [*layers, *window_marks(subject)])
 
 
@@ -121,7 +122,7 @@ def regret_over_time(subject: ChartedRun) -> Spec:
     at = np.array([int(decisions.at[piece].mean()) for piece in pieces])
     series = {name: (at, np.array([values[piece].mean() for piece in pieces])) for name, values in parts.items()}
     regret = float(decisions.regret_tokens.mean())
-    subtitle = f"the difference is the regret, {regret:,.0f} tokens a request on average"
+    subtitle = f"the difference is the regret, {number_text(regret)} tokens a request on average"
     return _lines(subject, titled("Cached tokens of a prompt over time", subtitle), series, "tokens")
 
 
@@ -163,17 +164,16 @@ def cache_hits(subject: ChartedRun) -> Spec:
     if len(counts) < 2:
         raise Cannot("it needs at least two replicas that report what they had cached")
     shares = {}
-    for name, (at, cached, asked) in counts.items():
-        grown = [values - values[before] for before in [_before(at)] for values in (cached, asked)]
+    for name, (at, cached, prompts) in counts.items():
+        grown = [values - values[before] for before in [_before(at)] for values in (cached, prompts)]
         some = grown[1] > 0
         shares[name] = at[some], 100 * grown[0][some] / grown[1][some]
     whole = [
-        100 * float(cached[-1] - cached[0]) / max(float(asked[-1] - asked[0]), 1)
-        for _, cached, asked in counts.values()
+        float(cached[-1] - cached[0]) / max(float(prompts[-1] - prompts[0]), 1)
+        for _, cached, prompts in counts.values()
     ]
-    subtitle = (
-        f"of the prompt tokens of the last {WINDOW_S:g} s; over the whole run {min(whole):.1f}% to {max(whole):.1f}%"
-    )
+    range_text = f"{percent_text(min(whole))} to {percent_text(max(whole))}"
+    subtitle = f"of the prompt tokens of the last {WINDOW_S:g} s; over the whole run {range_text}"
     return _lines(subject, titled("Prefix cache hits of every replica over time", subtitle), shares, "cached (%)")
 
 
@@ -236,14 +236,14 @@ def search_overhead(subject: ChartedRun) -> Spec:
     decisions = _decisions(subject)
     took = 1e6 * decisions.search_s
     edges = np.linspace(0, float(np.quantile(took, 0.99)) or 1.0, 41)
-    rows: list[dict[str, Any]] = []
+    rows: list[ChartRow] = []
+    names = [f"{searched} compared" for searched in sorted(set(decisions.searched.tolist()))]
     for searched in sorted(set(decisions.searched.tolist())):
         counts, _ = np.histogram(took[decisions.searched == searched], edges)
         rows += [
             {"from": float(low), "to": float(high), "count": int(count), "series": f"{searched} compared"}
             for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True)
         ]
-    names = list(dict.fromkeys(row["series"] for row in rows))
     bars = {
         "mark": {"type": "bar"},
         "encoding": {
@@ -257,7 +257,8 @@ def search_overhead(subject: ChartedRun) -> Spec:
         },
     }
     beyond = int((took > edges[-1]).sum())
-    subtitle = f"mean {took.mean():.1f} µs, longest {took.max():,.0f} µs; {beyond} beyond the axis"
+    mean, longest = (duration_text(float(value)) for value in (decisions.search_s.mean(), decisions.search_s.max()))
+    subtitle = f"mean {mean}, longest {longest}; {beyond} beyond the axis"
     return view(titled("Time to choose a replica", subtitle), rows, [bars])
 
 
@@ -270,12 +271,13 @@ def routing_phases(subject: ChartedRun) -> Spec:
         "remember the prompt": decisions.insert_s,
         "evict (per request)": np.array([float(evictions.sum()) / len(decisions)]),
     }
-    rows: list[dict[str, Any]] = [
-        {"phase": name, "value": 1e6 * float(values.mean()), "p99": 1e6 * float(np.quantile(values, 0.99))}
+    means = {name: 1e6 * float(values.mean()) for name, values in phases.items()}
+    rows: list[ChartRow] = [
+        {"phase": name, "value": means[name], "p99": 1e6 * float(np.quantile(values, 0.99))}
         for name, values in phases.items()
     ]
-    rows.append({"phase": "total", "value": sum(row["value"] for row in rows), "p99": None})
-    across = {"field": "phase", "type": "nominal", "title": None, "sort": [row["phase"] for row in rows]}
+    rows.append({"phase": "total", "value": sum(means.values()), "p99": None})
+    across = {"field": "phase", "type": "nominal", "title": None, "sort": [*phases, "total"]}
     tips = tooltip(tip("phase", "phase", "nominal"), tip("value", "mean (µs)"), tip("p99", "p99 (µs)"))
     layers: list[Spec] = [
         {"mark": {"type": "bar"}, "encoding": {"y": across, "x": x("value", "mean (µs)"), "tooltip": tips}},
@@ -317,8 +319,8 @@ def routing_decisions(subject: ChartedRun) -> Spec:
     }
     subtitle = f"{len(decisions):,} requests"
     if decisions.knows_caches:
-        best = 100 * float(np.mean(decisions.regret_tokens <= 0))
-        subtitle = f"{best:.1f}% of {subtitle} went to a replica that no other cache beats"
+        best = float(np.mean(decisions.regret_tokens <= 0))
+        subtitle = f"{percent_text(best)} of {subtitle} went to a replica that no other cache beats"
     return view(titled("Decisions of the router", subtitle), rows, [bars], height=max(80, 34 * len(kinds)))
 
 

@@ -1,9 +1,9 @@
 """What went on over the time of a run: tokens, requests in flight, latency of each second, and what was sampled under
 the same clock."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from inferometer.show.charts.chart import (
     WIDTH,
     Cannot,
     ChartedRun,
+    ChartRow,
     Spec,
     Tip,
     colours,
@@ -91,7 +92,7 @@ def piece_text(edges: Ints) -> str:
     return f"{duration_text(length)} each"
 
 
-def over_time(subject: ChartedRun, title: Any, series: dict[str, Floats], edges: Ints, axis: str) -> Spec:
+def over_time(subject: ChartedRun, title: Spec, series: dict[str, Floats], edges: Ints, axis: str) -> Spec:
     """Lines under the run's clock; the window that was measured is marked."""
     middles = subject.seconds((edges[:-1] + edges[1:]) // 2)
     rows = [
@@ -114,12 +115,26 @@ def over_time(subject: ChartedRun, title: Any, series: dict[str, Floats], edges:
     return view(title, rows, [line, *window_marks(subject)])
 
 
+class WindowMark(TypedDict):
+    """An edge of the window: its instant, its label and on which side of the line, its share of the run."""
+
+    at: float
+    label: str
+    share: float
+    left: bool
+
+
 def window_marks(subject: ChartedRun) -> list[Spec]:
     """Where the measured window begins and ends, unless it is the run."""
     window, whole = subject.window, max(1, subject.end_at - subject.start_at)
     places = [("window begins", window.start_at), ("window ends", window.end_at)]
-    inner = [
-        {"at": float(subject.seconds(np.array([at]))[0]), "label": label, "share": (at - subject.start_at) / whole}
+    inner: list[WindowMark] = [
+        {
+            "at": float(subject.seconds(np.array([at]))[0]),
+            "label": label,
+            "share": (at - subject.start_at) / whole,
+            "left": False,
+        }
         for label, at in places
         if 0.01 * whole < at - subject.start_at < 0.99 * whole
     ]
@@ -129,15 +144,15 @@ def window_marks(subject: ChartedRun) -> list[Spec]:
 BOTH_LABELS = 0.55  # share of the narrowest plot, on a phone, that the two labels take next to each other
 
 
-def _shifted_labels(marks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _shifted_labels(marks: Sequence[WindowMark]) -> list[WindowMark]:
     """Labels inwards of the window. One that is too short for both has one, on the side where there is room."""
     if len(marks) == 1:
-        return [marks[0] | {"left": marks[0]["share"] > 0.5}]
+        return [{**marks[0], "left": marks[0]["share"] > 0.5}]
     begins, ends = marks
     if ends["share"] - begins["share"] >= BOTH_LABELS:
-        return [begins | {"left": False}, ends | {"left": True}]
+        return [{**begins, "left": False}, {**ends, "left": True}]
     named, other = (begins, ends) if begins["share"] < 0.5 else (ends, begins)
-    return [named | {"label": "measured window", "left": named is ends}, other | {"label": "", "left": False}]
+    return [{**named, "label": "measured window", "left": named is ends}, {**other, "label": "", "left": False}]
 
 
 # -- series ----------------------------------------------------------------------------------------------------------
@@ -265,7 +280,7 @@ def _view(panel: Panel, start_at: int, end_at: int, pixels: int, last: bool) -> 
     }
 
 
-def _rows(line: PlottedLine, start_at: int, pixels: int, factor: float) -> list[dict[str, Any]]:
+def _rows(line: PlottedLine, start_at: int, pixels: int, factor: float) -> list[ChartRow]:
     at, values = thinned(line.at, line.values, max(pixels, 20))
     return [
         {"at": (moment - start_at) / NANOSECONDS, "series": line.name, "value": value * factor}
@@ -279,6 +294,15 @@ QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 MOST = 600  # points of a series
 
 
+class PieceQuantile(TypedDict):
+    """A quantile of the requests in one piece of the run."""
+
+    piece: int
+    count: int
+    quantile: str
+    value: float
+
+
 def throughput_latency(subject: ChartedRun) -> Spec:
     """A point for each second and quantile: requests that were completed in it, and their TTFT."""
     answers = subject.answers
@@ -287,13 +311,11 @@ def throughput_latency(subject: ChartedRun) -> Spec:
     rows = _quantile_rows(second, request_values(subject.headlined("ttft"), answers), answers.ok & known(ended), pieces)
     if not rows:
         raise Cannot("no request was answered")
-    for row in rows:
-        row["rate"] = row.pop("count") / pieces[1]
+    rates = [row["count"] / pieces[1] for row in rows]
     length = duration_text(pieces[1]) if pieces[1] != 1 else "second"
     title = titled("TTFT by request throughput", f"one point per {length} and quantile")
-    return _quantile_view(
-        subject, title, rows, x("rate", "requests completed (1/s)"), "point", tip("rate", "requests/s")
-    )
+    across = Across("rate", rates, x("rate", "requests completed (1/s)"), tip("rate", "requests/s"))
+    return _quantile_view(subject, title, rows, across, "point")
 
 
 def latency_over_time(subject: ChartedRun) -> Spec:
@@ -304,10 +326,10 @@ def latency_over_time(subject: ChartedRun) -> Spec:
     rows = _quantile_rows(piece, request_values(subject.headlined("ttft"), answers), answers.ok & known(sent), pieces)
     if not rows:
         raise Cannot("no request was answered")
-    for row in rows:
-        row["at"] = (row.pop("piece") + 0.5) * pieces[1]
+    middles = [(row["piece"] + 0.5) * pieces[1] for row in rows]
     title = titled("TTFT over time", f"quantiles of the requests due in each {duration_text(pieces[1])}")
-    return _quantile_view(subject, title, rows, x("at", "time since the start (s)"), "line", tip("at", "time (s)"))
+    across = Across("at", middles, x("at", "time since the start (s)"), tip("at", "time (s)"))
+    return _quantile_view(subject, title, rows, across, "line")
 
 
 def _cut(subject: ChartedRun, at: Ints, length_s: float) -> tuple[Ints, tuple[int, float]]:
@@ -319,11 +341,11 @@ def _cut(subject: ChartedRun, at: Ints, length_s: float) -> tuple[Ints, tuple[in
     return np.minimum(piece, count - 1), (count, length_s)
 
 
-def _quantile_rows(piece: Ints, values: Floats, fine: Any, pieces: tuple[int, float]) -> list[dict[str, Any]]:
+def _quantile_rows(piece: Ints, values: Floats, fine: Any, pieces: tuple[int, float]) -> list[PieceQuantile]:
     fine = fine & ~np.isnan(values) & (piece >= 0)
     order = np.argsort(piece[fine], kind="stable")
     places, ordered = piece[fine][order], values[fine][order]
-    rows = []
+    rows: list[PieceQuantile] = []
     edges = np.searchsorted(places, np.arange(pieces[0] + 1))
     for place, (start, end) in enumerate(pairwise(edges.tolist())):
         if end > start:
@@ -335,12 +357,23 @@ def _quantile_rows(piece: Ints, values: Floats, fine: Any, pieces: tuple[int, fl
     return rows
 
 
+class Across(NamedTuple):
+    """The horizontal axis: its field, the value of each row, its encoding and its line of the tooltip."""
+
+    field: str
+    values: list[float]
+    encoding: Spec
+    tip: Tip
+
+
 def _quantile_view(
-    subject: ChartedRun, title: Any, rows: list[dict[str, Any]], across: Spec, mark: str, more: Tip
+    subject: ChartedRun, title: Spec, quantiles: Sequence[PieceQuantile], across: Across, mark: str
 ) -> Spec:
-    scale = scale_of("s", [row["value"] for row in rows])
-    for row in rows:
-        row["value"] = scale.shown(row["value"])
+    scale = scale_of("s", [row["value"] for row in quantiles])
+    rows: list[ChartRow] = [
+        {"quantile": row["quantile"], "value": scale.shown(row["value"]), across.field: value}
+        for row, value in zip(quantiles, across.values, strict=True)
+    ]
     params, opacity = toggled("quantile")
     looks: Spec = {"type": "point", "size": 30} if mark == "point" else {"type": "line", "point": {"size": 14}}
     axis = with_unit(MEASURES[subject.headlined("ttft")].title, scale.unit)
@@ -348,11 +381,11 @@ def _quantile_view(
         "params": params,
         "mark": looks,
         "encoding": {
-            "x": across,
+            "x": across.encoding,
             "y": y("value", axis),
             "color": colours("quantile", [*QUANTILES]),
             "opacity": opacity,
-            "tooltip": tooltip(more, tip("quantile", "quantile", "nominal"), tip("value", axis)),
+            "tooltip": tooltip(across.tip, tip("quantile", "quantile", "nominal"), tip("value", axis)),
         },
     }
     return view(title, rows, [layer])
@@ -370,6 +403,7 @@ def requests(subject: ChartedRun) -> Spec:
         raise Cannot("no request was sent")
     chosen = _around_middle(subject, sent)
     rows = [part for lane, at in enumerate(chosen.tolist()) for part in _parts(subject, lane, at)]
+    parts = {str(row["part"]) for row in rows}
     note = "" if len(chosen) == len(sent) else f"{len(chosen)} of {len(sent):,}, around the middle of the window"
     title = titled("Timeline of requests: waiting, first token, last token", note)
     bars = {
@@ -378,7 +412,7 @@ def requests(subject: ChartedRun) -> Spec:
             "x": x("from", "time since the start (s)", scale={"zero": False, "nice": False}),
             "x2": {"field": "to"},
             "y": {"field": "lane", "type": "ordinal", "axis": None, "title": None},
-            "color": meanings("part", PARTS, {row["part"] for row in rows}),
+            "color": meanings("part", PARTS, parts),
             "tooltip": tooltip(
                 tip("request", "session.turn", "nominal"),
                 tip("part", "part", "nominal"),
@@ -401,7 +435,7 @@ def _around_middle(subject: ChartedRun, sent: Ints) -> Ints:
     return chosen
 
 
-def _parts(subject: ChartedRun, lane: int, at: int) -> list[dict[str, Any]]:
+def _parts(subject: ChartedRun, lane: int, at: int) -> list[ChartRow]:
     answers, records = subject.answers, subject.answers.records
     due, sent, first, last, ended = (
         int(column[at])

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from inferometer.measure.values import common_basis, quantities
 from inferometer.record.run import Run
@@ -171,7 +171,7 @@ def pareto(runs: Sequence[Plottable]) -> Spec:
 # -- parts -----------------------------------------------------------------------------------------------------------
 
 
-def _view(title: Mapping[str, Any], rows: Sequence[PointRow], layers: Sequence[Spec]) -> Spec:
+def _view(title: Spec, rows: Sequence[PointRow], layers: Sequence[Spec]) -> Spec:
     values = {name: len({row.get(name) for row in rows}) for name in FIELDS}
     choices = {name: FIELDS[name] for name, count in values.items() if 1 < count <= MOST_CHOICES}
     return view(title, rows, layers, height=TALL) | {"usermeta": {"choices": choices, "colour": _coloured_by(rows)}}

@@ -275,7 +275,7 @@ class _Answer:
         if self._begun:  # the rest will not come: the connection is closed
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
             return
-        hint = "ask for less: fewer runs, or a narrower filter"
+        hint = "request less: fewer runs, or a narrower filter"
         body = json_bytes({"error": f"the answer took longer than {limit_s:g} s", "hint": hint})
         headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store"), (b"retry-after", b"30")]
         await self._send({"type": "http.response.start", "status": 503, "headers": headers})

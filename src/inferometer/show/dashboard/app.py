@@ -126,7 +126,7 @@ class DeletedDocument:
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Refusal, "description": text}
-    for status, text in {400: "not what it should be", 404: "not in the store", 503: "took too long"}.items()
+    for status, text in {400: "not valid", 404: "not in the store", 503: "took too long"}.items()
 }
 
 
@@ -185,7 +185,7 @@ def _unknown(_request: Request, error: Exception) -> Response:
 
 
 def _unfit(_request: Request, error: Exception) -> Response:
-    """A parameter that is missing or not what it should be."""
+    """A parameter that is missing or not valid."""
     errors = error.errors() if isinstance(error, RequestValidationError) else []
     messages = [
         f"{detail['loc'][-1]}: {detail['msg'][:1].lower()}{detail['msg'][1:]}, got {detail['input']!r:.80}"

@@ -189,7 +189,7 @@ def _visitor_condition(text: str) -> Condition:
         raise PlanError(f"where: a condition has at most {LONGEST_CONDITION} characters, got {len(text)}")
     parsed = condition(text)
     if parsed.operator in ("=~", "!~") and linear(parsed.value) is None:
-        hint = "look-around and references to groups are known to `inferometer list --where` only"
+        hint = "look-around and references to groups work only in `inferometer list --where`"
         raise PlanError(f"where: {parsed}: this regular expression cannot be matched in linear time", hint)
     return parsed
 

@@ -1,4 +1,4 @@
-"""The first page: every line of history with its latest numbers and its state, what runs now and how far it is."""
+"""The first page: every line of history with its latest numbers and its state, and the runs in progress."""
 
 import threading
 import time

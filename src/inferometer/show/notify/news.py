@@ -1,5 +1,5 @@
-"""What is news: something that was fine is not, something else is wrong now, or it is fine again; once each, because
-what people were notified of is kept with the store."""
+"""Which events are new: something failed, something else failed, or it is fine again. Each is sent once, because the
+store remembers what was sent."""
 
 import fcntl
 import hashlib
@@ -288,7 +288,7 @@ def _failure(
 ) -> SubjectState:
     what = tuple(sorted({problem for problem, _ in problems}))
     first = (f"{lead}.",) if lead else ()
-    sentences = (*first, *(text for _, text in problems)) if what else ("It is as it should be again.",)
+    sentences = (*first, *(text for _, text in problems)) if what else ("It is back to normal.",)
     kind: EventKind = "failure" if what else "recovery"
     title = f"{name}: failed" if what else f"{name}: recovered"
     return SubjectState(what, _event(kind, f"failure:{subject}", title, sentences, facts, run))

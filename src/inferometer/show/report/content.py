@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import yaml
 from rich.table import Table as RichTable
 
-from inferometer.documents.document import JsonValue
 from inferometer.judge.compare import Comparison
 from inferometer.measure.values import Quantity, quantities
 from inferometer.plan.text import Dumper
@@ -14,7 +13,7 @@ from inferometer.record.encoding import document_of, environment_document
 from inferometer.record.run import KINDS, STATES, Run
 from inferometer.show.about import About, about_of, done_table, own_plan, plan_texts
 from inferometer.show.charts.chart import Absent, Cannot, Chart, ChartedRun, headlined, labels_of
-from inferometer.show.charts.experiments import Varied, joined_cases, keys_of, limit_keys, readable
+from inferometer.show.charts.experiments import ChartedCase, Varied, joined_cases, keys_of, limit_keys, readable
 from inferometer.show.charts.registry import STRATEGIES, definition_of, draw, gallery
 from inferometer.show.comparison import changes_table, comparison_view
 from inferometer.show.experiment_answer import (
@@ -242,8 +241,6 @@ _TONE_OF_STATUS: dict[str, Tone] = {
 }
 _STATISTICS = ("mean", "p50", "p90", "p99")
 
-Cases = list[tuple[dict[str, JsonValue], Run]]
-
 
 def runs_report(runs: Sequence[Run], comparison: Comparison | None = None) -> Report:
     """Runs next to one another. Two of them, or two sides, are compared as well."""
@@ -346,7 +343,7 @@ def _again(runs: Sequence[Run]) -> Iterator[ReportBlock]:
         yield from (block for block in again(run) if isinstance(block, Code) and not block.fold)
 
 
-def experiment_report(kept: KeptExperiment, cases: Cases) -> Report:
+def experiment_report(kept: KeptExperiment, cases: Sequence[ChartedCase]) -> Report:
     """Its answer first, then its tables and charts, its cases as rows."""
     runs = [run for _, run in cases]
     charts, absent = _experiment_charts(kept, cases)
@@ -382,7 +379,7 @@ def _definition(kept: KeptExperiment, full: bool = False) -> ReportBlock:
     return facts([*rows, ("varied", ", ".join(varied) or "-")])
 
 
-def _experiment_charts(kept: KeptExperiment, cases: Cases) -> tuple[list[Chart], list[Absent]]:
+def _experiment_charts(kept: KeptExperiment, cases: Sequence[ChartedCase]) -> tuple[list[Chart], list[Absent]]:
     """Of an A/B test the forest of its measures, of a search its limits by load; of a sweep the runs as points, then
     every number worth it as grids and curves."""
     if kept.kind == "ab":
@@ -393,7 +390,7 @@ def _experiment_charts(kept: KeptExperiment, cases: Cases) -> tuple[list[Chart],
     return ([*made, *points] if kept.kind == "search" else [*points, *made]), [*absent, *others]
 
 
-def _varied_charts(kept: KeptExperiment, cases: Cases) -> tuple[list[Chart], list[Absent]]:
+def _varied_charts(kept: KeptExperiment, cases: Sequence[ChartedCase]) -> tuple[list[Chart], list[Absent]]:
     names = ["search_curve"] if kept.kind == "search" else ["experiment_grid", "experiment_curves", "routing_map"]
     keys = list(limit_keys(cases)) if kept.kind == "search" else keys_of(cases)
     made: list[Chart] = []
@@ -413,7 +410,7 @@ def _varied_charts(kept: KeptExperiment, cases: Cases) -> tuple[list[Chart], lis
     return made, absent
 
 
-def _cases(answer: ExperimentAnswer, cases: Cases, charts: list[Chart]) -> Iterator[ReportBlock]:
+def _cases(answer: ExperimentAnswer, cases: Sequence[ChartedCase], charts: list[Chart]) -> Iterator[ReportBlock]:
     for table in answer.tables:
         yield ReportText(f"{table.title}:")
         yield _answer_table(table)
@@ -431,7 +428,7 @@ def _answer_table(table: AnswerTable) -> ReportTable:
     return ReportTable(tuple(table.head), tuple(rows), frozenset(table.right))
 
 
-def _cases_table(cases: Cases, keys: Sequence[str]) -> ReportTable:
+def _cases_table(cases: Sequence[ChartedCase], keys: Sequence[str]) -> ReportTable:
     """What was set, and what came of it: numbers with their spread."""
     joined = joined_cases(cases)
     settings = list(dict.fromkeys(name for parameters, _ in joined for name in parameters))

@@ -189,7 +189,7 @@ def running_ray(ray: Any, serve: Any, args: RayArgs, port: int) -> Iterator[None
         raise TargetError(f"Ray at {address} could not be used: {text}", hint) from error
     if (there := _serving_port(serve)) is not None and there != port:
         raise PlanError(
-            f"Ray at {address} runs Serve already, at port {there}",
+            f"Ray at {address} already runs Serve, on port {there}",
             "serve shutdown ends it; Serve has one port in a cluster",
         )
     try:
