@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from inferometer.errors import PlanError, TargetError
 from inferometer.plan.model import Server
 from inferometer.plan.reading import plan_from
 from inferometer.plan.text import to_yaml
-from inferometer.target.launch import LaunchPlace, launch_of
+from inferometer.target.launch import LaunchPlace, launch_of, model_of
 from inferometer.target.ray_serve.__main__ import check_version
 from inferometer.target.ray_serve.settings import RayServeSettings, check_address, settings_of, vllm_config
 
@@ -71,12 +72,38 @@ def test_a_plan_that_was_written_down_has_the_same_policy(router: Any, full: boo
 def test_vllm_is_configured_as_rays_own_application() -> None:
     of = {"type": "vllm", "model": "Qwen/Qwen2.5-1.5B-Instruct", "args": {"max-model-len": 8192}}
     router = {"policy": "prefix_aware", "max_in_flight": 20}
-    config = vllm_config(settings_of(app(of=of, router=router, args={"accelerator_type": "L4"}), str(of["model"])))
-    assert config["model_loading_config"]["model_id"] == "Qwen/Qwen2.5-1.5B-Instruct"
+    config = vllm_config(settings_of(app(of=of, router=router, args={"accelerator_type": "L4"}), None))
+    assert config["model_loading_config"] == dict.fromkeys(("model_id", "model_source"), of["model"])
     assert config["deployment_config"]["num_replicas"] == 2
     assert config["deployment_config"]["max_ongoing_requests"] == 20
     assert config["deployment_config"]["request_router_config"]["request_router_class"].startswith("ray.llm.")
     assert config["engine_kwargs"] == {"max_model_len": 8192} and config["accelerator_type"] == "L4"
+
+
+@pytest.mark.parametrize(
+    ("of", "model", "served", "source"),
+    [
+        ({"model": "/models/a"}, None, "/models/a", "/models/a"),
+        ({"model": "/models/a"}, "asked-for", "/models/a", "/models/a"),
+        ({"model": "/models/a", "args": {"served-model-name": "a"}}, None, "a", "/models/a"),
+        ({}, "of-the-target", "of-the-target", "of-the-target"),
+    ],
+)
+def test_the_model_of_a_replica_is_what_ray_loads(
+    of: dict[str, Any], model: str | None, served: str, source: str
+) -> None:
+    plan = plan_from(
+        {
+            "target": {"model": model},
+            "server": {"type": "ray-serve", "replicas": 2, "of": {"type": "vllm", **of}},
+        }
+    )
+    assert plan.server is not None
+    launch = launch_of(plan.server, replace(PLACE, model=model_of(plan.server, plan.target)))
+    assert launch.names == [served]
+    config = vllm_config(msgspec.json.decode(launch.argv[-1], type=RayServeSettings))
+    assert config["model_loading_config"] == {"model_id": served, "model_source": source}
+    assert config["engine_kwargs"] == {}
 
 
 def test_more_of_rays_own_configuration_is_passed_on() -> None:
@@ -98,6 +125,8 @@ def test_more_of_rays_own_configuration_is_passed_on() -> None:
         ({"of": {"type": "simulator", "args": {"blokcs": 1}}}, "server.of.args.blokcs is not a setting"),
         ({"of": {"type": "command", "command": "a {port}"}}, "must be simulator or vllm, got command"),
         ({"replicas": None}, "server.replicas is missing"),
+        ({"of": {"type": "simulator", "env": {"A": "1"}}}, "server.of.env has no effect with ray-serve"),
+        ({"of": {"type": "vllm", "model": "m", "flags": "-x"}}, "server.of.flags has no effect with ray-serve"),
         ({"of": "vllm"}, "server.of.model is missing"),
     ],
 )
