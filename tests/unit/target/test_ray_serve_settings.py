@@ -15,7 +15,9 @@ from inferometer.plan.model import Server
 from inferometer.plan.reading import plan_from
 from inferometer.plan.text import to_yaml
 from inferometer.target.launch import LaunchPlace, launch_of, model_of
+from inferometer.target.ray_serve import notes
 from inferometer.target.ray_serve.__main__ import check_version
+from inferometer.target.ray_serve.notes import TreeCalls
 from inferometer.target.ray_serve.settings import RayServeSettings, check_address, settings_of, vllm_config
 
 PLACE = LaunchPlace("127.0.0.1", 8123)
@@ -133,6 +135,31 @@ def test_more_of_rays_own_configuration_is_passed_on() -> None:
 def test_mistakes_are_found_before_anything_starts(changes: dict[str, Any], text: str) -> None:
     with pytest.raises(PlanError, match=text):
         launch_of(app(**changes), PLACE)
+
+
+def test_calls_to_rays_tree_are_split_into_ways_and_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tree works off the calls in their order; one without an answer has no way back, and no samples."""
+    instants = iter([1.0, 1.5, 2.0, 3.0, 3.25, 9.0])
+    monkeypatch.setattr(notes, "monotonic", lambda: next(instants))
+    calls = TreeCalls()
+    calls.called("match")  # 1.0
+    calls.returned("match")  # 1.5
+    calls.returned("match")  # only the first time counts
+    calls.called("match")  # 2.0, fails
+    calls.called("insert")  # 3.0
+    calls.returned("insert")  # 3.25
+    calls.called("match")  # 9.0, not worked off yet
+    made = calls.samples({"match": [(1.125, 1.375), (2.0, 2.5)], "insert": [(3.0, 3.125)]})
+    assert {sample.name: sample.value for sample in made} == {
+        "match_there_s": 0.125,
+        "match_work_s": 0.25,
+        "match_back_s": 0.125,
+        "insert_there_s": 0.0,
+        "insert_work_s": 0.125,
+        "insert_back_s": 0.125,
+    }
+    assert [sample.at for sample in made] == [1_500_000_000] * 3 + [3_250_000_000] * 3
+    assert calls.samples({"match": [], "insert": []}) == []
 
 
 def test_a_ray_that_is_too_old_is_named() -> None:

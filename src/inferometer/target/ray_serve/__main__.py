@@ -140,7 +140,7 @@ def own_ray(ray: Any, settings: RayServeSettings, metrics_port: int | None) -> I
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             stack.callback(ray.shutdown)
             try:
-                _start(ray, folder, settings.args.metrics_interval_ms, metrics_port)
+                _start(ray, folder, settings, metrics_port)
             except Exception as error:  # what Ray raises has many types
                 _tell_logs(Path(folder))
                 if attempt == ATTEMPTS or "timed out during startup" not in str(error):
@@ -162,15 +162,17 @@ def _tell_logs(folder: Path) -> None:
                     print(f"{log.name}: {line[:300]}", flush=True)
 
 
-def _start(ray: Any, folder: str, metrics_interval_ms: int, metrics_port: int | None) -> None:
+def _start(ray: Any, folder: str, settings: RayServeSettings, metrics_port: int | None) -> None:
+    """Its cores are bookkeeping: Ray reserves one for every replica of vLLM, its engine and the ingress, and would never
+    start the last of them on a machine with fewer."""
     ray.init(
         address="local",
-        num_cpus=max(os.cpu_count() or 1, 2),
+        num_cpus=max(os.cpu_count() or 1, 2 * settings.replicas + 2),
         include_dashboard=False,
         object_store_memory=OBJECT_STORE,
         _temp_dir=folder,
         _metrics_export_port=metrics_port,
-        _system_config={"metrics_report_interval_ms": metrics_interval_ms},
+        _system_config={"metrics_report_interval_ms": settings.args.metrics_interval_ms},
     )
 
 
