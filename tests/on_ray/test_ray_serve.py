@@ -178,11 +178,27 @@ def test_an_application_on_a_ray_that_runs_is_taken_down_and_ray_stays(home: Pat
         assert eventually(lambda: not _serve_actors(nodes.address))
 
 
+def test_of_an_application_on_a_serve_that_runs_nothing_stays(home: Path) -> None:
+    """Ray's prefix tree is an actor that outlives its application."""
+    import ray
+    from ray import serve
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = int(free.getsockname()[1])
+    with cluster() as nodes:
+        with ray.init(address=nodes.address, log_to_driver=False):
+            serve.start(http_options={"host": "127.0.0.1", "port": port})
+        before = _serve_actors(nodes.address)
+        served = serve_once(home, app("prefix_aware", 2, address=nodes.address) | {"port": port})
+        assert served.made.state == "complete"
+        assert before and eventually(lambda: _serve_actors(nodes.address) == before)
+
+
 def _serve_actors(address: str) -> list[str]:
     import ray
 
     with ray.init(address=address, namespace="serve", ignore_reinit_error=True, log_to_driver=False):
-        return [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
+        return sorted(actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True))
 
 
 def test_a_replica_that_never_gets_ready_is_told_and_nothing_stays(home: Path) -> None:

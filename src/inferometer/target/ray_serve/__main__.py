@@ -22,6 +22,7 @@ from inferometer.target.ray_serve.settings import MADE_FOR, OLDEST, RayArgs, Ray
 OBJECT_STORE = 256 << 20  # bytes: requests and answers are small
 START_S, ATTEMPTS = 120, 2  # for Ray's own daemons, which a busy machine may start late
 LAST_LINES = 3
+TREE = "LlmPrefixTreeActor"  # Ray's name for it
 FOLDER = "inferometer-ray-"
 LONGEST_PARENT = 15  # characters: below it are sockets, whose paths may have 107
 VERSIONS = "the cluster and this Python need the same versions of Ray and Python"
@@ -163,8 +164,8 @@ def _tell_logs(folder: Path) -> None:
 
 
 def _start(ray: Any, folder: str, settings: RayServeSettings, metrics_port: int | None) -> None:
-    """Its cores are bookkeeping: Ray reserves one for every replica of vLLM, its engine and the ingress, and would never
-    start the last of them on a machine with fewer."""
+    """Its cores are bookkeeping: Ray reserves one for every replica of vLLM, for its engine and for the ingress, and
+    would never start the last of them on a machine with fewer."""
     ray.init(
         address="local",
         num_cpus=max(os.cpu_count() or 1, 2 * settings.replicas + 2),
@@ -201,7 +202,17 @@ def running_ray(ray: Any, serve: Any, args: RayArgs, port: int) -> Iterator[None
             serve.shutdown()
         else:
             serve.delete(args.app)
+            _end_tree(ray, args.app)
         ray.shutdown()
+
+
+def _end_tree(ray: Any, app: str) -> None:
+    """Ray's prefix tree is an actor that ends with Serve, not with its application: the next one of this name would
+    begin with what it holds."""
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        if actor["name"] == TREE and actor["namespace"].startswith(f"serve::{app}::"):
+            with suppress(ValueError):  # gone meanwhile
+                ray.kill(ray.get_actor(TREE, actor["namespace"]))
 
 
 def _serving_port(serve: Any) -> int | None:
