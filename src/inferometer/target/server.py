@@ -38,7 +38,7 @@ from inferometer.plan.secrets import (
 from inferometer.plan.server import Prepare
 from inferometer.record.encoding import with_texts
 from inferometer.record.environment import ServerStart
-from inferometer.target.ask import Asker, Reset, reset_prefix_cache
+from inferometer.target.ask import ANSWER_S, Asker, Reset, reset_prefix_cache
 from inferometer.target.container import Container, with_variables
 from inferometer.target.launch import Launch, LaunchPlace, launch_of, model_of, variables_of
 from inferometer.target.lock import Claim, Registration, end_orphans, gpu_claims, held, registered, reserved_port
@@ -204,14 +204,15 @@ class StartedServer:
         self.model = _served_as(self.launch, self.target, served)
         self.version = _version(self.launch, self.target)
         if self.launch.first_query:
-            self._query_once()
+            self._query_once(max(deadline - time.monotonic(), ANSWER_S))
         if isinstance(self._body, Container) and self.server.image:
             self.image = self._body.facts(self.server.image)
 
-    def _query_once(self) -> None:
-        """One query before the load: an application may list its model while nothing behind it answers."""
+    def _query_once(self, within_s: float) -> None:
+        """One query before the load: an application may list its model while nothing behind it answers, and an engine's
+        first answer may take as long as it takes to get ready."""
         body = {"model": self.model, "prompt": FIRST_PROMPT, "max_tokens": 1}
-        asker = Asker(self.target.model_copy(update={"url": [self.url]}), self.url)
+        asker = Asker(self.target.model_copy(update={"url": [self.url]}), self.url, within_s)
         try:
             reply = asker.post(FIRST_PATH, orjson.dumps(body))
         except TargetError as error:

@@ -102,7 +102,7 @@ def test_the_model_of_a_replica_is_what_ray_loads(
     )
     assert plan.server is not None
     launch = launch_of(plan.server, replace(PLACE, model=model_of(plan.server, plan.target)))
-    assert launch.names == [served]
+    assert launch.names == [served] and launch.health == ("/v1/models",)
     config = vllm_config(msgspec.json.decode(launch.argv[-1], type=RayServeSettings))
     assert config["model_loading_config"] == {"model_id": served, "model_source": source}
     assert config["engine_kwargs"] == {}
