@@ -311,13 +311,22 @@ def running(
             whole = running_fleet(server, folder, log or folder / LOG, target, holder, notify, echo)
             yield stack.enter_context(whole)
             return
-        port = 0 if server.type == "external" else stack.enter_context(reserved_port(server.host, server.port, holder))
+        port = _known_port(server)
+        if port is None:
+            port = stack.enter_context(reserved_port(server.host, server.port, holder))
         place = LaunchPlace(server.host, port, model_of(server, target))
         launch = launch_of(server, place)
         made = started(server, launch, target, folder, log or folder / LOG, notify, echo, StartedServer, place)
         ready = stack.enter_context(made)
         ready.await_ready()
         yield ready
+
+
+def _known_port(server: Server) -> int | None:
+    """Where it listens already: an external server, or the Serve of a Ray that runs, which may be there or not."""
+    if server.type == "external":
+        return 0
+    return server.port if server.type == "ray-serve" and server.args.get("address") else None
 
 
 def _claims(server: Server) -> list[Claim]:

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from inferometer.errors import InferometerError, MissingExtra, PlanError, TargetError
+from inferometer.target.launch import check_port
 from inferometer.target.ray_serve.settings import MADE_FOR, OLDEST, RayArgs, RayServeSettings, check_address
 
 OBJECT_STORE = 256 << 20  # bytes: requests and answers are small
@@ -87,7 +88,7 @@ def deployed(settings: RayServeSettings, host: str, port: int, metrics_port: int
         if settings.args.address is None:
             stack.enter_context(own_ray(ray, settings, metrics_port))
         else:
-            stack.enter_context(running_ray(ray, serve, settings.args, port))
+            stack.enter_context(running_ray(ray, serve, settings.args, host, port))
         handlers = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
         try:
             serve.start(http_options={"host": host, "port": port})
@@ -178,7 +179,7 @@ def _start(ray: Any, folder: str, settings: RayServeSettings, metrics_port: int 
 
 
 @contextmanager
-def running_ray(ray: Any, serve: Any, args: RayArgs, port: int) -> Iterator[None]:
+def running_ray(ray: Any, serve: Any, args: RayArgs, host: str, port: int) -> Iterator[None]:
     """A Ray that runs already: what we deploy goes, the rest stays, Serve too where it ran before."""
     address = args.address
     assert address is not None
@@ -193,8 +194,10 @@ def running_ray(ray: Any, serve: Any, args: RayArgs, port: int) -> Iterator[None
     if (there := _serving_port(serve)) is not None and there != port:
         raise PlanError(
             f"Ray at {address} runs Serve already, at port {there}",
-            "serve shutdown ends it; Serve has one port in a cluster",
+            f"server.port={there} deploys there; serve shutdown ends it. Serve has one port in a cluster",
         )
+    if there is None:
+        check_port(host, port)
     try:
         yield
     finally:
