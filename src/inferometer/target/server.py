@@ -205,6 +205,7 @@ class StartedServer:
         self.version = _version(self.launch, self.target)
         if self.launch.first_query:
             self._query_once(max(deadline - time.monotonic(), ANSWER_S))
+            self.ready_s = time.monotonic() - self._began if self._body else None
         if isinstance(self._body, Container) and self.server.image:
             self.image = self._body.facts(self.server.image)
 
