@@ -41,7 +41,7 @@ from inferometer.measure.registry import request_values
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.plan.server import ROUTERS, Router
-from inferometer.router.policies.prefix import PrefixTree
+from inferometer.router.prefix_tree import PrefixTree
 from inferometer.simulator.metronome_process import running_metronome
 from inferometer.target.launch import LaunchPlace
 from inferometer.target.routers import RouterEngine, free_port

@@ -25,7 +25,7 @@ from inferometer.plan.server import ROUTERS, Router
 from inferometer.record.run import Run
 from inferometer.target.fleet import FleetServer
 from inferometer.target.launch import LaunchPlace
-from inferometer.target.routers import RouterEngine
+from inferometer.target.routers import RouterEngine, proxies
 from inferometer.target.server import running
 from inferometer.vocabulary import attribute_at
 
@@ -239,3 +239,17 @@ def test_another_router_that_is_not_installed(store: Path, tmp_path: Path) -> No
     with pytest.raises(TargetError, match="no-such-router") as error, running(plan.server, tmp_path):
         pass
     assert "pip install vllm-router in an environment of its own" in str(error.value.hint)
+    assert not list(tmp_path.glob("replica-*.log")), "told before the replicas are started"
+
+
+def test_nginx_is_found_where_debian_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's PATH there has no sbin."""
+    system = tmp_path / "sbin"
+    system.mkdir()
+    (system / "nginx").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(proxies, "SYSTEM_PATH", str(system))
+    launch = proxies.NGINX.launch(
+        Router(type="nginx"), LaunchPlace("127.0.0.1", 8000), ["http://127.0.0.1:8001"], tmp_path
+    )
+    assert launch.argv[0] == str(system / "nginx")

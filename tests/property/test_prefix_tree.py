@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferometer.router.policies.prefix import PrefixTree
+from inferometer.router.prefix_tree import PrefixTree
 
 TENANTS = ("a", "b", "c")
 TEXTS = st.text("xyz", max_size=12) | st.text(min_size=1, max_size=6)

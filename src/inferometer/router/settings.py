@@ -139,9 +139,18 @@ def router_settings(fields: JsonObject) -> RouterSettings:
             raise PlanError(f"upstream {name} is given twice")
     for upstream in settings.upstreams:
         _check_url(upstream.url)
-    checked_settings(settings.policy, settings.settings)
+    _refuse_precise(settings.policy, checked_settings(settings.policy, settings.settings))
     settings.tls_context()
     return settings
+
+
+def _refuse_precise(policy: str, settings: msgspec.Struct) -> None:
+    """Replicas do not report over HTTP what their caches hold: the policy would silently do without."""
+    if getattr(settings, "precise", False):
+        raise PlanError(
+            f"precise of {policy} needs to know what every cache holds, which replicas do not report to this router",
+            "inferometer simulate knows it of a fleet of simulators; without precise a match is what was sent there",
+        )
 
 
 def check_policy(router: Router) -> None:

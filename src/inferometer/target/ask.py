@@ -58,13 +58,13 @@ class ServerReply:
 class Asker:
     """Questions to one of a target's URLs, with the target's TLS settings, proxy, headers and key."""
 
-    def __init__(self, target: Target, url: str) -> None:
+    def __init__(self, target: Target, url: str, answer_s: float = ANSWER_S) -> None:
         self.where = redacted_url(url).rstrip("/")
         self._origin = trusted_origin(url, target.tls.trust, target.proxy)
         self._headers = request_headers(target)
         self.has_key = bool({"authorization", "x-api-key"} & {name.lower() for name in self._headers})
         self._connect_s = target.timeout.connect
-        self._answer_s = min(ANSWER_S, target.timeout.request or ANSWER_S)
+        self._answer_s = min(answer_s, target.timeout.request or answer_s)
         self._redactor = redactor_of(target=target)
 
     def get(self, path: str) -> ServerReply:

@@ -1,6 +1,7 @@
 """A fleet: replicas of one server, started in parallel, and a router in front of them. To a run it is one server, whose
 replicas are measured each for itself."""
 
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -18,6 +19,7 @@ from inferometer.record.environment import ReplicaStart, ServerStart
 from inferometer.target.ask import Reset, reset_prefix_cache
 from inferometer.target.launch import Launch, LaunchPlace, launch_of, model_of, variables_of
 from inferometer.target.lock import Claim, gpu_claims, reserved_port
+from inferometer.target.process import not_started
 from inferometer.target.routers import RouterEngine
 from inferometer.target.server import Notify, StartedServer, started
 from inferometer.vocabulary import attribute_at, duration_text
@@ -84,8 +86,8 @@ class FleetServer(StartedServer):
 def running_fleet(
     server: Server, folder: Path, log: Path, target: Target, holder: str, notify: Notify, echo: bool
 ) -> Iterator[FleetServer]:
-    """The replicas, started in parallel, and the router when all are ready. A mistake in the router's settings is found
-    before anything is started."""
+    """The replicas, started in parallel, and the router when all are ready. A mistake in the router's settings, or a
+    router that is not here, is found before anything is started: replicas may take minutes."""
     of, count = _replica_server(server), server.replicas or 1
     router = server.router or Router()
     with ExitStack() as stack:
@@ -95,7 +97,7 @@ def running_fleet(
         port = stack.enter_context(reserved_port(server.host, server.port, holder))
         places = [LaunchPlace(of.host, port, model_of(of, target), at) for at, port in enumerate(ports)]
         urls = [place.url for place in places]
-        _router_launch(router, LaunchPlace(server.host, port), urls, folder)
+        _check_installed(_router_launch(router, LaunchPlace(server.host, port), urls, folder))
         began = time.monotonic()
         replicas = [
             stack.enter_context(_replica(of, place, target, folder, log, notify, echo, count)) for place in places
@@ -144,6 +146,12 @@ def _port(of: Server, at: int) -> int | None:
 def _router_launch(router: Router, place: LaunchPlace, urls: Sequence[str], folder: Path) -> Launch:
     engine: RouterEngine = attribute_at(ROUTERS[router.type].place)
     return engine.launch(router, place, urls, folder)
+
+
+def _check_installed(launch: Launch) -> None:
+    program = launch.argv[0]
+    if shutil.which(program, path=launch.env.get("PATH")) is None and not Path(program).exists():
+        raise not_started(launch.name, launch.argv, FileNotFoundError(), launch.missing)
 
 
 @contextmanager

@@ -38,7 +38,7 @@ from inferometer.plan.secrets import (
 from inferometer.plan.server import Prepare
 from inferometer.record.encoding import with_texts
 from inferometer.record.environment import ServerStart
-from inferometer.target.ask import Asker, Reset, reset_prefix_cache
+from inferometer.target.ask import ANSWER_S, Asker, Reset, reset_prefix_cache
 from inferometer.target.container import Container, with_variables
 from inferometer.target.launch import Launch, LaunchPlace, launch_of, model_of, variables_of
 from inferometer.target.lock import Claim, Registration, end_orphans, gpu_claims, held, registered, reserved_port
@@ -204,14 +204,16 @@ class StartedServer:
         self.model = _served_as(self.launch, self.target, served)
         self.version = _version(self.launch, self.target)
         if self.launch.first_query:
-            self._query_once()
+            self._query_once(max(deadline - time.monotonic(), ANSWER_S))
+            self.ready_s = time.monotonic() - self._began if self._body else None
         if isinstance(self._body, Container) and self.server.image:
             self.image = self._body.facts(self.server.image)
 
-    def _query_once(self) -> None:
-        """One query before the load: an application may list its model while nothing behind it answers."""
+    def _query_once(self, within_s: float) -> None:
+        """One query before the load: an application may list its model while nothing behind it answers, and an engine's
+        first answer may take as long as it takes to get ready."""
         body = {"model": self.model, "prompt": FIRST_PROMPT, "max_tokens": 1}
-        asker = Asker(self.target.model_copy(update={"url": [self.url]}), self.url)
+        asker = Asker(self.target.model_copy(update={"url": [self.url]}), self.url, within_s)
         try:
             reply = asker.post(FIRST_PATH, orjson.dumps(body))
         except TargetError as error:
@@ -310,13 +312,22 @@ def running(
             whole = running_fleet(server, folder, log or folder / LOG, target, holder, notify, echo)
             yield stack.enter_context(whole)
             return
-        port = 0 if server.type == "external" else stack.enter_context(reserved_port(server.host, server.port, holder))
+        port = _known_port(server)
+        if port is None:
+            port = stack.enter_context(reserved_port(server.host, server.port, holder))
         place = LaunchPlace(server.host, port, model_of(server, target))
         launch = launch_of(server, place)
         made = started(server, launch, target, folder, log or folder / LOG, notify, echo, StartedServer, place)
         ready = stack.enter_context(made)
         ready.await_ready()
         yield ready
+
+
+def _known_port(server: Server) -> int | None:
+    """Where it listens already: an external server, or the Serve of a Ray that runs, which may be there or not."""
+    if server.type == "external":
+        return 0
+    return server.port if server.type == "ray-serve" and server.args.get("address") else None
 
 
 def _claims(server: Server) -> list[Claim]:

@@ -5,6 +5,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import altair
@@ -18,6 +19,7 @@ from inferometer.conduct.prepare import begin, prepare
 from inferometer.conduct.sweep import Swept, changes_of, doubt_of_tape, sweep
 from inferometer.documents.document import JsonObject
 from inferometer.errors import PlanError
+from inferometer.record.record import Sample, Samples
 from inferometer.record.run import Run
 from inferometer.show.charts.chart import Cannot, Chart, ChartedRun
 from inferometer.show.charts.experiments import Varied, cases_of
@@ -27,6 +29,7 @@ from inferometer.show.report.content import experiment_report
 from inferometer.store.experiments import SweepResult
 from inferometer.store.store import Store, open_store
 
+LEGS = ("there", "work", "back")
 SMALL = ("repeats=3", "stop.requests=60", "workload.groups=20")
 CLIENT_COLUMNS = """gpu_type,model_name,num_servers,enable_prefix_caching,enable_chunked_prefill,benchmark_label,
 scheduler_strategy,min_output_len,max_output_len,max_concurrency,request_rate,with_warmup,disable_ignore_eos,
@@ -151,6 +154,22 @@ def test_a_routed_run_has_every_chart_of_a_fleet(routed: Run) -> None:
     assert {name for name, definition in CHARTS.items() if definition.needs == FLEET} <= set(made)
     counted = made["routing_decisions"].spec["data"]["values"]
     assert sum(row["count"] for row in counted) == 120
+
+
+def test_calls_to_a_tree_in_another_process_are_phases_of_their_own(routed: Run) -> None:
+    """As Ray Serve has them: the ways and the work, and what is left of the router's time."""
+    whole = {row["phase"]: row["value"] for row in draw("routing_phases", routed).spec["data"]["values"]}
+    assert list(whole) == ["choose a replica", "remember the prompt", "evict (per request)", "total"]
+    samples = routed.samples
+    assert samples is not None
+    at, steps = int(samples.at.min()), [f"{step}_{leg}_s" for step in ("match", "insert") for leg in LEGS]
+    kept = [samples.sample(i) for i in range(len(samples))]
+    more = Samples.of([*kept, *(Sample("router", step, at, 1e-9) for step in steps)])
+    split = replace(routed, read_samples=lambda: more)
+    rows = {row["phase"]: row["value"] for row in draw("routing_phases", split).spec["data"]["values"]}
+    assert list(rows)[:3] == [f"find the prefix: {leg}" for leg in ("way to the tree", "in the tree", "way back")]
+    assert rows["find the prefix: in the tree"] == pytest.approx(1e-3 / 120), "of all requests, in microseconds"
+    assert rows["total"] == pytest.approx(whole["total"])
 
 
 def test_charts_of_the_strategies(swept: Swept, store: Store) -> None:

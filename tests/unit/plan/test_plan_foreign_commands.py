@@ -279,14 +279,29 @@ def test_rays_benchmark_as_documented() -> None:
             "--gen-prefix-len 1000 --gen-suffix-len 1000 --max-output-len 9",
             "workload",
             {
-                "prefix": {"tokens": 1000, "suffix_tokens": 1000, "groups": 1000, "prompts": 2},
+                "prefix": {
+                    "tokens": 1000,
+                    "suffix_tokens": 1000,
+                    "groups": 1000,
+                    "prompts": 2,
+                    "header": "X-Prefix-ID",
+                },
                 "output_tokens": 9,
             },
         ),
         (
             "--dataset-name generated-shared-prefix",
             "workload",
-            {"prefix": {"tokens": 2048, "suffix_tokens": 128, "groups": 64, "prompts": 16}, "output_tokens": 256},
+            {
+                "prefix": {
+                    "tokens": 2048,
+                    "suffix_tokens": 128,
+                    "groups": 64,
+                    "prompts": 16,
+                    "header": "X-Prefix-ID",
+                },
+                "output_tokens": 256,
+            },
         ),
         (
             "--dataset-name random --random-input-len 100 --random-output-len 10 --random-range-ratio 1",

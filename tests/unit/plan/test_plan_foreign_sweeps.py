@@ -159,6 +159,21 @@ def test_vllms_own_sweep_over_values() -> None:
     assert len(cases_of(opened("vllm bench serve --request-rate 1,2 --num-prompts 5").experiment)) == 2
 
 
+def test_rays_ranges_of_rates_are_a_run_for_each_rate() -> None:
+    line = "python benchmark.py --dataset-path a.json --num-prompts 48 --max-concurrency 5 --multi"
+    found = opened(f"{line} --request-rate-range 2,8,2 --with-warmup true").experiment
+    assert found.axes == {"load.rate": [2, 4, 6]}
+    assert found.plan["load"] == {"type": "poisson", "rate": 2, "max_concurrency": 5}
+    assert found.plan["stop"] == {"requests": 48} and found.plan["warmup"] == {"tape": True}
+    assert opened(line).experiment.axes["load.rate"] == list(range(2, 34, 2)), "its default"
+    assert opened(f"{line} --request-rate-range 1,5").experiment.axes == {"load.rate": [1, 5]}
+    with pytest.raises(IsExperiment):  # stages of one run have one warm-up together
+        open_plan(shlex.split(f"{line} --with-warmup true"))
+    for wrong in ("x", "0", "5,1,-1", "nan"):
+        with pytest.raises(PlanError, match="--request-rate-range must be start,stop,step or a list of rates, got"):
+            open_experiment(shlex.split(f"{line} --request-rate-range {wrong}"))
+
+
 def sweep_line(tmp_path: Path, command="serve", serve=None, bench=None, more=""):
     words = f"vllm bench sweep {command} --serve-cmd 'vllm serve m -tp 2 --seed=1' --bench-cmd '{BENCH}' {more}"
     for name, said in (("serve", serve), ("bench", bench)):

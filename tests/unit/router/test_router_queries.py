@@ -98,6 +98,14 @@ def test_headers_that_another_server_may_read_otherwise(head: bytes) -> None:
             {"upstreams": [{"name": "a", "url": "http://x"}], "retry": 1},
             "the router has no setting retry; its settings",
         ),
+        (
+            {
+                "upstreams": [{"name": "a", "url": "http://x"}],
+                "policy": "block_prefix",
+                "settings": {"precise": True},
+            },
+            "precise of block_prefix needs to know what every cache holds",
+        ),
     ],
 )
 def test_wrong_settings(fields: dict[str, Any], message: str) -> None:

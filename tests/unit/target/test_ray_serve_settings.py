@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,8 +14,10 @@ from inferometer.errors import PlanError, TargetError
 from inferometer.plan.model import Server
 from inferometer.plan.reading import plan_from
 from inferometer.plan.text import to_yaml
-from inferometer.target.launch import LaunchPlace, launch_of
+from inferometer.target.launch import LaunchPlace, launch_of, model_of
+from inferometer.target.ray_serve import notes
 from inferometer.target.ray_serve.__main__ import check_version
+from inferometer.target.ray_serve.notes import TreeCalls
 from inferometer.target.ray_serve.settings import RayServeSettings, check_address, settings_of, vllm_config
 
 PLACE = LaunchPlace("127.0.0.1", 8123)
@@ -71,12 +74,38 @@ def test_a_plan_that_was_written_down_has_the_same_policy(router: Any, full: boo
 def test_vllm_is_configured_as_rays_own_application() -> None:
     of = {"type": "vllm", "model": "Qwen/Qwen2.5-1.5B-Instruct", "args": {"max-model-len": 8192}}
     router = {"policy": "prefix_aware", "max_in_flight": 20}
-    config = vllm_config(settings_of(app(of=of, router=router, args={"accelerator_type": "L4"}), str(of["model"])))
-    assert config["model_loading_config"]["model_id"] == "Qwen/Qwen2.5-1.5B-Instruct"
+    config = vllm_config(settings_of(app(of=of, router=router, args={"accelerator_type": "L4"}), None))
+    assert config["model_loading_config"] == dict.fromkeys(("model_id", "model_source"), of["model"])
     assert config["deployment_config"]["num_replicas"] == 2
     assert config["deployment_config"]["max_ongoing_requests"] == 20
     assert config["deployment_config"]["request_router_config"]["request_router_class"].startswith("ray.llm.")
     assert config["engine_kwargs"] == {"max_model_len": 8192} and config["accelerator_type"] == "L4"
+
+
+@pytest.mark.parametrize(
+    ("of", "model", "served", "source"),
+    [
+        ({"model": "/models/a"}, None, "/models/a", "/models/a"),
+        ({"model": "/models/a"}, "asked-for", "/models/a", "/models/a"),
+        ({"model": "/models/a", "args": {"served-model-name": "a"}}, None, "a", "/models/a"),
+        ({}, "of-the-target", "of-the-target", "of-the-target"),
+    ],
+)
+def test_the_model_of_a_replica_is_what_ray_loads(
+    of: dict[str, Any], model: str | None, served: str, source: str
+) -> None:
+    plan = plan_from(
+        {
+            "target": {"model": model},
+            "server": {"type": "ray-serve", "replicas": 2, "of": {"type": "vllm", **of}},
+        }
+    )
+    assert plan.server is not None
+    launch = launch_of(plan.server, replace(PLACE, model=model_of(plan.server, plan.target)))
+    assert launch.names == [served] and launch.health == ("/v1/models",)
+    config = vllm_config(msgspec.json.decode(launch.argv[-1], type=RayServeSettings))
+    assert config["model_loading_config"] == {"model_id": served, "model_source": source}
+    assert config["engine_kwargs"] == {}
 
 
 def test_more_of_rays_own_configuration_is_passed_on() -> None:
@@ -98,12 +127,39 @@ def test_more_of_rays_own_configuration_is_passed_on() -> None:
         ({"of": {"type": "simulator", "args": {"blokcs": 1}}}, "server.of.args.blokcs is not a setting"),
         ({"of": {"type": "command", "command": "a {port}"}}, "must be simulator or vllm, got command"),
         ({"replicas": None}, "server.replicas is missing"),
+        ({"of": {"type": "simulator", "env": {"A": "1"}}}, "server.of.env has no effect with ray-serve"),
+        ({"of": {"type": "vllm", "model": "m", "flags": "-x"}}, "server.of.flags has no effect with ray-serve"),
         ({"of": "vllm"}, "server.of.model is missing"),
     ],
 )
 def test_mistakes_are_found_before_anything_starts(changes: dict[str, Any], text: str) -> None:
     with pytest.raises(PlanError, match=text):
         launch_of(app(**changes), PLACE)
+
+
+def test_calls_to_rays_tree_are_split_into_ways_and_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tree works off the calls in their order; one without an answer has no way back, and no samples."""
+    instants = iter([1.0, 1.5, 2.0, 3.0, 3.25, 9.0])
+    monkeypatch.setattr(notes, "monotonic", lambda: next(instants))
+    calls = TreeCalls()
+    calls.called("match")  # 1.0
+    calls.returned("match")  # 1.5
+    calls.returned("match")  # only the first time counts
+    calls.called("match")  # 2.0, fails
+    calls.called("insert")  # 3.0
+    calls.returned("insert")  # 3.25
+    calls.called("match")  # 9.0, not worked off yet
+    made = calls.samples({"match": [(1.125, 1.375), (2.0, 2.5)], "insert": [(3.0, 3.125)]})
+    assert {sample.name: sample.value for sample in made} == {
+        "match_there_s": 0.125,
+        "match_work_s": 0.25,
+        "match_back_s": 0.125,
+        "insert_there_s": 0.0,
+        "insert_work_s": 0.125,
+        "insert_back_s": 0.125,
+    }
+    assert [sample.at for sample in made] == [1_500_000_000] * 3 + [3_250_000_000] * 3
+    assert calls.samples({"match": [], "insert": []}) == []
 
 
 def test_a_ray_that_is_too_old_is_named() -> None:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from inferometer.plan.draft import StageDraft, TargetDraft, WhenDraft, WorkloadDraft
+from inferometer.plan.draft import ExperimentDraft, StageDraft, TargetDraft, WorkloadDraft
 from inferometer.plan.foreign.common import Foreign, without_missing
 from inferometer.plan.foreign.shapes import ESTIMATED, Flag, Given, below, load_of, parse, tidy, url_of
 
@@ -20,6 +20,7 @@ _PORTS = {
     "truss": 8080,
 }
 _SPEAKS = {"vllm", "sglang", "sglang-oai", "lmdeploy", "truss"}  # the OpenAI API
+PREFIX_HEADER = "X-Prefix-ID"  # of every request whose prompt shares its beginning
 _SHORTEST, _LONGEST, _MESSAGES = 1500, 8192, 5  # prompts and conversations that its sampling keeps
 _ONE, _MAYBE = Flag(), Flag("maybe")
 FLAGS: dict[str, Flag] = {
@@ -58,10 +59,9 @@ def from_argv(argv: Sequence[str]) -> Foreign:
     if "tokenizer" not in given:
         given.account.general.append(ESTIMATED)
     logprobs = {"logprobs": True} if given.on("return-logprob") else {}
-    plan = {
+    common = {
         "target": _target(given),
         "workload": _workload(given, requests),
-        **_when(given, requests),
         "sampling": {
             "ignore_eos": False if given.on("disable-ignore-eos") else None,
             "extra": {**logprobs, **given.fields("extra-request-body")},
@@ -70,7 +70,16 @@ def from_argv(argv: Sequence[str]) -> Foreign:
         "outputs": [{"format": "json", "path": given.text("output-file")}] if "output-file" in given else None,
         "seed": given.count("seed") or None,
     }
-    return Foreign.of(given.account, without_missing(plan))
+    rates, cap = _rates(given), given.count("max-concurrency")
+    if not rates:
+        load = load_of(given.number("request-rate", math.inf), cap, requests)
+        return Foreign.of(given.account, without_missing({**common, "load": load, "stop": {"requests": requests}}))
+    each = {**common, "load": load_of(rates[0], cap, requests), "stop": {"requests": requests}}
+    experiment: ExperimentDraft = {"plan": without_missing(each), "axes": {"load.rate": rates}}
+    if warm:  # every rate has a pass of its own before it
+        return Foreign.of(given.account, {}, experiment)
+    load = {"type": "stages", "stages": _stages(rates, requests), "max_concurrency": cap}
+    return Foreign.of(given.account, without_missing({**common, "load": load}), experiment)
 
 
 def _requests(given: Given) -> int:
@@ -141,7 +150,7 @@ def _sharegpt(given: Given, requests: int) -> WorkloadDraft:
         "max_tokens": _LONGEST,
         "limit": requests,
         "output_tokens": _outputs(given),
-        "prefix_header": "X-Prefix-ID",
+        "prefix_header": PREFIX_HEADER,
         "prefix_chars": given.count("prefix-length"),
     }
 
@@ -152,6 +161,7 @@ def _shared_prefix(given: Given) -> WorkloadDraft:
         "suffix_tokens": given.count("gen-question-len", 128),
         "groups": given.count("gen-num-groups", 64),
         "prompts": given.count("gen-prompts-per-group", 16),
+        "header": PREFIX_HEADER,
     }
     return {"prefix": prefix, "output_tokens": _outputs(given, 256)}
 
@@ -168,23 +178,24 @@ def _random(given: Given) -> WorkloadDraft:
     return lengths
 
 
-def _when(given: Given, requests: int) -> WhenDraft:
-    cap = given.count("max-concurrency")
-    if given.on("multi") or "request-rate-range" in given:
-        return {"load": {"type": "stages", "stages": _stages(given, requests), "max_concurrency": cap}}
-    load = load_of(given.number("request-rate", math.inf), cap, requests)
-    return {"load": load, "stop": {"requests": requests}}
-
-
-def _stages(given: Given, requests: int) -> list[StageDraft]:
-    """One stage for each rate, as long as its requests take to be sent."""
+def _rates(given: Given) -> list[float]:
+    """Of --multi, one run after the other; empty where there is one rate."""
+    if not given.on("multi") and "request-rate-range" not in given:
+        return []
     text = given.text("request-rate-range", "2,34,2") or ""
     try:
         numbers = [float(number) for number in text.split(",")]
     except ValueError:
-        given.wrong("request-rate-range", "must be start,stop,step or a list of rates")
-        return []
-    if len(numbers) == 3 and numbers[2] < numbers[1]:
+        numbers = []
+    if len(numbers) == 3 and 0 < numbers[2] < numbers[1]:
         first, stop, step = numbers
         numbers = [first + step * at for at in range(math.ceil((stop - first) / step))]
-    return [{"rate": tidy(rate), "duration": tidy(round(requests / rate, 3))} for rate in numbers if rate > 0]
+    if not numbers or not all(0 < rate < math.inf for rate in numbers):
+        given.wrong("request-rate-range", "must be start,stop,step or a list of rates")
+        return []
+    return [tidy(rate) for rate in numbers]
+
+
+def _stages(rates: Sequence[float], requests: int) -> list[StageDraft]:
+    """One stage for each rate, as long as its requests take to be sent."""
+    return [{"rate": rate, "duration": tidy(round(requests / rate, 3))} for rate in rates]

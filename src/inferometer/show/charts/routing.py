@@ -262,16 +262,32 @@ def search_overhead(subject: ChartedRun) -> Spec:
     return view(titled("Time to choose a replica", subtitle), rows, [bars])
 
 
+_STEPS = {"match": "find the prefix", "insert": "remember the prompt"}
+_LEGS = {"there": "way to the tree", "work": "in the tree", "back": "way back"}
+
+
 def routing_phases(subject: ChartedRun) -> Spec:
-    """What a request costs the router: choosing, remembering, and its share of evictions."""
+    """What a request costs the router: choosing, remembering, and its share of evictions. Where the tree is a process
+    of its own, as on Ray Serve, calls to it are split into the ways and the work."""
     decisions = _decisions(subject)
     evictions = subject.samples.series("eviction_s")[1]
+    legs = {
+        f"{step}: {leg}": subject.samples.series(f"{name}_{part}_s")[1]
+        for name, step in _STEPS.items()
+        for part, leg in _LEGS.items()
+    }
+    called = {name: took for name, took in legs.items() if len(took)}
+    in_calls = sum(float(took.sum()) for took in called.values()) / len(decisions)
+    whole = {"choose a replica": decisions.search_s, "remember the prompt": decisions.insert_s}
+    spent = float(decisions.search_s.mean() + decisions.insert_s.mean())
     phases = {
-        "choose a replica": decisions.search_s,
-        "remember the prompt": decisions.insert_s,
+        **({**called, "the rest": np.array([max(spent - in_calls, 0.0)])} if called else whole),
         "evict (per request)": np.array([float(evictions.sum()) / len(decisions)]),
     }
-    means = {name: 1e6 * float(values.mean()) for name, values in phases.items()}
+    means = {
+        name: 1e6 * float(values.sum()) / (len(decisions) if name in called else len(values))
+        for name, values in phases.items()
+    }
     rows: list[ChartRow] = [
         {"phase": name, "value": means[name], "p99": 1e6 * float(np.quantile(values, 0.99))}
         for name, values in phases.items()
@@ -287,7 +303,7 @@ def routing_phases(subject: ChartedRun) -> Spec:
         },
     ]
     title = titled("Routing time of a request by phase", f"{len(decisions):,} requests, on the router's machine")
-    return view(title, rows, layers, height=140)
+    return view(title, rows, layers, height=35 * len(rows))
 
 
 def routing_decisions(subject: ChartedRun) -> Spec:

@@ -29,6 +29,7 @@ def launch(server: Server, place: LaunchPlace) -> Launch:
         command or python_command(MODULE, *where, *settings_flag),
         env=SAFE_PATH,
         names=[settings.model] if settings.model else [],
+        health=("/health",) if settings.engine == "simulator" else ("/v1/models",),  # Ray's ingress has no /health
         held_by_stdin=True,
         engine="Ray Serve",
         first_query=True,

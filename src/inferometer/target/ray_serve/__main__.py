@@ -17,11 +17,13 @@ from typing import Any
 import msgspec
 
 from inferometer.errors import InferometerError, MissingExtra, PlanError, TargetError
+from inferometer.target.launch import check_port
 from inferometer.target.ray_serve.settings import MADE_FOR, OLDEST, RayArgs, RayServeSettings, check_address
 
 OBJECT_STORE = 256 << 20  # bytes: requests and answers are small
 START_S, ATTEMPTS = 120, 2  # for Ray's own daemons, which a busy machine may start late
 LAST_LINES = 3
+TREE = "LlmPrefixTreeActor"  # Ray's name for it
 FOLDER = "inferometer-ray-"
 LONGEST_PARENT = 15  # characters: below it are sockets, whose paths may have 107
 VERSIONS = "the cluster and this Python need the same versions of Ray and Python"
@@ -86,7 +88,7 @@ def deployed(settings: RayServeSettings, host: str, port: int, metrics_port: int
         if settings.args.address is None:
             stack.enter_context(own_ray(ray, settings, metrics_port))
         else:
-            stack.enter_context(running_ray(ray, serve, settings.args, port))
+            stack.enter_context(running_ray(ray, serve, settings.args, host, port))
         handlers = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
         try:
             serve.start(http_options={"host": host, "port": port})
@@ -140,7 +142,7 @@ def own_ray(ray: Any, settings: RayServeSettings, metrics_port: int | None) -> I
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             stack.callback(ray.shutdown)
             try:
-                _start(ray, folder, settings.args.metrics_interval_ms, metrics_port)
+                _start(ray, folder, settings, metrics_port)
             except Exception as error:  # what Ray raises has many types
                 _tell_logs(Path(folder))
                 if attempt == ATTEMPTS or "timed out during startup" not in str(error):
@@ -162,20 +164,22 @@ def _tell_logs(folder: Path) -> None:
                     print(f"{log.name}: {line[:300]}", flush=True)
 
 
-def _start(ray: Any, folder: str, metrics_interval_ms: int, metrics_port: int | None) -> None:
+def _start(ray: Any, folder: str, settings: RayServeSettings, metrics_port: int | None) -> None:
+    """Its cores are bookkeeping: Ray reserves one for every replica of vLLM, for its engine and for the ingress, and
+    would never start the last of them on a machine with fewer."""
     ray.init(
         address="local",
-        num_cpus=max(os.cpu_count() or 1, 2),
+        num_cpus=max(os.cpu_count() or 1, 2 * settings.replicas + 2),
         include_dashboard=False,
         object_store_memory=OBJECT_STORE,
         _temp_dir=folder,
         _metrics_export_port=metrics_port,
-        _system_config={"metrics_report_interval_ms": metrics_interval_ms},
+        _system_config={"metrics_report_interval_ms": settings.args.metrics_interval_ms},
     )
 
 
 @contextmanager
-def running_ray(ray: Any, serve: Any, args: RayArgs, port: int) -> Iterator[None]:
+def running_ray(ray: Any, serve: Any, args: RayArgs, host: str, port: int) -> Iterator[None]:
     """A Ray that runs already: what we deploy goes, the rest stays, Serve too where it ran before."""
     address = args.address
     assert address is not None
@@ -190,8 +194,10 @@ def running_ray(ray: Any, serve: Any, args: RayArgs, port: int) -> Iterator[None
     if (there := _serving_port(serve)) is not None and there != port:
         raise PlanError(
             f"Ray at {address} already runs Serve, on port {there}",
-            "serve shutdown ends it; Serve has one port in a cluster",
+            f"server.port={there} deploys there; serve shutdown ends it. Serve has one port in a cluster",
         )
+    if there is None:
+        check_port(host, port)
     try:
         yield
     finally:
@@ -199,7 +205,17 @@ def running_ray(ray: Any, serve: Any, args: RayArgs, port: int) -> Iterator[None
             serve.shutdown()
         else:
             serve.delete(args.app)
+            _end_tree(ray, args.app)
         ray.shutdown()
+
+
+def _end_tree(ray: Any, app: str) -> None:
+    """Ray's prefix tree is an actor that ends with Serve, not with its application: the next one of this name would
+    begin with what it holds."""
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        if actor["name"] == TREE and actor["namespace"].startswith(f"serve::{app}::"):
+            with suppress(ValueError):  # gone meanwhile
+                ray.kill(ray.get_actor(TREE, actor["namespace"]))
 
 
 def _serving_port(serve: Any) -> int | None:

@@ -5,13 +5,59 @@ there once.
 """
 
 from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
+from inferometer.measure.telemetry import ROUTER
+from inferometer.record.record import Sample
 from inferometer.router.feed import Choice, Feed
 from inferometer.router.journal import Chosen, ReplicasChanged, RouterEvent, Sent
 
 MOST_EVENTS = 20_000
+
+
+Worked = Mapping[str, Sequence[tuple[float, float]]]  # by name of a step: when the tree began and ended each call
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call to the tree, an actor in a process of its own."""
+
+    called_at: float
+    returned_at: float | None = None
+
+
+class TreeCalls:
+    """When this router called the tree and had its answer, by step: `match` and `insert`. The tree works off the calls
+    of one caller in their order, so that its own times belong to them one by one."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, deque[_Call]] = {"match": deque(), "insert": deque()}
+
+    def called(self, step: str) -> None:
+        self._calls[step].append(_Call(monotonic()))
+
+    def returned(self, step: str) -> None:
+        """To the last call; only the first time counts, the work of the router comes after it."""
+        calls = self._calls[step]
+        if calls and calls[-1].returned_at is None:
+            calls[-1].returned_at = monotonic()
+
+    def samples(self, worked: Worked) -> list[Sample]:
+        """The way to the tree, the work there and the way back of the calls that it has worked off."""
+        return [
+            Sample(ROUTER, f"{step}_{phase}_s", round(call.returned_at * 1e9), took)
+            for step, times in worked.items()
+            for began, ended in times
+            if self._calls[step] and (call := self._calls[step].popleft()).returned_at is not None
+            for phase, took in (
+                ("there", began - call.called_at),
+                ("work", ended - began),
+                ("back", call.returned_at - ended),
+            )
+        ]
 
 
 class Notes:

@@ -9,7 +9,9 @@ import time
 from typing import Any
 
 import ray
+from ray.llm._internal.serve.routing_policies.prefix_aware import prefix_aware_router as of_ray
 from ray.llm._internal.serve.routing_policies.prefix_aware.prefix_aware_router import PrefixCacheAffinityRouter
+from ray.llm._internal.serve.routing_policies.prefix_aware.prefix_tree import PrefixTree
 from ray.serve._private.request_router import PowerOfTwoChoicesRequestRouter
 
 from inferometer.router.journal import Chosen, Sent
@@ -64,6 +66,7 @@ class _Recorded:
     def on_request_routed(self, pending_request: Any, replica_id: Any, result: Any) -> None:
         began = time.monotonic()
         super().on_request_routed(pending_request, replica_id, result)  # type: ignore[misc]
+        self._after_insert()
         if pending_request is not None and pending_request.args:
             at_s, text = time.monotonic(), text_of(pending_request)
             kept = text if notes.NOTES.with_text else ""
@@ -72,6 +75,9 @@ class _Recorded:
             )
 
     def _before_choice(self) -> None:
+        pass
+
+    def _after_insert(self) -> None:
         pass
 
     def _how(self, _pending_request: Any) -> tuple[str, int]:
@@ -88,10 +94,14 @@ class _Recorded:
             chars = await self._tree_chars()
             load = {name: queue for name, queue in queues.items() if queue is not None}
             notes.NOTES.feed.state(time.monotonic_ns(), load, PolicyState(chars))
+            await self._note_calls()
             await asyncio.sleep(STATE_S)
 
     async def _tree_chars(self) -> dict[str, int]:
         return {}
+
+    async def _note_calls(self) -> None:
+        pass
 
     def _tree_now(self) -> dict[str, int] | None:
         return None
@@ -101,19 +111,71 @@ class RecordedPowerOfTwo(_Recorded, PowerOfTwoChoicesRequestRouter):  # type: ig
     """Serve's default."""
 
 
+class TimedTree(PrefixTree):  # type: ignore[misc]
+    """Ray's tree, which also notes when it began and ended what a request waits for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._worked: dict[str, list[tuple[float, float]]] = {"match": [], "insert": []}
+
+    def prefix_match(self, *arguments: Any) -> Any:
+        began = time.monotonic()
+        try:
+            return super().prefix_match(*arguments)
+        finally:
+            self._worked["match"].append((began, time.monotonic()))
+
+    def insert(self, *arguments: Any) -> None:
+        began = time.monotonic()
+        try:
+            super().insert(*arguments)
+        finally:
+            self._worked["insert"].append((began, time.monotonic()))
+
+    def take_worked(self) -> tuple[str, dict[str, list[tuple[float, float]]]]:
+        """By step, since the last call; and the node whose clock it is."""
+        taken, self._worked = self._worked, {"match": [], "insert": []}
+        return ray.get_runtime_context().get_node_id(), taken
+
+    def getattr(self, name: str) -> Any:
+        """As Ray's actor has it."""
+        return getattr(self, name)
+
+    def setattr(self, name: str, value: Any) -> None:
+        setattr(self, name, value)
+
+
 class RecordedPrefixAware(_Recorded, PrefixCacheAffinityRouter):  # type: ignore[misc]
     """`PrefixCacheAffinityRouter`. What its tree answers is seen by a go-between."""
 
     _tree_actor: Any
 
     def initialize_state(self, with_text: bool = False, **settings: Any) -> None:
-        super().initialize_state(with_text, **settings)
+        of_rays = of_ray.PrefixTreeActor
+        of_ray.PrefixTreeActor = ray.remote(TimedTree)
+        try:
+            super().initialize_state(with_text, **settings)
+        finally:
+            of_ray.PrefixTreeActor = of_rays
         self._tree_actor = _SeenTree(self._tree_actor)
 
     def _before_choice(self) -> None:
         self._tree_actor.matches.pop(asyncio.current_task(), None)
 
+    def _after_insert(self) -> None:
+        self._tree_actor.calls.returned("insert")
+
+    async def _note_calls(self) -> None:
+        if not self._tree_actor.is_timed:
+            return
+        node, worked = await self._tree_actor.take_worked.remote()
+        samples = self._tree_actor.calls.samples(worked)
+        if node == ray.get_runtime_context().get_node_id():  # else their clocks differ by more than a call takes
+            for sample in samples:
+                notes.NOTES.feed.add(sample)
+
     def _how(self, pending_request: Any) -> tuple[str, int]:
+        self._tree_actor.calls.returned("match")
         match = self._tree_actor.matches.pop(asyncio.current_task(), None)
         if match is None:  # the tree was not queried
             return "fallback_imbalanced", 0
@@ -135,14 +197,21 @@ class _SeenTree:
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
+        self.is_timed = hasattr(actor, "take_worked")  # not one that a run without notes left on a cluster
+        self.calls = notes.TreeCalls()
         self.matches: dict[Any, Any] = {}
         self.prefix_match = self  # `.remote` below
 
     def remote(self, *arguments: Any) -> Any:
+        self.calls.called("match")
         match = self.matches[asyncio.current_task()] = self._actor.prefix_match.remote(*arguments)
         return match
 
     def __getattr__(self, name: str) -> Any:
+        if name == "insert":
+            self.calls.called("insert")
+        elif name == "get_smallest_tenants":  # its question after a match that was too short
+            self.calls.returned("match")
         return getattr(self._actor, name)
 
 

@@ -3,6 +3,7 @@
 import math
 import os
 import socket
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -19,6 +20,7 @@ MADE_FOR = "2.60.0"  # its routers are no public interface: what was tried
 OLDEST = (2, 49)  # the first with request_router_kwargs and the prefix-aware router
 METRICS_INTERVAL_MS = 100  # Ray's own default of 10 s would leave the end of a run out
 NO_LIMIT = 1_000_000  # requests in flight; Serve's own default is 5
+SERVED_AS = ("served-model-name", "served_model_name")  # of vLLM's arguments; Ray's own word is model_id
 _Millis = Annotated[int, msgspec.Meta(ge=10, le=600_000)]
 
 
@@ -66,22 +68,29 @@ class RayServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     router_kwargs: dict[str, Any]
     seed: int
     max_in_flight: int
-    model: str
+    model: str  # as it is served
+    source: str  # of vLLM: where its weights are
 
 
 def settings_of(server: Server, model: str | None) -> RayServeSettings:
-    """From the plan's server; a mistake in it is found before anything starts."""
+    """From the plan's server, `model` where its replicas name none; a mistake is found before anything starts."""
     of, router = server.of or Server(), server.router or Router()
     try:
         args = msgspec.convert(server.args, RayArgs)
     except msgspec.ValidationError as error:
         raise PlanError(wrong_setting("server.args of ray-serve", RayArgs, server.args, error)) from None
+    if of.type not in ("simulator", "vllm"):
+        raise PlanError(f"server.of.type of ray-serve must be simulator or vllm, got {of.type}")
+    _check_replica(of)
     engine_args = dict(of.args)
     if of.type == "simulator":
         engine_args |= {"model": of.model} if of.model else {}
-        model = settings_from(engine_args, "server.of.args").model
-    elif of.type != "vllm":
-        raise PlanError(f"server.of.type of ray-serve must be simulator or vllm, got {of.type}")
+        served = source = settings_from(engine_args, "server.of.args").model
+    else:
+        source = of.model or model or ""
+        source = str(Path(source).expanduser()) if source.startswith("~") else source
+        named = [engine_args.pop(name) for name in SERVED_AS if name in engine_args]
+        served = str(named[0]) if named else source
     return RayServeSettings(
         args=args,
         engine="simulator" if of.type == "simulator" else "vllm",
@@ -91,8 +100,20 @@ def settings_of(server: Server, model: str | None) -> RayServeSettings:
         router_kwargs=_router_kwargs(router),
         seed=router.seed,
         max_in_flight=router.max_in_flight or NO_LIMIT,
-        model=model or "",
+        model=served,
+        source=source,
     )
+
+
+def _check_replica(of: Server) -> None:
+    """Ray starts the replicas: what a server of its own would be told besides does not reach them."""
+    for name, field in Server.model_fields.items():
+        if name not in ("type", "model", "args") and getattr(of, name) != field.get_default(call_default_factory=True):
+            raise PlanError(
+                f"server.of.{name} has no effect with ray-serve: Ray starts the replicas",
+                "environment: server.env for a Ray that is started here, else "
+                "server.args.llm_config={runtime_env: {env_vars: {...}}}",
+            )
 
 
 def _policy(router: Router) -> str:
@@ -128,7 +149,7 @@ def vllm_config(settings: RayServeSettings) -> dict[str, Any]:
         "request_router_kwargs": settings.router_kwargs,
     }
     config: dict[str, Any] = {
-        "model_loading_config": {"model_id": settings.model, "model_source": settings.model},
+        "model_loading_config": {"model_id": settings.model, "model_source": settings.source},
         "deployment_config": {
             "num_replicas": settings.replicas,
             "max_ongoing_requests": settings.max_in_flight,

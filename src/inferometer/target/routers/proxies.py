@@ -1,5 +1,6 @@
 """HTTP proxies in front of a fleet, which know nothing of prompts: nginx and HAProxy."""
 
+import shutil
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,14 @@ http {{
 """
 
 
+SYSTEM_PATH = "/usr/sbin:/usr/local/sbin"  # where Debian has both, and which no user's PATH there names
+
+
+def _installed(name: str) -> str:
+    """The program's path where only the system's folders have it, else its name."""
+    return name if shutil.which(name) else shutil.which(name, path=SYSTEM_PATH) or name
+
+
 def launch_nginx(router: Router, place: LaunchPlace, urls: Sequence[str], folder: Path) -> Launch:
     policy = policy_of(router, {name: name for name in NGINX_BALANCING})
     servers = " ".join(f"server {authority};" for authority in authorities(urls))
@@ -52,7 +61,7 @@ def launch_nginx(router: Router, place: LaunchPlace, urls: Sequence[str], folder
     )
     file = folder / "nginx.conf"
     file.write_text(text, encoding="utf-8")
-    program = router.command or ["nginx"]
+    program = router.command or [_installed("nginx")]
     return Launch(
         f"nginx ({policy})",
         place.url,
@@ -103,7 +112,7 @@ def launch_haproxy(router: Router, place: LaunchPlace, urls: Sequence[str], fold
     )
     file = folder / "haproxy.cfg"
     file.write_text(text, encoding="utf-8")
-    program = router.command or ["haproxy"]
+    program = router.command or [_installed("haproxy")]
     return Launch(
         f"HAProxy ({policy})",
         place.url,
