@@ -152,6 +152,14 @@ class Node:
     def _heart(self) -> None:
         while not self._over.wait(BEAT_S):
             self._beat()
+            with suppress(httpx2.HTTPError):
+                self._name_services()
+
+    def _name_services(self) -> None:
+        """Pods that run already learn new names, too, as from a name server."""
+        hosts = self.hosts()
+        for pod in list(self._pods.values()):
+            pod.name_services(hosts)
 
     def _beat(self) -> None:
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": timestamp()}
@@ -251,6 +259,19 @@ class _Pod:
 
     def log(self, container: str) -> Path:
         return self.folder / f"{container}.log"
+
+    def name_services(self, hosts: str) -> None:
+        """In place: the file is mounted. A name that was known stays known, as that of a service without a ready pod."""
+        path = self.folder / "hosts"
+        if not path.exists() or self.over:
+            return
+        before = path.read_text()
+        named = {line.split()[1] for line in hosts.splitlines()}
+        after = hosts + "".join(f"{line}\n" for line in before.splitlines() if line.split()[1] not in named)
+        if after != before:
+            with path.open("r+") as file:
+                file.write(after)
+                file.truncate()
 
     def compare(self, status: Json) -> None:
         """Says its status again where the controllers changed it: of a node that they did not hear of for a while."""

@@ -55,6 +55,10 @@ def test_the_manifests_are_valid_for_old_and_new_versions() -> None:
     assert pod["containers"][0]["resources"]["limits"] == {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "1"}
     assert pod["nodeSelector"] == {"gpu": "yes"} and pod["tolerations"][0]["key"] == "nvidia.com/gpu"
     assert {one["name"] for one in pod["containers"][0]["env"]} == {"HF_HOME", "HF_TOKEN", "INFEROMETER_POD_ADDRESS"}
+    router = things[-2]["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert router[router.index("--ready") + 1] == "900s", (
+        "a router that ends while vLLM loads is taken for a broken one"
+    )
 
 
 def test_mistakes_are_told_all_at_once(admin: Cluster, namespace: str) -> None:

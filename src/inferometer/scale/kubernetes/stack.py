@@ -218,7 +218,9 @@ def _number(text: str) -> Any:
 def _router(place: ObjectPlace, settings: StackSettings, names: Sequence[str]) -> Deployment:
     urls = [f"{name}=http://{name}.{settings.namespace}.svc:{settings.port}" for name in names]
     where = ["--host", f"$({ADDRESS})", "--port", str(settings.port)]
-    command = ["inferometer", "route", "--policy", str(settings.router), *where]
+    # A server may take minutes to load its model: the router waits as long as we do, and does not end and begin again.
+    patience = ["--ready", f"{settings.timeout_s:g}s"]
+    command = ["inferometer", "route", "--policy", str(settings.router), *where, *patience]
     command += [word for url in urls for word in ("--upstream", url)]
     pod = PodSettings(
         image=settings.router_image,
