@@ -261,7 +261,7 @@ class _Pod:
         return self.folder / f"{container}.log"
 
     def name_services(self, hosts: str) -> None:
-        """In place: the file is mounted. A name that was known stays known, as that of a service without a ready pod."""
+        """In place: the file is mounted. A known name stays known, as that of a service without a ready pod."""
         path = self.folder / "hosts"
         if not path.exists() or self.over:
             return

@@ -398,12 +398,14 @@ def test_a_dry_run_creates_nothing_and_the_server_checks_it(
     from inferometer.cli import execute
 
     monkeypatch.setenv("KUBECONFIG", str(stack.cluster.kubeconfig("admin", stack.namespace)))
+    monkeypatch.setenv("LLMDBENCH_HF_TOKEN", "hf_whispered")
     before = stack.ours()
     words = ["-p", stack.namespace, "-t", "standalone", "-m", MODEL, "-n", "-j", "2", "--image", "local"]
     assert execute(["k8s", "run", *words]) == 0
     printed, told = capsys.readouterr()
     kinds = [document["kind"] for document in yaml.safe_load_all(printed)]
     assert "Job" in kinds and "ConfigMap" in kinds and "ServiceAccount" in kinds
+    assert "HF_TOKEN: '***'" in printed and "whispered" not in printed
     assert "the server accepts all of them" in told
     assert execute(["k8s", "run", *words, "-t", "nowhere"]) == 0  # the last -t counts
     printed, told = capsys.readouterr()

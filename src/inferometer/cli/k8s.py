@@ -286,9 +286,10 @@ def _printed(launched: "Launched", as_json: bool) -> int:
     from inferometer.cli.printing import exit_code, print_json, print_run
     from inferometer.show.experiment import experiment_document, print_cases
 
+    shown = len(launched.runs) == 1 and not as_json  # with the reasons for doubts; the table of cases has none
     if as_json:
         print_json(experiment_document(launched.experiment, launched.rows, None, len(launched.left)))
-    elif len(launched.runs) == 1:
+    elif shown:
         print_run(launched.runs[0], as_json=False, slowest=0)
     elif launched.rows:
         print_cases(launched.rows, console(), errors=False)
@@ -300,7 +301,7 @@ def _printed(launched: "Launched", as_json: bool) -> int:
         echo(f"files       {launched.output}")
     if failed:
         return UNREACHABLE if len(failed) == len(launched.rows) else INVALID
-    return max((exit_code(run, shown=True) for run in launched.runs), default=0)
+    return max((exit_code(run, shown=shown) for run in launched.runs), default=0)
 
 
 def print_manifests(request: Any, kubeconfig: str | None, context: str | None, note: Any) -> int:

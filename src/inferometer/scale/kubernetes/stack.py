@@ -41,7 +41,9 @@ from inferometer.scale.kubernetes.manifests import (
     COMPONENT,
     MANAGED_BY,
     MANAGER,
+    ROUTER,
     RUN,
+    SERVER,
     STACK,
     JobSettings,
     Manifest,
@@ -53,7 +55,6 @@ from inferometer.scale.kubernetes.settings import wrong_amounts
 from inferometer.vocabulary import duration_text
 
 VLLM_IMAGE = "vllm/vllm-openai:latest"
-SERVER, ROUTER = "server", "router"  # components
 STOOD_UP = "inferometer/stood-up"  # label: which of several attempts to use the same name an object is of
 MODELS = "/models"  # where a claim for the model is mounted
 ADDRESS = "INFEROMETER_POD_ADDRESS"
