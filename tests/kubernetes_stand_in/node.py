@@ -206,6 +206,8 @@ class Node:
         elif pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
             self._addresses += 1
             self._pods[uid] = _Pod(self, pod, f"{self.network}.{self._addresses}")
+            if self._over.is_set():  # `stop` may have looked before
+                self._pods[uid].kill()
 
     def _forget(self, uid: str) -> None:
         if uid in self._pods:
@@ -296,7 +298,7 @@ class _Pod:
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
-        for process in self.processes.values():
+        for process in list(self.processes.values()):
             if process.poll() is None:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, number)
@@ -397,7 +399,8 @@ class _Pod:
         port = ports.get(probe["port"], probe["port"])
         answered = False
         with suppress(httpx2.HTTPError):
-            answer = httpx2.get(f"http://{self.address}:{port}{probe.get('path', '/')}", timeout=1)
+            # Longer than a kubelet's second: on a machine with forty busy processes a simulator took that three times.
+            answer = httpx2.get(f"http://{self.address}:{port}{probe.get('path', '/')}", timeout=10)
             answered = answer.status_code < 400
         self._missed[container["name"]] = 0 if answered else self._missed.get(container["name"], FAILURES) + 1
         return self._missed[container["name"]] < FAILURES
@@ -454,6 +457,8 @@ class _Pod:
                 cwd="/",
                 start_new_session=True,
             )
+        if self._killed:  # while it was started, and nobody looks after it
+            self._signal(signal.SIGKILL)
 
     def _mounting(self, mounts: dict[str, Path], command: str, container: Json) -> str:
         """A root of its own, made of the host's folders, with the volumes where the pod wants them."""

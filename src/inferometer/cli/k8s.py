@@ -77,7 +77,12 @@ _OPTIONS = (
         help="Who sends the profile's load: we, or the harness itself, if the image has it. [default: inferometer]",
     ),
     click.option(
-        "-w", "--workload", "profile", metavar="NAME", help="Profile: its name or path. [default: sanity_random]"
+        "-w",
+        "--workload",
+        "--workload-file-path",
+        "profile",
+        metavar="NAME",
+        help="Profile: its name or path. [default: sanity_random]",
     ),
     click.option("-k", "--pvc", "claim", metavar="NAME", help="Claim for the results. [default: workload-pvc]"),
     click.option("--pvc-size", "claim_size", metavar="SIZE", help="Its size, if it does not exist. [default: 20Gi]"),
@@ -166,6 +171,16 @@ _OPTIONS = (
         "-d", "--debug", is_flag=True, default=None, help="Start pods that wait, and print how to enter them."
     ),
     click.option("-v", "--verbose", is_flag=True, default=None, help="Print the log of the pods."),
+    click.option(
+        "--treatment-max-attempts",
+        "attempts",
+        type=int,
+        metavar="N",
+        help="Repeat a treatment that failed, up to so many times in all. [default: 1]",
+    ),
+    click.option(
+        "--treatment-stop-on-error", "stop_on_error", is_flag=True, default=None, help="End at a treatment that failed."
+    ),
     *(
         click.option(name, is_flag=True, expose_value=False, hidden=True, help="Always done, as llm-d's option asks.")
         for name in ("--analyze", "--monitoring")
