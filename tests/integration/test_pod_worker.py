@@ -7,7 +7,7 @@ import pytest
 
 from inferometer.cli import execute
 from inferometer.conduct.instrument import curve_of, keep_curve
-from inferometer.conduct.worker import print_results, read_work, work
+from inferometer.conduct.worker import plan_key, print_results, read_work, work
 from inferometer.errors import PlanError, StoreError, TargetError
 from inferometer.scale.kubernetes.carrying import Cursor, Unpacking
 from inferometer.store.folder import load_run
@@ -90,3 +90,11 @@ def test_the_command(plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.splitlines()[-1].startswith("@inferometer end")
     assert execute(["worker", "--results", str(tmp_path / "x")]) == 2
     assert execute(["worker", "--results", str(tmp_path / "x"), "--print", "here"]) == 2
+
+
+def test_a_stack_whose_pods_have_other_addresses_is_measured_by_the_same_plan() -> None:
+    before = plan_key("load: {rate: 1}\nobserve: {metrics: ['http://10.0.0.1:8000/metrics']}\n")
+    assert plan_key("load: {rate: 1}\nobserve: {metrics: ['http://10.0.0.9:8000/metrics']}\n") == before
+    assert plan_key("load: {rate: 1}\n") == before
+    assert plan_key("load: {rate: 2}\n") != before
+    assert plan_key("load: {rate: 1}\nobserve: {gpu: off}\n") != before

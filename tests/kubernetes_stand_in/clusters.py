@@ -2,6 +2,7 @@
 without rights, and volumes; tests do not tell them apart."""
 
 import os
+import socket
 import time
 import uuid
 from collections.abc import Callable
@@ -34,6 +35,20 @@ thorough = pytest.mark.skipif(
 )
 
 
+def own_network() -> tuple[int, socket.socket]:
+    """The N of 127.N.0.0/16 for the pods of one cluster: two processes of tests have a cluster each, and their pods the
+    same ports. It is taken as long as the socket is open."""
+    for number in range(1, 255):
+        held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            held.bind((f"127.{number}.255.254", 10_001))
+        except OSError:
+            held.close()
+            continue
+        return number, held
+    raise AssertionError("254 clusters at once")
+
+
 class TestedCluster:
     """What tests see of a cluster."""
 
@@ -42,6 +57,7 @@ class TestedCluster:
     def __init__(self, folder: Path, minor: int = 31) -> None:
         self.folder = folder
         self._spaces = self._networks = 0
+        self._own, self._held = own_network()
         self._api: StandIn | ControlPlane
         if is_real():
             self._api = ControlPlane(Path(os.environ[BINARIES_ENV]).resolve(), folder / "plane", TOKENS)
@@ -69,6 +85,7 @@ class TestedCluster:
             self._controllers.stop()
         self._api.stop()
         self._http.close()
+        self._held.close()
 
     @property
     def url(self) -> str:
@@ -82,7 +99,7 @@ class TestedCluster:
         if isinstance(self._api, ControlPlane):
             settings |= {"certificate": (self._api.certificate, self._api.key), "authority": self._api.authority}
         self._networks += 1
-        network = f"10.244.{self._networks}" if is_real() else f"127.0.{self._networks}"
+        network = f"10.244.{self._networks}" if is_real() else f"127.{self._own}.{self._networks}"
         node = Node(self.url, TOKENS["admin"], self.folder / name, name, network, **settings)
         self.nodes.append(node)
         node.start()

@@ -152,6 +152,14 @@ class Node:
     def _heart(self) -> None:
         while not self._over.wait(BEAT_S):
             self._beat()
+            with suppress(httpx2.HTTPError):
+                self._name_services()
+
+    def _name_services(self) -> None:
+        """Pods that run already learn new names, too, as from a name server."""
+        hosts = self.hosts()
+        for pod in list(self._pods.values()):
+            pod.name_services(hosts)
 
     def _beat(self) -> None:
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": timestamp()}
@@ -198,6 +206,8 @@ class Node:
         elif pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
             self._addresses += 1
             self._pods[uid] = _Pod(self, pod, f"{self.network}.{self._addresses}")
+            if self._over.is_set():  # `stop` may have looked before
+                self._pods[uid].kill()
 
     def _forget(self, uid: str) -> None:
         if uid in self._pods:
@@ -252,6 +262,19 @@ class _Pod:
     def log(self, container: str) -> Path:
         return self.folder / f"{container}.log"
 
+    def name_services(self, hosts: str) -> None:
+        """In place: the file is mounted. A known name stays known, as that of a service without a ready pod."""
+        path = self.folder / "hosts"
+        if not path.exists() or self.over:
+            return
+        before = path.read_text()
+        named = {line.split()[1] for line in hosts.splitlines()}
+        after = hosts + "".join(f"{line}\n" for line in before.splitlines() if line.split()[1] not in named)
+        if after != before:
+            with path.open("r+") as file:
+                file.write(after)
+                file.truncate()
+
     def compare(self, status: Json) -> None:
         """Says its status again where the controllers changed it: of a node that they did not hear of for a while."""
         ready = any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions", []))
@@ -275,7 +298,7 @@ class _Pod:
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
-        for process in self.processes.values():
+        for process in list(self.processes.values()):
             if process.poll() is None:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, number)
@@ -376,7 +399,8 @@ class _Pod:
         port = ports.get(probe["port"], probe["port"])
         answered = False
         with suppress(httpx2.HTTPError):
-            answer = httpx2.get(f"http://{self.address}:{port}{probe.get('path', '/')}", timeout=1)
+            # Longer than a kubelet's second: on a machine with forty busy processes a simulator took that three times.
+            answer = httpx2.get(f"http://{self.address}:{port}{probe.get('path', '/')}", timeout=10)
             answered = answer.status_code < 400
         self._missed[container["name"]] = 0 if answered else self._missed.get(container["name"], FAILURES) + 1
         return self._missed[container["name"]] < FAILURES
@@ -433,6 +457,8 @@ class _Pod:
                 cwd="/",
                 start_new_session=True,
             )
+        if self._killed:  # while it was started, and nobody looks after it
+            self._signal(signal.SIGKILL)
 
     def _mounting(self, mounts: dict[str, Path], command: str, container: Json) -> str:
         """A root of its own, made of the host's folders, with the volumes where the pod wants them."""

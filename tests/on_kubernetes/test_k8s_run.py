@@ -19,8 +19,8 @@ from lightkube.resources.core_v1 import Pod
 from stacks import LONG_PLAN, MODEL, NAME, PLAN, PORT, Stack, calibrated, check_shown, created, stack_in
 
 from inferometer.conduct.kubernetes import run_on_cluster
-from inferometer.conduct.treatments import TreatmentRequest
-from inferometer.errors import InferometerError, PlanError, StoreError, TargetError
+from inferometer.conduct.treatments import Treatment, TreatmentRequest
+from inferometer.errors import InferometerError, LostError, PlanError, StoreError, TargetError
 from inferometer.scale.kubernetes.client import ClusterError, open_cluster
 from inferometer.scale.kubernetes.collecting import clean_namespace
 from inferometer.store.store import open_store
@@ -114,6 +114,30 @@ def test_treatments_are_done_one_after_the_other(stack: Stack) -> None:
     lines = next(launched.output.rglob("treatment_comparison.csv")).read_text().splitlines()
     assert len(lines) == 3
     stack.until_only(CLAIM)
+
+
+def test_a_treatment_that_failed_is_repeated_and_the_others_are_not_done(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+
+    def lose(_self: object, treatment: Treatment, _launcher: object) -> str:
+        tried.append(treatment.name)
+        raise LostError("the pod was lost")
+
+    monkeypatch.setattr("inferometer.conduct.kubernetes._Session._launch", lose)
+    experiment = stack.folder / "experiment.yaml"
+    text = "plan: {load: {concurrency: 1}, stop: {requests: 5}, workload: {input_tokens: 20, output_tokens: 4}}\n"
+    experiment.write_text(text + "axes: {load.concurrency: [1, 2]}\n")
+    notes: list[str] = []
+    given = {"experiment": str(experiment), "id": "again", "attempts": 2, **of_class(stack)}
+    launched = stack.run(notes=notes, stop_on_error=True, **given)
+    assert len(tried) == 2 and len(set(tried)) == 1
+    assert [(row.state, row.error) for row in launched.rows] == [("failed", "the pod was lost")]
+    assert any("the pod was lost; attempt 2 of 2" in note for note in notes)
+    assert any("not done, because" in note for note in notes)
+    assert len(stack.run(**given).rows) == 2, "without it the next one is done"
+    stack.until_only(*([CLAIM] if CLAIM in stack.ours() else []))
 
 
 def test_a_model_that_is_not_served_is_said_before_anything_is_made(stack: Stack) -> None:
@@ -398,12 +422,14 @@ def test_a_dry_run_creates_nothing_and_the_server_checks_it(
     from inferometer.cli import execute
 
     monkeypatch.setenv("KUBECONFIG", str(stack.cluster.kubeconfig("admin", stack.namespace)))
+    monkeypatch.setenv("LLMDBENCH_HF_TOKEN", "hf_whispered")
     before = stack.ours()
     words = ["-p", stack.namespace, "-t", "standalone", "-m", MODEL, "-n", "-j", "2", "--image", "local"]
     assert execute(["k8s", "run", *words]) == 0
     printed, told = capsys.readouterr()
     kinds = [document["kind"] for document in yaml.safe_load_all(printed)]
     assert "Job" in kinds and "ConfigMap" in kinds and "ServiceAccount" in kinds
+    assert "HF_TOKEN: '***'" in printed and "whispered" not in printed
     assert "the server accepts all of them" in told
     assert execute(["k8s", "run", *words, "-t", "nowhere"]) == 0  # the last -t counts
     printed, told = capsys.readouterr()

@@ -1,5 +1,6 @@
 """A stack that is stood up, measured and taken down: `inferometer k8s up`, `down` and `e2e`."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from stacks import Stack, calibrated, check_shown
 from inferometer.cli import execute
 from inferometer.errors import PlanError, TargetError
 from inferometer.scale.kubernetes.client import Cluster, open_cluster
+from inferometer.scale.kubernetes.endpoints import endpoint_of
 from inferometer.scale.kubernetes.stack import (
     StackSettings,
     owner_manifest,
@@ -17,6 +19,7 @@ from inferometer.scale.kubernetes.stack import (
     start_stack,
     take_down,
 )
+from inferometer.store.store import open_store
 from kubernetes_stand_in.clusters import TestedCluster, thorough
 from kubernetes_stand_in.node import has_namespaces
 
@@ -55,6 +58,10 @@ def test_the_manifests_are_valid_for_old_and_new_versions() -> None:
     assert pod["containers"][0]["resources"]["limits"] == {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "1"}
     assert pod["nodeSelector"] == {"gpu": "yes"} and pod["tolerations"][0]["key"] == "nvidia.com/gpu"
     assert {one["name"] for one in pod["containers"][0]["env"]} == {"HF_HOME", "HF_TOKEN", "INFEROMETER_POD_ADDRESS"}
+    router = things[-2]["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert router[router.index("--ready") + 1] == "900s", (
+        "a router that ends while vLLM loads is taken for a broken one"
+    )
 
 
 def test_mistakes_are_told_all_at_once(admin: Cluster, namespace: str) -> None:
@@ -128,6 +135,10 @@ def test_a_fleet_behind_our_router_with_no_more_than_the_printed_rights(
         start_stack(bob, fleet, notes.append)
         assert any(f"http://fleet.{namespace}.svc:8124" in note for note in notes)
         assert {"deployments/fleet", "deployments/fleet-0", "deployments/fleet-1"} <= cluster.listing(namespace)
+        endpoint = endpoint_of(bob, namespace, "fleet")
+        assert (endpoint.url, endpoint.ready) == (f"http://fleet.{namespace}.svc:8124", 1)
+        assert sorted(pod.rpartition("-")[0] for pod in endpoint.pods) == ["fleet-0", "fleet-1"], "not the router's"
+        assert len(endpoint.metrics) == 2
         removed = take_down(bob, "fleet", namespace, notes.append, data=True)
     assert len(removed) == 7
     cluster.until(lambda: cluster.listing(namespace) <= before)
@@ -150,4 +161,8 @@ def test_stood_up_measured_and_taken_down(
     printed = capsys.readouterr()
     assert "stored as" in printed.out, printed.err
     assert code in (0, 4), printed.err
+    seen = next(store.glob("kubernetes/*/results/*_standalone/metrics/processed"))
+    assert [one["name"] for one in json.loads((seen / "replica_status.json").read_text())] == ["standalone"]
+    samples = open_store(store).load("latest").samples
+    assert samples is not None and any("running" in samples.sample(at).name for at in range(len(samples)))
     cluster.until(lambda: cluster.listing(namespace) - before <= {"persistentvolumeclaims/workload-pvc"})

@@ -77,7 +77,12 @@ _OPTIONS = (
         help="What sends the profile's load: Inferometer, or the harness, if the image has it. [default: inferometer]",
     ),
     click.option(
-        "-w", "--workload", "profile", metavar="NAME", help="Profile: its name or path. [default: sanity_random]"
+        "-w",
+        "--workload",
+        "--workload-file-path",
+        "profile",
+        metavar="NAME",
+        help="Profile: its name or path. [default: sanity_random]",
     ),
     click.option("-k", "--pvc", "claim", metavar="NAME", help="Claim for the results. [default: workload-pvc]"),
     click.option("--pvc-size", "claim_size", metavar="SIZE", help="Its size, if it does not exist. [default: 20Gi]"),
@@ -166,6 +171,16 @@ _OPTIONS = (
         "-d", "--debug", is_flag=True, default=None, help="Start idle pods, and print how to open a shell in them."
     ),
     click.option("-v", "--verbose", is_flag=True, default=None, help="Print the log of the pods."),
+    click.option(
+        "--treatment-max-attempts",
+        "attempts",
+        type=int,
+        metavar="N",
+        help="Repeat a treatment that failed, up to so many times in all. [default: 1]",
+    ),
+    click.option(
+        "--treatment-stop-on-error", "stop_on_error", is_flag=True, default=None, help="End at a treatment that failed."
+    ),
     *(
         click.option(name, is_flag=True, expose_value=False, hidden=True, help="Always done, as llm-d's option asks.")
         for name in ("--analyze", "--monitoring")
@@ -286,9 +301,10 @@ def _printed(launched: "Launched", as_json: bool) -> int:
     from inferometer.cli.printing import exit_code, print_json, print_run
     from inferometer.show.experiment import experiment_document, print_cases
 
+    shown = len(launched.runs) == 1 and not as_json  # with the reasons for doubts; the table of cases has none
     if as_json:
         print_json(experiment_document(launched.experiment, launched.rows, None, len(launched.left)))
-    elif len(launched.runs) == 1:
+    elif shown:
         print_run(launched.runs[0], as_json=False, slowest=0)
     elif launched.rows:
         print_cases(launched.rows, console(), errors=False)
@@ -300,7 +316,7 @@ def _printed(launched: "Launched", as_json: bool) -> int:
         echo(f"files       {launched.output}")
     if failed:
         return UNREACHABLE if len(failed) == len(launched.rows) else INVALID
-    return max((exit_code(run, shown=True) for run in launched.runs), default=0)
+    return max((exit_code(run, shown=shown) for run in launched.runs), default=0)
 
 
 def print_manifests(request: Any, kubeconfig: str | None, context: str | None, note: Any) -> int:

@@ -250,6 +250,7 @@ def _of_e2e(
     import os
 
     from inferometer.conduct.treatments import model_of_ours
+    from inferometer.scale.kubernetes.endpoints import MODELSERVICE
     from inferometer.scale.kubernetes.settings import NOP, settings_from
 
     settings = settings_from(os.environ, scenario, typed)
@@ -258,7 +259,9 @@ def _of_e2e(
     model = settings.models[0] if typed.get("models") or of_stack["server"] == "vllm" else simulated_model()
     model = own or model
     stack = _settings(stack_name, settings.namespace, model, settings.image, of_stack)
-    aim = {"methods": stack.name} if settings.harness == NOP else {"url": stack.url}
+    # By its name, so that its pods are known: their metrics, replicas and starts. A dry run has no stack to look for.
+    by_address = (settings.dry_run and settings.harness != NOP) or stack.name == MODELSERVICE
+    aim = {"url": stack.url} if by_address else {"methods": stack.name}
     whole = {**typed, **aim, "models": model, "id": settings.id}
     return request_of(scenario, whole, plan_args, sets, typed.get("models") is not None), stack
 

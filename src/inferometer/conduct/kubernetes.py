@@ -68,6 +68,13 @@ class Launched:
     left: list[str] = field(default_factory=list)  # launchers that were not waited for
 
 
+@dataclass(frozen=True)
+class _Tried:
+    works: list[Work]
+    trouble: str  # why a pod did not end well
+    interrupted: KeyboardInterrupt | None
+
+
 # -- the run ---------------------------------------------------------------------------------------------------------
 
 
@@ -100,6 +107,7 @@ class _Session:
         self.output = _output_folder(self.settings, store)
         self.runs: list[Run] = []
         self.left: list[str] = []
+        self._failed: list[str] = []  # cases
         self._claim_is_new = False
         self._served: dict[str, list[str]] = {}  # models, by the endpoint's address
 
@@ -123,6 +131,9 @@ class _Session:
     def _measured(self, treatments: Sequence[Treatment]) -> Launched:
         folder = new_experiment(self.store.home, "sweep", f"k8s {self.settings.id}", self._definition(treatments))
         for treatment in treatments:
+            if self.settings.stop_on_error and self._failed:
+                self._notify(f"{treatment.title}: not done, because {self._failed[-1]} failed")
+                continue
             if self.settings.harness == NOP:
                 self._read_starts(treatment, folder)
             else:
@@ -183,36 +194,51 @@ class _Session:
         if not self.settings.skip and (refusal := self._not_served(treatment)):
             self._keep(treatment, works, folder, began, refusal)
             return
-        launcher = launcher_of(self.cluster, self.settings, treatment, launch_of(self.settings.id))
-        trouble, interrupted = "", None
-        if not self.settings.skip:
-            self._make_claim()
-            try:
-                trouble = self._launch(treatment, launcher)
-            except KeyboardInterrupt as signal:
-                interrupted = signal
-                if not launcher.has_begun:  # and the volume that a collector needs may never come
-                    self._notify("interrupted before a pod ran: there is nothing to collect")
-                    raise
-                self._notify("interrupted: the pods have ended, collecting their results; interrupt again to stop now")
-            except LostError as error:
-                trouble = error.message
-                after = "; results so far were collected" if launcher.has_begun else ""
-                self._notify(f"{treatment.title}: {error.message}{after}")
+        if self.settings.skip:
+            works = self._collect(treatment, self._launcher(treatment))
+            if not works:
+                text = f"{self.settings.claim}: no results {treatment.suffix(self.settings)}"
+                raise StoreError(
+                    text, "name the experiment: --id ID, and the same method, model, harness and treatments"
+                )
+            self._keep(treatment, works, folder, began, "")
+            return
+        self._make_claim()
+        for attempt in range(self.settings.attempts):
+            tried = self._try(treatment, works)
             if self.left or self.settings.debug:
                 return
-        if trouble and not launcher.has_begun:
-            self._keep(treatment, works, folder, began, trouble)
-            return
+            works, again = tried.works, f"attempt {attempt + 2} of {self.settings.attempts}"
+            if tried.interrupted or not tried.trouble or attempt + 1 == self.settings.attempts:
+                break
+            self._notify(f"{treatment.title}: {tried.trouble}; {again}")
+        self._keep(treatment, works, folder, began, tried.trouble)
+        if tried.interrupted is not None:
+            raise tried.interrupted
+
+    def _launcher(self, treatment: Treatment) -> Launcher:
+        return launcher_of(self.cluster, self.settings, treatment, launch_of(self.settings.id))
+
+    def _try(self, treatment: Treatment, works: list[Work]) -> "_Tried":
+        """Launcher pods once, and what they left; `works` is what was there before."""
+        launcher = self._launcher(treatment)
+        trouble, interrupted = "", None
+        try:
+            trouble = self._launch(treatment, launcher)
+        except KeyboardInterrupt as signal:
+            interrupted = signal
+            if not launcher.has_begun:  # and the volume that a collector needs may never come
+                self._notify("interrupted before a pod ran: there is nothing to collect")
+                raise
+            self._notify("interrupted: the pods have ended, collecting their results; interrupt again to stop now")
+        except LostError as error:
+            trouble = error.message
+            after = "; results so far were collected" if launcher.has_begun else ""
+            self._notify(f"{treatment.title}: {error.message}{after}")
+        if self.left or self.settings.debug or (trouble and not launcher.has_begun):
+            return _Tried(works, trouble, interrupted)
         works = self._collect_in_trouble(treatment, launcher) if trouble else self._collect(treatment, launcher)
-        if not works and self.settings.skip:
-            raise StoreError(
-                f"{self.settings.claim}: no results {treatment.suffix(self.settings)}",
-                "name the experiment: --id ID, and the same method, model, harness and treatments",
-            )
-        self._keep(treatment, works, folder, began, trouble)
-        if interrupted is not None:
-            raise interrupted
+        return _Tried(works, trouble, interrupted)
 
     def _not_served(self, treatment: Treatment) -> str:
         """Why the endpoint cannot be measured, if that can be known from here; the pods ask it again."""
@@ -392,6 +418,8 @@ class _Session:
             wall_s=time.monotonic() - began,
         )
         folder.add(case)
+        if case.state == "failed":
+            self._failed.append(name)
         if made is not None:
             self.store.set_case(made.id, folder.id, name)
             self.runs.append(made)

@@ -14,9 +14,11 @@ from inferometer.errors import TargetError
 from inferometer.router.proxy import RouterProxy, down_text
 from inferometer.router.relay import relaying_reactor
 from inferometer.router.settings import RouterSettings
+from inferometer.wire.origin import UnknownHostError, origin_of
 from inferometer.wire.reactor import Reactor, now
 
 LOOK_NS = 20_000_000
+LOOK_UP_S = 0.5  # between two looks at whether a name is known by now
 COLLECT_AFTER = (100_000, 50, 1000)
 
 
@@ -34,6 +36,8 @@ def run_router(
 
     A `TargetError` where no replica answers within `ready_s`, or the port is taken.
     """
+    ready_by = time.monotonic() + ready_s
+    _await_names(settings, ready_by, notify)
     reactor, relay = relaying_reactor()
     _allow_open_files()
     try:
@@ -45,7 +49,7 @@ def run_router(
     undo = [reactor.on_signal(number, partial(run.signalled, number)) for number in run.SIGNALS]
     if until_stdin_closes:
         run.stop_with_stdin()
-    run.await_replicas(time.monotonic() + ready_s, on_ready)
+    run.await_replicas(ready_by, on_ready)
     gc.freeze()  # a full collection must not stop every stream while it looks at what was imported
     gc.set_threshold(*COLLECT_AFTER)  # nor while it looks at the nodes of a large tree: those that go need none
     try:
@@ -58,6 +62,23 @@ def run_router(
     if run.error is not None:
         raise run.error
     return run.signal
+
+
+def _await_names(settings: RouterSettings, until: float, notify: Callable[[str], None]) -> None:
+    """A name in a cluster may be known some seconds after what it names was made."""
+    tls, told = settings.tls_context(), set[str]()
+    for upstream in settings.upstreams:
+        while True:
+            try:
+                origin_of(upstream.url, tls).addresses()
+                break
+            except UnknownHostError as error:
+                if time.monotonic() >= until:
+                    raise
+                if upstream.url not in told:
+                    told.add(upstream.url)
+                    notify(f"{error.message}; it is looked up again until --ready is over")
+                time.sleep(LOOK_UP_S)
 
 
 def cannot_listen(host: str, port: int, error: OSError) -> TargetError:

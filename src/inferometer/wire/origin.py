@@ -19,6 +19,10 @@ Address = tuple[int, tuple[str, int]]  # family and socket address
 Trust = tuple[bool, str | None, str | None, str | None]  # verify, ca, cert, key: the TLS settings of a plan
 
 
+class UnknownHostError(TargetError):
+    """No name server knows the host; one that is being set up may be known a moment later."""
+
+
 @dataclass(frozen=True)
 class Origin:
     """Scheme, host and port of a server, and the path its API starts at."""
@@ -70,7 +74,7 @@ class Origin:
         try:
             resolved = socket.getaddrinfo(peer.host, peer.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
-            raise TargetError(
+            raise UnknownHostError(
                 f"{peer.url}: unknown host name {peer.host!r} ({error})",
                 "check the spelling, or the name server of this machine",
             ) from None

@@ -168,7 +168,7 @@ def test_every_option_of_run_sh_is_taken_in_all_its_forms(capsys: pytest.Capture
         "-c/--scenario": "s.sh", "-m/--models": "m", "-p/--namespace": "a,b", "-t/--methods": "t", "-l/--harness": "h",
         "-w/--workload": "w", "-k/--pvc": "k", "-e/--experiment": "e", "-e/--experiments": "e", "-o/--overrides": "x=1",
         "-s/--wait": "7", "-r/--output": "r", "-U/--endpoint-url": "u", "-j/--parallelism": "2", "-g/--envvars": "G",
-        "-q/--serviceaccount": "q", "-s/--wait-timeout": "7",
+        "-q/--serviceaccount": "q", "-s/--wait-timeout": "7", "-w/--workload-file-path": "f",
     }  # fmt: skip
     for names, value in values.items():
         short, long = names.split("/")

@@ -9,6 +9,7 @@ import msgspec
 
 from inferometer.errors import TargetError
 from inferometer.scale.kubernetes.client import NOT_FOUND, Cluster, ClusterError
+from inferometer.scale.kubernetes.manifests import COMPONENT, MANAGED_BY, MANAGER, ROUTER, RUN, SERVER
 
 STANDALONE, MODELSERVICE = "standalone", "modelservice"
 GATEWAYS = ("gateway.networking.k8s.io/v1", "gateway.networking.k8s.io/v1beta1")
@@ -82,15 +83,24 @@ def _service(service: Any, namespace: str, pods: Sequence[PodFacts]) -> ClusterE
         return None
     behind = _selected(pods, spec.selector)
     port = _port(spec.ports)
+    servers = _fleet_of(service, pods) or behind
     return ClusterEndpoint(
         kind="service",
         name=service.metadata.name,
         namespace=namespace,
         url=f"http://{service.metadata.name}.{namespace}.svc{_port_text(port.port)}",
         ready=sum(pod.ready for pod in behind),
-        metrics=_metrics_of(behind, _target_port(port, behind)),
-        pods=[pod.name for pod in behind],
+        metrics=_metrics_of(servers, _target_port(port, servers)),
+        pods=[pod.name for pod in servers],
     )
+
+
+def _fleet_of(service: Any, pods: Sequence[PodFacts]) -> list[PodFacts]:
+    """The servers behind a router of ours: their metrics and logs tell of the stack, the router's do not."""
+    labels = service.metadata.labels or {}
+    if labels.get(MANAGED_BY) != MANAGER or labels.get(COMPONENT) != ROUTER:
+        return []
+    return _selected(pods, {MANAGED_BY: MANAGER, COMPONENT: SERVER, RUN: labels.get(RUN, "")})
 
 
 def _selected(pods: Sequence[PodFacts], selector: dict[str, str]) -> list[PodFacts]:

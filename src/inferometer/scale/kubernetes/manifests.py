@@ -7,6 +7,7 @@ Needs lightkube: import this module where it is used.
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 from lightkube.models.batch_v1 import JobSpec
@@ -41,12 +42,13 @@ from lightkube.resources.core_v1 import ConfigMap, PersistentVolumeClaim, Pod, S
 from lightkube.resources.rbac_authorization_v1 import Role, RoleBinding
 
 from inferometer.errors import PlanError
+from inferometer.plan.redactor import REDACTED
 
 Manifest = Job | ConfigMap | Secret | ServiceAccount | Role | RoleBinding | PersistentVolumeClaim | Deployment | Service
 MANAGED_BY, MANAGER = "app.kubernetes.io/managed-by", "inferometer"
 NAME, COMPONENT = "app.kubernetes.io/name", "app.kubernetes.io/component"
 RBAC = "rbac.authorization.k8s.io"
-STACK = "stack"  # component of a Job that owns a stack for a while
+SERVER, ROUTER, STACK = "server", "router", "stack"  # components; the last is a Job that owns a stack for a while
 RUN = "inferometer/run"  # label: the run, or the stack, that an object belongs to
 INDEX = "batch.kubernetes.io/job-completion-index"  # annotation of the pods of an Indexed Job
 LONGEST_NAME = 63  # of a label's value; the names of Jobs become one
@@ -301,10 +303,15 @@ def uses_claim(pod: Pod, claim: str) -> bool:
 
 
 def as_yaml(things: Sequence[Manifest]) -> str:
-    """Manifests as kubectl reads them."""
+    """Manifests as kubectl reads them, to be looked at: what a Secret holds is not printed."""
     import yaml
 
-    return yaml.safe_dump_all([thing.to_dict() for thing in things], sort_keys=False, width=120)
+    return yaml.safe_dump_all([_shown(thing.to_dict()) for thing in things], sort_keys=False, width=120)
+
+
+def _shown(thing: dict[str, Any]) -> dict[str, Any]:
+    held = thing.get("stringData") if thing["kind"] == "Secret" else None
+    return thing if held is None else {**thing, "stringData": dict.fromkeys(held, REDACTED)}
 
 
 LAUNCHING = (

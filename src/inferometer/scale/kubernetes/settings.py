@@ -217,6 +217,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     verbose: bool = False
     # what run.sh has no variable for
     pods: int = 1
+    attempts: int = 1  # at a treatment, where pods fail
+    stop_on_error: bool = False
     generator: Literal["inferometer", "harness"] = "inferometer"  # who sends the load of the profile
     image: str = f"inferometer:{__version__}"
     pull_policy: str | None = None
@@ -271,7 +273,7 @@ def settings_from(
         "variables": variables,
         "notes": notes,
     }
-    for name in ("skip", "debug", "dry_run", "verbose"):
+    for name in ("skip", "debug", "dry_run", "verbose", "stop_on_error"):
         whole[name] = str(whole.get(name, "0")).lower() in ("1", "true", "yes")
     return _checked(whole)
 
@@ -288,6 +290,8 @@ def _checked(values: dict[str, Any]) -> RunSettings:
     mistakes += wrong_amounts(amounts)
     if settings.pods < 1:
         mistakes.append(f"-j must be at least 1, got {settings.pods}")
+    if settings.attempts < 1:
+        mistakes.append(f"--treatment-max-attempts must be at least 1, got {settings.attempts}")
     if _ID.fullmatch(settings.id) is None:
         mistakes.append(f"--id must be up to 40 letters, digits, '.', '_' and '-', got {settings.id}")
     if not settings.models or not settings.methods:

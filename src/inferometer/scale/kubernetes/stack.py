@@ -41,7 +41,9 @@ from inferometer.scale.kubernetes.manifests import (
     COMPONENT,
     MANAGED_BY,
     MANAGER,
+    ROUTER,
     RUN,
+    SERVER,
     STACK,
     JobSettings,
     Manifest,
@@ -53,7 +55,6 @@ from inferometer.scale.kubernetes.settings import wrong_amounts
 from inferometer.vocabulary import duration_text
 
 VLLM_IMAGE = "vllm/vllm-openai:latest"
-SERVER, ROUTER = "server", "router"  # components
 STOOD_UP = "inferometer/stood-up"  # label: which of several attempts to use the same name an object is of
 MODELS = "/models"  # where a claim for the model is mounted
 ADDRESS = "INFEROMETER_POD_ADDRESS"
@@ -218,7 +219,9 @@ def _number(text: str) -> Any:
 def _router(place: ObjectPlace, settings: StackSettings, names: Sequence[str]) -> Deployment:
     urls = [f"{name}=http://{name}.{settings.namespace}.svc:{settings.port}" for name in names]
     where = ["--host", f"$({ADDRESS})", "--port", str(settings.port)]
-    command = ["inferometer", "route", "--policy", str(settings.router), *where]
+    # A server may take minutes to load its model: the router waits as long as we do, and does not end and begin again.
+    patience = ["--ready", f"{settings.timeout_s:g}s"]
+    command = ["inferometer", "route", "--policy", str(settings.router), *where, *patience]
     command += [word for url in urls for word in ("--upstream", url)]
     pod = PodSettings(
         image=settings.router_image,
