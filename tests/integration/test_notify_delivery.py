@@ -89,14 +89,16 @@ def test_a_date_to_come_again_is_understood() -> None:
 
 
 def test_however_much_there_is_to_tell_a_hanging_receiver_is_waited_for_once(tmp_path: Path, monkeypatch, capsys):
+    """Counted by what was sent, not by the clock: a busy machine takes its time over 40 findings. Whether the wait or
+    the receiver's thread ends first, and how much of the 3 s is left when the first is sent, is luck as well."""
     monkeypatch.setattr(posting, "PATIENCE", QUICK)
-    started = time.monotonic()
     with receiving(None) as hanging:
         to = channels(["slack"], {"SLACK_WEBHOOK_URL": hanging.url})
         notify_findings([of_job(f"job {n}", fine=False) for n in range(40)], tmp_path, to)
-    assert time.monotonic() - started < 3 * QUICK.deadline_s  # 40 times that, if each waited by itself
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 40 and "no answer within 3 s" in said[0] and "no time left to send it" in said[-1]
+        assert len(hanging.messages) == 1
+    first, *others = capsys.readouterr().err.splitlines()
+    assert "no answer within" in first or "did not answer in time" in first
+    assert len(others) == 39 and all("no time left to send it" in line for line in others)
 
 
 def test_a_command_that_is_telling_holds_no_other_up(tmp_path: Path) -> None:
