@@ -167,6 +167,8 @@ def _flat(value: Any, at: str = "") -> dict[str, JsonValue]:
 
 
 def _value_text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
     return "not set" if value is None else str(value)
 
 

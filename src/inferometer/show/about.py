@@ -10,6 +10,7 @@ from urllib.parse import quote
 from rich.table import Table
 
 from inferometer.judge.identity import identity
+from inferometer.measure.values import Quantity
 from inferometer.plan.model import Plan, Server
 from inferometer.plan.wording import load_text, traffic_text, warmup_text, workload_text
 from inferometer.record.environment import ImportOrigin
@@ -152,6 +153,22 @@ def about_of(run: Run) -> About:
         started=run.started_at,
         commit=subject.commit[:12] if subject.commit else None,
     )
+
+
+# -- tiles -----------------------------------------------------------------------------------------------------------
+
+MOST_TILES = 8
+
+
+def one_of_each(numbers: Mapping[str, Quantity]) -> list[str]:
+    """Of each measure that can be better or worse the first number: every batch size, and not one of them eight times.
+    A phase that took less than its log can tell is written as 0 s and says nothing. Of a single measure all numbers."""
+    judged = [quantity for quantity in numbers.values() if quantity.direction is not None]
+    first: dict[str, Quantity] = {}
+    for quantity in judged:
+        first.setdefault(quantity.name, quantity)
+    telling = [quantity.key for quantity in first.values() if quantity.value or quantity.unit != "s"]
+    return telling if len(telling) > 1 else [quantity.key for quantity in judged]
 
 
 # -- links -----------------------------------------------------------------------------------------------------------

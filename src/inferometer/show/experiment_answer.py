@@ -10,6 +10,7 @@ from inferometer.judge.compare import Comparison
 from inferometer.judge.effect import Change
 from inferometer.judge.search import SearchStep
 from inferometer.measure.values import Quantity, alike
+from inferometer.plan.cases import CASE
 from inferometer.plan.text import as_written
 from inferometer.record.encoding import document_of
 from inferometer.record.run import Run
@@ -286,7 +287,7 @@ def _of_sweep(kept: KeptExperiment, cases: Sequence[ChartedCase]) -> ExperimentA
         return ExperimentAnswer("nothing", "bad", "no case has a run that can be read")
     joined = joined_cases(cases)
     by_case = alike([run.summary for _, run in joined])
-    names = [case_name(settings) for settings, _ in joined]
+    names = _case_names([settings for settings, _ in joined])
     tables = [
         AnswerTable(title, head, rows, right, runs)
         for title, (head, rows, right, runs) in (
@@ -306,12 +307,27 @@ def _of_sweep(kept: KeptExperiment, cases: Sequence[ChartedCase]) -> ExperimentA
 _IN_WORDS = {"rate": "req/s", "concurrency": "in flight", "input_tokens": "in", "output_tokens": "out"}
 
 
+def _case_names(settings: Sequence[JsonObject]) -> list[str]:
+    """A case with a name of its own is called that; what the name decides is not repeated after it."""
+    names = {str(own.get(CASE)) for own in settings}
+    decided = {
+        path
+        for path in dict.fromkeys(path for own in settings for path in own)
+        if path != CASE and len({(str(own.get(CASE)), str(own.get(path))) for own in settings}) == len(names)
+    }
+    if not all(CASE in own for own in settings):
+        decided = set()
+    return [case_name({path: value for path, value in own.items() if path not in decided}) for own in settings]
+
+
 def case_name(settings: JsonObject) -> str:
     """`64 in flight, 256 in`: as a workload and a load are written elsewhere; other settings by their name."""
     return ", ".join(_setting_text(name, value) for name, value in settings.items()) or "the only case"
 
 
 def _setting_text(name: str, value: Any) -> str:
+    if name == CASE:
+        return str(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return f"{readable(name)} {as_written(value)}"
     words = _IN_WORDS.get(name.rpartition(".")[2])

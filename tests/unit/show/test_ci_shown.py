@@ -242,6 +242,25 @@ def test_gitlab_metrics_are_openmetrics_that_stay_the_same() -> None:
     assert made_run().id not in text
 
 
+def test_runs_that_are_invalid_for_one_reason_are_one_line() -> None:
+    """Each has numbers of its own; a sweep of ten cases would say the same ten times."""
+    failed = [outcome(made_run(failed=share), label=f"c{at}") for at, share in enumerate((0.2, 0.3, 0.4))]
+    assert len({each.problems[0].text for each in failed}) == 3
+    report = CiReport((*failed, outcome(made_run(failed=1 / 250), label="few")))
+    line, few = report.lines
+    assert [each.label for each in line.outcomes] == ["c0", "c1", "c2"] and few.outcomes[0].label == "few"
+    assert "20% of requests failed" in line.text and line.text.endswith("(The numbers are those of c0.)")
+    text = summary(report)
+    assert text.count("first error: 429") == 2 and "**c0, c1, c2**: Not valid as a measurement." in text
+
+
+def test_settings_that_vary_together_are_one_column() -> None:
+    run = replace(made_run(), kind="serving")
+    settings = [{"case": name, "name": name, "load.rate": rate} for name in "ab" for rate in (1, 2)]
+    text = summary(CiReport(tuple(outcome(run, label=f"c{at}", parameters=own) for at, own in enumerate(settings))))
+    assert "| run | case | rate | " in text
+
+
 def test_what_failed_stands_first() -> None:
     """Share, outcome and first message, whether or not it is a reason for doubt."""
     few = outcome(made_run(failed=1 / 250))

@@ -13,20 +13,22 @@ from inferometer.conduct.report import answers_of
 from inferometer.judge.identity import Objection
 from inferometer.judge.search import Attained, SearchBounds, SearchStep
 from inferometer.judge.search import result as search_result
+from inferometer.measure.values import quantities
 from inferometer.plan.stored import StoredPlan
 from inferometer.record.run import Run
-from inferometer.record.summary import LimitResult
-from inferometer.show.about import about_of, page_link, series_names
+from inferometer.record.summary import LimitResult, Summary, Value
+from inferometer.show.about import about_of, one_of_each, page_link, series_names
 from inferometer.show.charts.comparisons import comparison
 from inferometer.show.charts.experiments import cases_of, joined_cases
 from inferometer.show.charts.trade_offs import PlottedRun, PointRow, throughput_by_user_speed
 from inferometer.show.dashboard.answers import StoreAnswers
+from inferometer.show.dashboard.documents import headline
 from inferometer.show.dashboard.overview import history_lines
 from inferometer.show.experiment_answer import answer_of, search_sentence
 from inferometer.store.experiments import AbResult, SearchOutcome, experiments_of
 from inferometer.store.store import Store, open_store
 from plain_data import at
-from shown_stores import START, ab_test, keep_one, load_search, nightly, sweep, unsynced
+from shown_stores import START, ab_test, batches, keep_one, load_search, nightly, sweep, unsynced
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +155,47 @@ def test_points_of_many_nights_are_joined_once_and_workloads_named() -> None:
     assert {"300 in: 8 req/s", "2,000 in: 3 req/s"} <= {row["label"] for row in labels["data"]["values"]}
     mixed = throughput_by_user_speed([*nights, night("300 in", 8, 30, None)])
     assert "not per GPU, as 1 of 4 runs have no number of GPUs" in mixed["title"]["subtitle"]
+
+
+def test_what_all_series_share_is_no_part_of_their_names_and_one_load_labels_nothing() -> None:
+    def policy(name: str, speed: float, load: str = "40 in flight") -> PlottedRun:
+        about: PointRow = {"run": name, "stack": f"{name} · m · fleet", "model": "m", "engine": "-", "hardware": "-"}
+        about |= {"workload": "300 in", "name": "-", "load": load, "process": "in flight", "order": 40}
+        return PlottedRun(about, {"tokens_per_s_user": speed, "total_rate": 100 * speed}, None)
+
+    spec = throughput_by_user_speed([policy("random", 10), policy("round_robin", 20)])
+    assert {row["stack"] for row in spec["data"]["values"]} == {"random", "round_robin"}
+    assert [layer["name"] for layer in spec["layer"]] == ["lines", "points"]
+    assert spec["title"]["subtitle"].endswith("; all m")
+    one = throughput_by_user_speed([policy("random", 10), policy("random", 20, "8 in flight")])
+    assert {row["stack"] for row in one["data"]["values"]} == {"random · m · fleet"}, "of one stack its whole name"
+    assert one["layer"][-1]["name"] == "labels"
+
+
+def test_tiles_of_another_kind_have_one_number_of_each_measure(tmp_path: Path) -> None:
+    """Eight statistics of one batch size say nothing of the others; a phase of 0 s is one that its log cannot tell."""
+    store = open_store(tmp_path)
+    with unsynced():
+        run = store.load(batches(store, days=1)[0])
+    numbers = quantities(run.summary)
+    assert one_of_each(numbers) == headline(numbers, run.summary)
+    assert [key.partition(".")[0] for key in one_of_each(numbers)] == [f"latency_bs{n}" for n in (1, 2, 4, 16)]
+    only = {key: number for key, number in numbers.items() if number.name == "latency_bs1"}
+    assert len(one_of_each(only)) == 3
+    phases = {"time_to_ready": 40.0, "detect_platform": 0.0, "imports": 22.0}
+    values = {name: Value(value=took, unit="s", direction="lower", title=name) for name, took in phases.items()}
+    assert one_of_each(quantities(Summary(values=values))) == ["time_to_ready", "imports"]
+
+
+def test_a_named_case_is_called_by_its_name(answers: StoreAnswers) -> None:
+    kept = next(kept for kept in experiments_of(answers.store.home) if kept.kind == "sweep")
+    runs = runs_of(answers, 3)
+    settings = [{"policy": "a", "defaults": None}, {"policy": "b", "defaults": "x"}, {"policy": "b", "defaults": "y"}]
+    cases = [({"case": f"c{n}", **own}, run) for n, (own, run) in enumerate(zip(settings, runs, strict=True))]
+    assert answer_of(kept, cases).headline.partition(" tok/s at ")[2].startswith("c")
+    assert ", policy" not in answer_of(kept, cases).headline
+    crossed = [({**own, "load.rate": rate}, run) for own, run in cases for rate in (2, 4)]
+    assert " at c" in (text := answer_of(kept, crossed).headline) and " req/s (" in text
 
 
 def test_a_search_whose_least_load_is_unclear_does_not_say_that_it_is_missed() -> None:

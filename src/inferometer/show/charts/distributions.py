@@ -12,6 +12,8 @@ from inferometer.measure.values import quantities
 from inferometer.record.columns import Floats, Ints
 from inferometer.record.run import Run
 from inferometer.show.charts.chart import (
+    LETTER,
+    WIDTH,
     Cannot,
     ChartedRun,
     Scale,
@@ -78,6 +80,7 @@ def sampled(values: Floats, most: int) -> Ints:
 
 BINS = 40
 MARKED = ("p50", "p90", "p99")
+_ROOM = 2.5  # times the width of a label in a picture: on a phone a chart has 250 of its 640 pixels
 _TAIL = 4  # a histogram that is this many times longer than its p99 is cut, with a note
 
 
@@ -101,13 +104,16 @@ def cdf_of(name: str) -> Callable[[ChartedRun], Spec]:
             },
         }
         title = f"{label}: share of {of} that {'came' if name == 'itl' else 'were'} at least this fast"
-        return view(titled(title, _count(subject, values)), rows, [line, *_marks(subject, measure, scale)])
+        return view(
+            titled(title, _count(subject, values)), rows, [line, *_marks(subject, measure, scale, (grid[0], grid[-1]))]
+        )
 
     return cdf
 
 
 def histogram_of(name: str) -> Callable[[ChartedRun], Spec]:
     """The chart of one measure's histogram, binned here."""
+    of = "tokens" if name == "itl" else "requests"  # with weights for reads of several tokens, or one value per token
 
     def histogram(subject: ChartedRun) -> Spec:
         measure = subject.headlined(name)
@@ -126,13 +132,13 @@ def histogram_of(name: str) -> Callable[[ChartedRun], Spec]:
             "encoding": {
                 "x": x("from", axis, bin={"binned": True}, scale={"zero": False}),
                 "x2": {"field": "to"},
-                "y": y("count", "tokens" if weights is not None else "requests"),
+                "y": y("count", of),
                 "tooltip": tooltip(tip("from", f"{axis} from"), tip("to", "to"), tip("count", "count")),
             },
         }
         cut = f"; {beyond:,} beyond {duration_text(high)} are not shown" if beyond else ""
         title = titled(f"{label}: histogram", _count(subject, values) + cut)
-        return view(title, rows, [bars, *_marks(subject, measure, scale, largest=high)])
+        return view(title, rows, [bars, *_marks(subject, measure, scale, (low, high))])
 
     return histogram
 
@@ -157,12 +163,27 @@ def _range(values: Floats, weights: Floats | None) -> tuple[float, float, int]:
     return low, high, int(beyond.sum() if weights is None else weights[beyond].sum())
 
 
-def _marks(subject: ChartedRun, name: str, scale: Scale, largest: float = float("inf")) -> list[Spec]:
-    """The quantiles that the summary has enough samples for."""
+def _marks(subject: ChartedRun, name: str, scale: Scale, shown: tuple[float, float]) -> list[Spec]:
+    """The quantiles that the summary has enough samples for, as far as they are in the range that is shown."""
     numbers = quantities(subject.run.summary)
     quantiles = [(key, numbers[f"{name}.{key}"].value) for key in MARKED if f"{name}.{key}" in numbers]
-    rows = [{"at": scale.shown(value), "label": key} for key, value in quantiles if value <= largest]
-    return rules("at", rows, "label") if rows else []
+    low, high = map(scale.shown, shown)
+    rows = [{"at": scale.shown(value), "label": key} for key, value in quantiles if value <= shown[1]]
+    return rules("at", with_room(rows, high - low), "label") if rows else []
+
+
+def with_room(rows: Sequence[dict[str, Any]], span: float) -> list[dict[str, Any]]:
+    """Lines that are too close for two labels share one: `p50, p90`."""
+    placed: list[dict[str, Any]] = []
+    last: dict[str, Any] | None = None
+    for row in rows:
+        text = last["label"] if last else ""
+        if last and row["at"] - last["at"] < _ROOM * LETTER * len(text) / WIDTH * span:
+            last["label"], row = f"{text}, {row['label']}", {**row, "label": ""}
+        else:
+            last = row
+        placed.append(row)
+    return placed
 
 
 def _count(subject: ChartedRun, values: Floats) -> str:

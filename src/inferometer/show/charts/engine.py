@@ -47,7 +47,8 @@ class BatchRow(TypedDict):
 
 def batch_latency(subject: ChartedRun) -> Spec:
     rows = _rows(subject.run.summary)
-    if len({row["batch"] for row in rows}) < 2:
+    sizes = sorted({row["batch"] for row in rows})  # a tick for each: there is no batch of 6.5
+    if len(sizes) < 2:
         raise Cannot("it needs at least two batch sizes")
     scale = scale_of("s", [row["value"] for row in rows])
     for row in rows:
@@ -59,7 +60,7 @@ def batch_latency(subject: ChartedRun) -> Spec:
         "params": params,
         "mark": {"type": "line", "point": True},
         "encoding": {
-            "x": x("batch", "batch size", scale={"type": "log", "base": 2}),
+            "x": x("batch", "batch size", scale={"type": "log", "base": 2}, axis={"values": sizes}),
             "y": y("value", axis),
             "color": colours("statistic", list(dict.fromkeys(row["statistic"] for row in rows))),
             "opacity": opacity,

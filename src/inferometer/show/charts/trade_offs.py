@@ -4,14 +4,14 @@ facet among the fields that `usermeta` names."""
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TypedDict
 
 from inferometer.measure.values import common_basis, quantities
 from inferometer.record.run import Run
 from inferometer.record.summary import Basis
-from inferometer.show.about import hardware_words
+from inferometer.show.about import hardware_words, short_model
 from inferometer.show.charts.chart import (
     LETTER,
     WIDTH,
@@ -29,6 +29,7 @@ from inferometer.show.charts.chart import (
     x,
     y,
 )
+from inferometer.vocabulary import MEASURES
 
 QUANTILES = ("p50", "p99")
 FIELDS = {  # of a row: what may make a colour, a shape or a facet, and what it is called
@@ -43,6 +44,7 @@ MOST_CHOICES = 12  # colours, shapes or facets that can be distinguished
 SPEED = "interactivity: output tok/s of one user"
 TALL = 340  # pixels: points of many runs need room
 LABEL_HEIGHT = 14
+STACK_DOT = " · "
 _ABOUT = [
     *(tip("stack", "stack", "nominal"), tip("workload", "workload", "nominal"), tip("load", "load", "nominal")),
     tip("run", "run", "nominal"),
@@ -87,7 +89,19 @@ Plottable = Run | PlottedRun
 
 def plotted(runs: Sequence[Plottable]) -> list[PlottedRun]:
     basis = common_basis(run.summary for run in runs if isinstance(run, Run))
-    return [_plotted(run, basis) if isinstance(run, Run) else run for run in runs]
+    return _told_apart([_plotted(run, basis) if isinstance(run, Run) else run for run in runs])
+
+
+def _told_apart(points: list[PlottedRun]) -> list[PlottedRun]:
+    """What all stacks share is no part of the name of a series."""
+    stacks = [point.about["stack"].split(STACK_DOT) for point in points]
+    if len(set(map(tuple, stacks))) < 2:
+        return points
+    shared = set(stacks[0]).intersection(*stacks[1:])
+    names = [STACK_DOT.join(part for part in parts if part not in shared) for parts in stacks]
+    if not all(names):
+        return points
+    return [replace(own, about={**own.about, "stack": name}) for own, name in zip(points, names, strict=True)]
 
 
 def _plotted(run: Run, basis: Basis) -> PlottedRun:
@@ -100,13 +114,15 @@ def _plotted(run: Run, basis: Basis) -> PlottedRun:
 
 def latency_by_rate(runs: Sequence[Plottable]) -> Spec:
     """Lines over runs of different rates; the tail is dashed."""
-    rows = [row for run in plotted(runs) for row in _rate_rows(run)]
+    points = plotted(runs)
+    rows = [row for run in points for row in _rate_rows(run)]
     if len({row["rate"] for row in rows}) < 2:
         raise Cannot("it needs runs with TTFT at two or more rates")
     scale = scale_of("s", [row["value"] for row in rows])
     for row in rows:
         row["value"] = scale.shown(row["value"])
-    axis = with_unit("TTFT", scale.unit)
+    name = MEASURES["ttft_scheduled" if all(_ttft_of(run) == "ttft_scheduled" for run in points) else "ttft"].title
+    axis = with_unit(name, scale.unit)
     across, up = x("rate", "requests offered (1/s)"), y("value", axis)
     present = [quantile for quantile in QUANTILES if any(row["quantile"] == quantile for row in rows)]
     dash = {
@@ -117,7 +133,7 @@ def latency_by_rate(runs: Sequence[Plottable]) -> Spec:
     }
     tips = [tip("rate", "requests/s"), tip("quantile", "quantile", "nominal"), tip("value", axis)]
     layers = _joined(rows, across, up, tips, detail=["workload", "process", "quantile"], more={"strokeDash": dash})
-    return _view(titled("TTFT by offered rate", f"{len(runs)} runs"), rows, layers)
+    return _view(titled(f"{name} by offered rate", f"{len(runs)} runs"), rows, layers)
 
 
 def throughput_by_user_speed(runs: Sequence[Plottable]) -> Spec:
@@ -174,7 +190,18 @@ def pareto(runs: Sequence[Plottable]) -> Spec:
 def _view(title: Spec, rows: Sequence[PointRow], layers: Sequence[Spec]) -> Spec:
     values = {name: len({row.get(name) for row in rows}) for name in FIELDS}
     choices = {name: FIELDS[name] for name, count in values.items() if 1 < count <= MOST_CHOICES}
+    if shared := _shared_text(rows):
+        title = {**title, "subtitle": f"{title['subtitle']}; all {shared}"}
     return view(title, rows, layers, height=TALL) | {"usermeta": {"choices": choices, "colour": _coloured_by(rows)}}
+
+
+def _shared_text(rows: Sequence[PointRow]) -> str:
+    """What is no part of the names of these series, because all have it."""
+    if len({row["stack"] for row in rows}) < 2:
+        return ""
+    facts = [(short_model(row["model"]), row["engine"], row["hardware"]) for row in rows]
+    values = [set(column) for column in zip(*facts, strict=True)]
+    return STACK_DOT.join(only for only, *others in map(sorted, values) if not others and only != "-")
 
 
 def _joined(
@@ -231,12 +258,15 @@ def _coloured_by(rows: Sequence[PointRow]) -> str:
 
 def _labels(rows: Sequence[PointRow], across: Spec, up: Spec, x_field: str, y_field: str) -> list[Spec]:
     """The load next to its point, for as many as there is room: none covers another one or another point. The highest
-    load of a series has its workload too, if colours do not distinguish workloads, and is placed first."""
+    load of a series has its workload too, if colours do not distinguish workloads, and is placed first. One load of
+    all of them labels nothing."""
     tops = {id(row) for row in _tops(rows)} if _coloured_by(rows) != "workload" else set()
     ordered = sorted(rows, key=lambda row: id(row) not in tops)
     points = [(float(row[x_field]), float(row[y_field])) for row in ordered]  # type: ignore[literal-required]
     texts = [[f"{row['workload']}: {row['load']}"] if id(row) in tops else [] for row in ordered]
-    placed = _with_room(points, [[*long, row["load"]] for long, row in zip(texts, ordered, strict=True)])
+    loads = {row["load"] for row in rows}
+    short = [[row["load"]] if len(loads) > 1 else [] for row in ordered]
+    placed = _with_room(points, [[*long, *own] for long, own in zip(texts, short, strict=True)])
     labelled = [{**ordered[at], "label": text} for at, text in placed.items() if text]
     if not labelled:
         return []
@@ -300,10 +330,14 @@ def front(points: Sequence[tuple[float, float]]) -> set[int]:
 # -- rows ------------------------------------------------------------------------------------------------------------
 
 
+def _ttft_of(run: PlottedRun) -> str:
+    """Of an open loop it is counted from the schedule."""
+    return "ttft_scheduled" if "ttft_scheduled.p50" in run.numbers else "ttft"
+
+
 def _rate_rows(run: PlottedRun) -> list[PointRow]:
-    numbers = run.numbers
+    numbers, measure = run.numbers, _ttft_of(run)
     rate = numbers.get("offered_rate", numbers.get("request_rate"))
-    measure = "ttft_scheduled" if "ttft_scheduled.p50" in numbers else "ttft"
     rows: list[PointRow] = []
     for quantile in QUANTILES:
         value = numbers.get(f"{measure}.{quantile}")

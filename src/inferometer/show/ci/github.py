@@ -112,13 +112,24 @@ def _runs(report: CiReport) -> Iterator[str]:
 def _runs_table(outcomes: Sequence[CiOutcome]) -> str:
     """A row per run, with the parameters in which they differ."""
     keys = headline_keys(outcomes)
-    names = list(dict.fromkeys(name for outcome in outcomes for name in outcome.parameters))
+    names = _distinct([outcome.parameters for outcome in outcomes])
     titles = [_title(outcomes, key) for key in keys]
     rows = [
         [outcome.label, *(_parameter_text(outcome.parameters.get(name)) for name in names), *_cells(outcome, keys)]
         for outcome in outcomes
     ]
-    return table(["run", *names, *titles, "verdict"], rows, right=1 + len(names))
+    short = [name.rpartition(".")[2].replace("_", " ") for name in names]
+    heads = short if len(set(short)) == len(short) else names
+    return table(["run", *heads, *titles, "verdict"], rows, right=1 + len(names))
+
+
+def _distinct(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of settings that always vary together the first."""
+    kept: dict[tuple[int, ...], str] = {}
+    for name in dict.fromkeys(name for own in settings for name in own):
+        values = [_parameter_text(own.get(name)) for own in settings]
+        kept.setdefault(tuple(map(values.index, values)), name)
+    return list(kept.values())
 
 
 def _cells(outcome: CiOutcome, keys: Sequence[str]) -> list[str]:

@@ -29,6 +29,7 @@ from inferometer.show.notify.news import other_failures
 from inferometer.vocabulary import change_text, value_text
 
 Level = Literal["error", "warning"]
+_NUMBERS = re.compile(r"[0-9][0-9,.]*(?: ?(?:%|µs|ms|s|m|h)(?![a-z]))?")
 WORST_FIRST = (3, 4, 1)  # exit codes: nothing answered, not a measurement, a limit failed or worse
 
 
@@ -100,12 +101,14 @@ class CiReport:
 
     @property
     def lines(self) -> list[ReportLine]:
-        """Each once, and what changed at the same time in the first line that has it."""
+        """Each once, and what changed at the same time in the first line that has it. Runs that are not valid for one
+        reason, each with numbers of its own, are one finding."""
         texts = cause_once([problem.text for _, problem in self.problems])
-        runs: dict[tuple[Level, str], list[CiOutcome]] = {}
+        findings: dict[tuple[Level, str], list[tuple[CiOutcome, str]]] = {}
         for (outcome, problem), text in zip(self.problems, texts, strict=True):
-            runs.setdefault((problem.level, text), []).append(outcome)
-        return [ReportLine(level, text, tuple(outcomes)) for (level, text), outcomes in runs.items()]
+            cause = _NUMBERS.sub("", text) if problem.what in ("invalid", "doubtful") else text
+            findings.setdefault((problem.level, cause), []).append((outcome, text))
+        return [_report_line(level, members) for (level, _), members in findings.items()]
 
     @property
     def exit_code(self) -> int:
@@ -139,6 +142,13 @@ class CiReport:
             "exit_code": self.exit_code,
             "runs": [_document(outcome) for outcome in self.outcomes],
         }
+
+
+def _report_line(level: Level, members: Sequence[tuple[CiOutcome, str]]) -> ReportLine:
+    first, text = members[0]
+    alike = len({other for _, other in members}) == 1
+    own = "" if alike else f" (The numbers are those of {first.label}.)"
+    return ReportLine(level, f"{text}{own}", tuple(outcome for outcome, _ in members))
 
 
 def outcome(

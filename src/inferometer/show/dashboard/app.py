@@ -152,15 +152,29 @@ def json_answer(content: object, status: int = 200) -> Response:
     return Response(json_text(content, _OPTIONS), status, headers, media_type="application/json")
 
 
+PAGE, STATUS = "x-inferometer-page", "x-inferometer-status"
+
+
+def _refusal(request: Request, refusal: Refusal, status: int) -> Response:
+    """A page shows a refusal itself: it gets the status in a header, because a browser writes every answer of 400 and
+    above to its console."""
+    if PAGE not in request.headers:
+        return json_answer(refusal, status)
+    answer = json_answer(refusal)
+    answer.headers[STATUS] = str(status)
+    return answer
+
+
 def _refused_for(home: str) -> Callable[[Request, Exception], Response]:
     """Mistakes as the command line prints them, but not where the store is."""
 
-    def refused(_request: Request, error: Exception) -> Response:
+    def refused(request: Request, error: Exception) -> Response:
         texts = {name: getattr(error, name, None) for name in ("message", "hint")}
         cleaned = {
             name: text and text.replace(f"{home}/", "").replace(home, "the store") for name, text in texts.items()
         }
-        return json_answer(Refusal(cleaned["message"] or type(error).__name__, cleaned["hint"]), _status(error))
+        refusal = Refusal(cleaned["message"] or type(error).__name__, cleaned["hint"])
+        return _refusal(request, refusal, _status(error))
 
     return refused
 
@@ -178,20 +192,21 @@ def _status(error: Exception) -> int:
     return 500
 
 
-def _unknown(_request: Request, error: Exception) -> Response:
+def _unknown(request: Request, error: Exception) -> Response:
     """No such address, or not by this method."""
     status = getattr(error, "status_code", 404)
-    return json_answer(Refusal(str(getattr(error, "detail", error)).lower(), "/api lists the addresses"), status)
+    text = str(getattr(error, "detail", error)).lower()
+    return _refusal(request, Refusal(text, "/api lists the addresses"), status)
 
 
-def _unfit(_request: Request, error: Exception) -> Response:
+def _unfit(request: Request, error: Exception) -> Response:
     """A parameter that is missing or not valid."""
     errors = error.errors() if isinstance(error, RequestValidationError) else []
     messages = [
         f"{detail['loc'][-1]}: {detail['msg'][:1].lower()}{detail['msg'][1:]}, got {detail['input']!r:.80}"
         for detail in errors
     ]
-    return json_answer(Refusal("; ".join(messages), "/api lists the parameters of each address"), 400)
+    return _refusal(request, Refusal("; ".join(messages), "/api lists the parameters of each address"), 400)
 
 
 def _add_runs(app: FastAPI, answers: StoreAnswers) -> None:

@@ -14,7 +14,7 @@ from inferometer.record.encoding import document_of, environment_document, verdi
 from inferometer.record.files import schema_of
 from inferometer.record.run import KINDS, STATES, Run
 from inferometer.record.summary import Summary
-from inferometer.show.about import About, about_of
+from inferometer.show.about import MOST_TILES, About, about_of, one_of_each
 from inferometer.show.runs import PLAIN
 from inferometer.store.entry import Entry
 from inferometer.vocabulary import MEASURES
@@ -136,10 +136,10 @@ def late(summary: Summary) -> str:
 
 
 def headline(numbers: Mapping[str, Quantity], summary: Summary) -> list[str]:
-    """The keys that a person looks at first; of a run of another kind, its first that can be better or worse."""
+    """The keys that a person looks at first; of a run of another kind, one number of each measure."""
     first = [f"ttft{late(summary)}.p50", f"ttft{late(summary)}.p99", "tpot.p50", f"e2e{late(summary)}.p50"]
     there = [key for key in (*first, "request_rate", "output_rate", "goodput", "failure_rate") if key in numbers]
-    return there if len(there) > 1 else [key for key, quantity in numbers.items() if quantity.direction is not None][:8]
+    return there if len(there) > 1 else one_of_each(numbers)[:MOST_TILES]
 
 
 def measure_row(quantity: Quantity) -> MeasureRow:

@@ -28,6 +28,7 @@ from inferometer.store.folder import logs_of
 from inferometer.vocabulary import change_text
 
 SPARK_POINTS = 60  # of the line in a row
+MOST_OTHERS = 3  # numbers of a run of another kind
 FEW = 4  # points from which on a line can be called steady
 QUIET_TIMES, QUIET_DAYS = 3.0, 2.0  # longer without a run than so many usual pauses, and than so many days
 JUDGED = ("ttft_scheduled.p50", "ttft.p50", "tpot.p50", "output_rate", "latency.mean", "time_to_ready")
@@ -125,14 +126,15 @@ def _numbers(family: Family, series: FamilySeries) -> list[HeadlineNumber]:
         points_of(series, "ttft_scheduled.p50")
     )
     keys = [key for key in SHOWN if not (scheduled and key in ("ttft.p50", "ttft.p99"))]
-    known = [key for key in keys if key in family.keys] or list(family.keys)[:3]
-    numbers = []
-    for key in known:
-        if points := points_of(series, key):
-            quantity = family.keys[key]
-            last = points[-1]
-            numbers.append(HeadlineNumber(key, _title(family, key), quantity.unit, last.value, last.weak))
-    return numbers
+    usual = [key for key in keys if key in family.keys]
+    numbers: list[HeadlineNumber] = []
+    for key in usual or family.keys:
+        points, quantity = points_of(series, key), family.keys[key]
+        if not points or (quantity.unit == "s" and not points[-1].value):  # a phase shorter than its log can tell
+            continue
+        last = points[-1]
+        numbers.append(HeadlineNumber(key, _title(family, key), quantity.unit, last.value, last.weak))
+    return numbers if usual else numbers[:MOST_OTHERS]
 
 
 def _title(family: Family, key: str) -> str:

@@ -11,7 +11,7 @@ from inferometer.measure.values import Quantity, quantities
 from inferometer.plan.text import Dumper
 from inferometer.record.encoding import document_of, environment_document
 from inferometer.record.run import KINDS, STATES, Run
-from inferometer.show.about import About, about_of, done_table, own_plan, plan_texts
+from inferometer.show.about import MOST_TILES, About, about_of, done_table, one_of_each, own_plan, plan_texts
 from inferometer.show.charts.chart import Absent, Cannot, Chart, ChartedRun, headlined, labels_of
 from inferometer.show.charts.experiments import ChartedCase, Varied, joined_cases, keys_of, limit_keys, readable
 from inferometer.show.charts.registry import STRATEGIES, definition_of, draw, gallery
@@ -63,7 +63,6 @@ from inferometer.vocabulary import percent_text
 
 TONES: dict[str, Tone] = {"valid": "good", "doubtful": "doubt", "invalid": "bad"}
 FIRST_REASONS = 2
-MOST_TILES = 8
 _LATENCIES = ("ttft.p50", "ttft.p99", "tpot.p50", "e2e.p50")
 _TILES = (
     *("output_rate", "request_rate", "goodput"),
@@ -148,9 +147,9 @@ def tiles_of(numbers: Mapping[str, Quantity], run: Run | None = None) -> tuple[T
     """Latencies as the charts have them: of an open loop from the schedule."""
     named = [key.partition(".") for key in _LATENCIES]
     latencies = [f"{headlined([run], name) if run else name}.{statistic}" for name, _, statistic in named]
-    keys = [key for key in (*latencies, *_TILES) if key in numbers] or [
-        key for key, quantity in numbers.items() if quantity.statistic is None
-    ]
+    keys = [key for key in (*latencies, *_TILES) if key in numbers]
+    if len(keys) < 2:
+        keys = one_of_each(numbers) or list(numbers)
     return tuple(_tile(numbers[key]) for key in keys[:MOST_TILES])
 
 

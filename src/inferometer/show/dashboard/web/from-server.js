@@ -2,12 +2,14 @@
 (function () {
   "use strict";
   var app = window.inferometer = window.inferometer || {};
+  /* Asked by a page the server has its status in a header: what a page shows itself is nothing for the console. */
   function answer(response) {
+    var status = Number(response.headers.get("X-Inferometer-Status")) || response.status;
     app.gone(false);
     return response.json().catch(function () { return { error: response.status + " " + response.statusText }; })
       .then(function (content) {
-        if (response.ok) return content;
-        throw Object.assign(new Error(content.error || "the server answered " + response.status), { hint: content.hint });
+        if (status < 400) return content;
+        throw Object.assign(new Error(content.error || "the server answered " + status), { hint: content.hint });
       });
   }
   function gone() {
@@ -25,10 +27,10 @@
       [].concat(pair[1]).forEach(function (value) { if (value !== null && value !== undefined && value !== "") params.append(pair[0], value); });
     });
     var text = params.toString();
-    return fetch("api/" + path + (text ? "?" + text : "")).catch(gone).then(login).then(answer);
+    return fetch("api/" + path + (text ? "?" + text : ""), { headers: { "X-Inferometer-Page": "1" } }).catch(gone).then(login).then(answer);
   }
   function change(method, path, body) {
-    var headers = { "X-Inferometer": "1", "Content-Type": "application/json" };
+    var headers = { "X-Inferometer": "1", "X-Inferometer-Page": "1", "Content-Type": "application/json" };
     return fetch("api/" + path, { method: method, headers: headers, body: body ? JSON.stringify(body) : undefined }).catch(gone).then(answer);
   }
   var id = encodeURIComponent;

@@ -59,9 +59,10 @@
       app.keep("experiment", { id: content.row.id, measure: select.value });
       part.replaceWith(grid(content, select.value || null));
     } }, make("option", { value: "" }, "the usual"), content.measures.map(function (entry) { return make("option", { value: entry.key, selected: entry.key === only }, entry.title); }));
-    var heads = names.map(function (name) { return make("th.right", {}, readable(name)); }).concat(names.length ? [] : make("th", {}, "case"), make("th", {}, "run"), measures.map(function (entry) { return make("th.right", {}, entry.title); }));
+    function isWords(name) { return content.grid.some(function (entry) { return typeof entry.parameters[name] === "string"; }); }
+    var heads = names.map(function (name) { return make(isWords(name) ? "th" : "th.right", {}, readable(name)); }).concat(names.length ? [] : make("th", {}, "case"), make("th", {}, "run"), measures.map(function (entry) { return make("th.right", {}, entry.title); }));
     var rows = content.grid.map(function (entry) {
-      return make("tr", {}, names.map(function (name) { var value = entry.parameters[name]; return make("td.right", {}, typeof value === "number" ? app.text.number(value) : String(value ?? "-")); }),
+      return make("tr", {}, names.map(function (name) { var value = entry.parameters[name]; return make(isWords(name) ? "td" : "td.right", {}, typeof value === "number" ? app.text.number(value) : String(value ?? "-")); }),
         names.length ? null : make("td", {}, entry.name || ""),
         make("td", {}, entry.run ? app.link("run", { id: entry.run }, entry.verdict || "run") : app.word("failed"), entry.error ? make("div.muted", {}, entry.error) : null),
         measures.map(function (one) { return make("td.right", {}, ((entry.weak || []).includes(one.key) ? "~" : "") + app.text.value(entry.values[one.key], one.unit)); }));

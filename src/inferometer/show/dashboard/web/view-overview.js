@@ -47,19 +47,23 @@
     var numbers = ["TTFT p50", "TTFT p99", "TPOT p50", "Output tok/s"], families = new Map();
     var heads = [].concat("Workload · load", single ? [] : ["State", "Trend"], numbers, single ? "When" : ["Runs", "Last"]);
     content.forEach(function (line) { if (!families.has(line.family)) families.set(line.family, []); families.get(line.family).push(line); });
-    var rows = Array.from(families.values()).flatMap(function (own) { return [heading(own[0], heads.length)].concat(own.map(function (line) { return row(line, single); })); });
+    var rows = Array.from(families.values()).flatMap(function (own) {
+      var texts = own.map(words);
+      return [heading(own[0], heads.length)].concat(own.map(function (line, at) { return row(line, single, texts.indexOf(texts[at]) === texts.lastIndexOf(texts[at]) ? texts[at] : line.label); }));
+    });
     return make("section", {}, make("h2", {}, title),
       app.table(heads.map(function (text) { return make("th" + (numbers.includes(text) || text === "Runs" ? ".right" : ""), {}, text); }), rows, ".runs.cards.overview", title), more);
   }
   function heading(line, columns) {
     return make("tr.group", {}, make("th", { colspan: String(columns), scope: "rowgroup" }, app.link("history", { family: line.family }, line.title), line.kind === "serving" ? null : make("span.muted", {}, " " + app.names.kinds[line.kind])));
   }
-  function row(line, single) {
+  function words(line) { return [line.workload, line.load].filter(Boolean).join(" · ") || (line.label === "all runs" ? app.names.kinds[line.kind] : line.label); }
+  /* `text` is workload and load; of lines that have them in common, such as batch sizes of one run, what they differ in. */
+  function row(line, single, text) {
     var others = line.numbers.length && !line.numbers.some(function (entry) { return /^(ttft|tpot|output_rate)/.test(entry.key); });
     var cells = others ? [make("td.words", { colspan: "4" }, line.numbers.map(function (entry) { return entry.title + " " + (entry.weak ? "~" : "") + app.text.value(entry.value, entry.unit); }).join(", "))]
       : [number(line, "TTFT p50", ["ttft_scheduled.p50", "ttft.p50"]), number(line, "TTFT p99", ["ttft_scheduled.p99", "ttft.p99"]), number(line, "TPOT p50", ["tpot.p50"]), number(line, "Output tok/s", ["output_rate"])];
-    var words = [line.workload, line.load].filter(Boolean).join(" · ") || (line.label === "all runs" ? app.names.kinds[line.kind] : line.label);
-    return make("tr", {}, make("td.name", {}, app.link("history", { family: line.family, series: line.series }, words)),
+    return make("tr", {}, make("td.name", {}, app.link("history", { family: line.family, series: line.series }, text)),
       single ? null : [make("td.words", {}, state(line)), make("td", {}, spark(line))], cells,
       single ? null : make("td.right", { "data-name": "Runs" }, app.text.number(line.runs)),
       make("td", { "data-name": single ? "When" : "Last" }, app.link("run", { id: line.run }, app.day(line.updated))));
@@ -86,7 +90,7 @@
     return make("section", {}, make("h2", {}, "Last experiments"), make("ul.list", {}, rows.map(app.experimentLine)), make("p", {}, make("a", { href: "experiments.html" }, "All experiments")));
   }
   app.experimentLine = function (row) {
-    return make("li", {}, app.link("experiment", { id: row.id }, row.title), " ", row.over ? null : app.word("partial"),
+    return make("li", {}, app.link("experiment", { id: row.id }, row.title), " ", row.over ? null : app.word("not over"),
       make("div" + (row.tone ? ".answer-text." + row.tone + "-text" : ".answer-text"), {}, row.answer),
       make("div.muted.small", {}, [KINDS[row.kind] || row.kind, app.when(row.started), row.cases + " " + CASES[row.kind], row.failed ? row.failed + " failed" : null].filter(Boolean).join(" · ")));
   };

@@ -103,10 +103,11 @@
   function rankIn(first, chart) { var at = first.indexOf(chart.name); return at < 0 ? first.length : at; }
   /* Asked again every two seconds, through a restart of the server; when the run is over the whole page is drawn anew. */
   function follow(id, live, numbers, charts) {
-    var seen = 0;
+    var seen = -1; /* of the logs; a run whose logs hold nothing yet says so where its charts would be */
     function again() {
       app.data.live(id).then(function (now) {
         if (now.run.run.state !== "partial") { app.views.run(); return; }
+        document.querySelector("h1 .word").replaceWith(app.word(now.running ? "running" : "partial"));
         live.replaceChildren(progress(now));
         numbers.replaceChildren(judged(now.run, now.running));
         if (now.log_bytes !== seen) { seen = now.log_bytes; drawCharts(id, charts, FIRST_LIVE); }
@@ -119,13 +120,19 @@
   }
   /* How far it is, how long it takes still, and whether it sends as fast as it should. */
   function progress(now) {
+    if (!now.running) return stopped(now);
     var share = now.planned_s && now.elapsed_s !== null ? Math.min(1, now.elapsed_s / now.planned_s) : now.planned ? Math.min(1, now.done / now.planned) : null;
     var left = now.planned_s && now.elapsed_s !== null ? Math.max(0, now.planned_s - now.elapsed_s) : share ? now.elapsed_s * (1 - share) / share : null;
     var facts = [now.elapsed_s === null ? null : "elapsed " + app.text.duration(Math.round(now.elapsed_s)), left === null || left === undefined ? null : left > 0 ? "about " + app.text.duration(Math.round(left)) + " left" : "waiting for the last answers",
       app.text.number(now.done) + (now.planned ? " of " + app.text.number(now.planned) : "") + " requests done",
       now.rate_sent === null ? null : app.text.number(now.rate_sent) + " req/s sent" + (now.rate_planned ? ", " + app.text.number(now.rate_planned) + " planned" : ""),
-      now.running ? null : "not written to for " + Math.round(now.quiet_s) + " s", now.too_large ? "its logs are too large to read while it runs" : null];
+      now.too_large ? "its logs are too large to read while it runs" : null];
     return make("div", { role: "status" }, share === null ? null : make("progress", { max: 1, value: share, "aria-label": "Progress" }, app.text.percent(share)), make("p", {}, facts.filter(Boolean).join(" · ")));
+  }
+  /* Whether it was killed or waits is not known; how long it has been quiet is. */
+  function stopped(now) {
+    return make("div", { role: "status" }, make("p", {}, "Nothing was written for " + app.text.duration(Math.round(now.quiet_s || 0)) + ": it was killed, or it waits. " + app.text.number(now.done) + " requests were done. ",
+      make("code", {}, "inferometer show " + now.run.run.id + " --partial")));
   }
   var FIRST_LIVE = ["latency_over_time", "in_flight", "tokens_over_time"];
   function changes(content) {

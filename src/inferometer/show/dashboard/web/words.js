@@ -108,7 +108,7 @@
     var parts = String(key).split("."), measure = names.measures[parts[0]];
     return measure ? measure.title + (parts[1] ? " " + parts[1] : "") : String(key).replace(/^plan\./, "").replace(/_/g, " ");
   };
-  var STYLES = { valid: "good", better: "good", complete: "", doubtful: "doubt", unclear: "doubt", partial: "live",
+  var STYLES = { valid: "good", better: "good", complete: "", doubtful: "doubt", unclear: "doubt", partial: "doubt",
     interrupted: "doubt", invalid: "bad", worse: "bad", failed: "bad", damaged: "bad", quiet: "doubt",
     meets: "good", misses: "bad", running: "live" };
   app.word = function (text) {
