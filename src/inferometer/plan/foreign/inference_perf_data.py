@@ -13,6 +13,7 @@ from inferometer.plan.foreign.shapes import FIRST_PAIR, RESOLUTIONS, SHAREGPT, b
 
 _SHORTER = re.compile(r"lambdax:x(?:\['max_tokens'\]|\.get\('max_tokens'(?:,0)?\))<([0-9]+)")
 _LEAST, _MOST = 10, 1024  # tokens, the default bounds of a length
+_ROOM = 225_000  # tokens of context, by default
 _NO_LENGTH = 30  # output tokens that inference-perf requests where a prompt has no length of its own
 _DISTRIBUTION = ("type", "min", "max", "mean", "std_dev", "variance", "skew", "total_count")
 _LENGTHS = ("system_prompt_len", "question_len", "output_len", "question_distribution", "output_distribution")
@@ -46,6 +47,7 @@ class InferencePerfData:
     kind: str
     workload: WorkloadDraft = field(default_factory=WorkloadDraft)
     users: int | None = None  # who send in turn, request by request
+    later: Any = None  # what each of their later turns adds
     conversations: int | None = None  # under way at once
     seed: int | None = None
 
@@ -197,9 +199,17 @@ def _shared_prefix(data: Settings) -> InferencePerfData:
         prefix["media"] = shared
     workload: WorkloadDraft = {"prefix": prefix, "output_tokens": lengths(own, output, 50), **media}
     if several:
-        own.note("enable_multi_turn_chat", "a user's later questions are new texts of the same length")
+        own.note(
+            "enable_multi_turn_chat",
+            "every turn of a user repeats system prompt and question, as inference-perf does; here it is new text of"
+            " that length",
+        )
     return InferencePerfData(
-        "shared_prefix", workload, users=groups * prompts if several else None, seed=own.count("seed")
+        "shared_prefix",
+        workload,
+        users=groups * prompts if several else None,
+        later=together(prefix["tokens"], prefix["suffix_tokens"]) if several else None,
+        seed=own.count("seed"),
     )
 
 
@@ -263,8 +273,16 @@ def _conversations(data: Settings) -> InferencePerfData:
     shared = own.count("shared_system_prompt_len", 8359) or None
     turns = lengths(own, "turns_per_conversation", 10)
     room, count = own.count("max_model_len"), own.count("num_conversations", 200)
+    ends = "a session ends before it; inference-perf drops the oldest turns instead"
     if room is not None:
-        own.note("max_model_len", "a session ends before it; inference-perf drops the oldest turns instead")
+        own.note("max_model_len", ends)
+    else:
+        room = _ROOM
+        own.account.general.append(f"max_model_len is {_ROOM:,}, the default of inference-perf: {ends}")
+    if "tool_call_latency_sec" in own:
+        own.note(
+            "tool_call_latency_sec", "a pause before each turn but the first; inference-perf has one after the last"
+        )
     opening: WorkloadDraft = {"input_tokens": first}
     if shared:
         opening = {"prefix": {"tokens": shared, "suffix_tokens": first}}
@@ -339,7 +357,7 @@ def _weka(data: Settings) -> InferencePerfData:
     recording = _recording(own)
     recording.pop("output_tokens")  # every call has its own
     own.no_effect("default_max_tokens", "every call has a recorded length")
-    gap = own.number("trace_idle_gap_cap_seconds")
+    gap = own.number("trace_idle_gap_cap_seconds", 60.0)
     own.no_effect("datagen_workers", "sessions are made while they are sent")
     own.no_effect("bad_tool_call_handling", "these traces have no tool calls, only lengths")
     workload: WorkloadDraft = {
@@ -347,8 +365,10 @@ def _weka(data: Settings) -> InferencePerfData:
         **recording,
         "block_tokens": own.count("default_block_size", 64),
         "max_gap": seconds(gap),
-        "limit": own.count("num_dataset_entries"),
+        "limit": own.count("num_dataset_entries", 100) if "repo" in recording else None,
     }
+    if "repo" not in recording:
+        own.no_effect("num_dataset_entries", "belongs to hf_dataset_path: all files are sent")
     own.note("default_block_size", "for traces that do not have theirs")
     data.account.general.append(
         "data.weka_trace_replay: a prompt is a system message and one of the user with the same blocks; answers are"
@@ -415,12 +435,16 @@ def _media(section: Settings) -> WorkloadDraft:
 
 
 def _items(own: Settings) -> dict[str, Any]:
-    return {"count": lengths(own, "count", 1), "position": own.number("insertion_point")}
+    position = own.number("insertion_point")
+    if position is None:
+        why = "without insertion_point inference-perf draws the place in the text, here it is the middle"
+        own.account.general.append(f"{own.prefix.rstrip('.')}: {why}")
+    return {"count": lengths(own, "count", 1), "position": 0.5 if position is None else position}
 
 
 def _images(own: Settings) -> dict[str, Any]:
     value = own.values.get("resolutions")
-    made = {**_items(own), "format": own.text("representation", "png"), "content": "noise"}
+    made = {**_items(own), "format": own.text("representation", "png"), "content": "solid"}
     if isinstance(value, str) or (isinstance(value, dict) and "height" in value):
         width, height = _size(own, "resolutions")
         return {**made, "width": width, "height": height}
@@ -448,7 +472,7 @@ def _size(own: Settings, name: str) -> tuple[int | None, int | None]:
 
 
 def _videos(own: Settings) -> dict[str, Any]:
-    made = {**_items(own), "format": own.text("representation", "mp4")}
+    made = {**_items(own), "format": own.text("representation", "mp4"), "content": "solid"}
     if made["format"] == "mp4":
         own.account.general.append(f"{own.prefix.rstrip('.')}: MP4 files hold Motion JPEG, every frame a key frame")
     value = own.values.get("profiles")
@@ -465,7 +489,7 @@ def _videos(own: Settings) -> dict[str, Any]:
 
 def _audio(own: Settings) -> dict[str, Any]:
     value = own.values.get("durations")
-    made = _items(own)
+    made = {**_items(own), "content": "silence"}
     if value is None or isinstance(value, int | float):
         return {**made, "durations": [{"duration": seconds(own.number("durations", 1.0))}]}
     parts = [
