@@ -96,7 +96,9 @@ def test_conversations_of_inference_perf_take_turns_and_a_tool_keeps_the_slot(da
 def test_media_of_inference_perf_are_of_one_color_and_silent() -> None:
     one = {"count": {"type": "fixed", "mean": 1}, "insertion_point": 1.0}
     media = {"image": {**one, "resolutions": "720p"}, "audio": {"count": one["count"], "durations": 2}}
-    found = perf(type="random", multimodal=media)
+    assert not {"images", "audio"} & perf(type="random", multimodal=media).plan["workload"].keys()
+    found = perf(type="synthetic", multimodal={**media, "video": {"profiles": []}})
+    assert found.plan["workload"]["output_tokens"] == 30 and "videos" not in found.plan["workload"]
     images, audio = found.plan["workload"]["images"], found.plan["workload"]["audio"]
     assert (images["content"], images["position"]) == ("solid", 1.0)
     assert (audio["content"], audio["position"]) == ("silence", 0.5)

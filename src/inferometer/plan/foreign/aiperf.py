@@ -293,8 +293,9 @@ def _media(given: Given) -> WorkloadDraft:
     if width and height:
         count = given.count("image-batch-size", 1) or 1
         media["images"] = {"count": count, "width": int(width), "height": int(height), "format": kind}
-    for own in media.values():
-        own["position"] = 1  # behind the text
+    for own in (media.get("images"), media.get("videos"), media.get("audio")):
+        if own is not None:
+            own["position"] = 1  # behind the text
     return media
 
 

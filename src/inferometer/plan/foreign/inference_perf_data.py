@@ -60,10 +60,6 @@ def workload_of(settings: Settings) -> InferencePerfData:
         return InferencePerfData(kind)
     chat = kind == "shareGPT" and settings.section("api").text("type", "completion") != "completion"
     made = _sharegpt(data, chat) if chat else _DATA[kind](data)
-    if (model := made.workload.get("model")) and model == settings.section("server").text("model_name"):
-        made.workload["model"] = None
-        for name in ("use_static_model", "static_model_name"):
-            data.section(kind).no_effect(name, "it is the server's model")
     adapters = settings.section("load").sections("lora_traffic_split")
     if adapters:
         made.workload["models"] = {adapter.text("name"): adapter.number("split") for adapter in adapters}
@@ -152,7 +148,18 @@ def _bounds_unused(one: Settings) -> None:
         one.no_effect(name, "a fixed value has none")
 
 
+def _synthetic(data: Settings) -> InferencePerfData:
+    """With media every answer is requested with the length that inference-perf has where nothing else gives one."""
+    media = _media(data.section("multimodal"))
+    if not media:
+        return _random(data)
+    data.no_effect("output_distribution", f"with media inference-perf requests {_NO_LENGTH} tokens")
+    inputs = lengths(data, "input_distribution", 100)
+    return InferencePerfData("random", {"input_tokens": inputs, "output_tokens": _NO_LENGTH, **media})
+
+
 def _random(data: Settings) -> InferencePerfData:
+    data.no_effect("multimodal", "only data.type synthetic and shared_prefix have media, also there")
     trace = data.section("trace")
     if trace.values:
         path, shape = trace.text("file"), trace.text("format", "AzurePublicDataset")
@@ -162,7 +169,6 @@ def _random(data: Settings) -> InferencePerfData:
     workload: WorkloadDraft = {
         "input_tokens": lengths(data, "input_distribution", bell(512, 200, _LEAST, _MOST)),
         "output_tokens": lengths(data, "output_distribution", bell(512, 200, _LEAST, _MOST)),
-        **_media(data.section("multimodal")),
     }
     for name in ("input", "output"):
         drawn = data.section(f"{name}_distribution")
@@ -346,6 +352,9 @@ def _otel(data: Settings) -> InferencePerfData:
     for name in ("attribute_to_header_map", "attribute_to_label_map"):
         if name in own:
             own.wrong(name, "has no counterpart")
+    data.account.general.append(
+        "data.otel_trace_replay: a recorded temperature is sent; inference-perf leaves it to the server"
+    )
     handling = own.text("bad_tool_call_handling", "none")
     if handling != "none":
         own.note("bad_tool_call_handling", "recorded tool calls are always sent as recorded")
@@ -389,7 +398,8 @@ def _recording(own: Settings) -> WorkloadDraft:
             own.wrong("hf_dataset_path", f"has no counterpart for {', '.join(sorted(more))}")
     if not place:
         own.wrong("trace_files", "is missing: give trace_files, trace_directory or hf_dataset_path")
-    static, name = own.on("use_static_model"), own.text("static_model_name")
+    for name in ("use_static_model", "static_model_name", "model_mapping"):
+        own.no_effect(name, "every request names server.model_name, also there")
     wait = own.number("max_wait_ms", 15000.0)
     if not own.on("override_tool_call_max_tokens", True):
         own.wrong("override_tool_call_max_tokens", "has no counterpart")
@@ -405,8 +415,6 @@ def _recording(own: Settings) -> WorkloadDraft:
         own.wrong("filter", "has no counterpart: it is Python code")
     return {
         **place,
-        "model": name if static else None,
-        "models": own.value("model_mapping"),
         "output_tokens": own.count("default_max_tokens", 1000),
         "max_wait": seconds(None if wait is None else wait / 1000),
         "unusable": "skip" if own.on("skip_invalid_files") else "refuse",
@@ -425,11 +433,14 @@ def _longest(text: str) -> int | None:
 def _media(section: Settings) -> WorkloadDraft:
     """Images, videos and sound in addition to the text."""
     made: WorkloadDraft = {}
-    if (image := section.section("image")).values:
+    for name in ("image", "video", "audio"):
+        if section.section(name).values and "count" not in section.section(name):
+            section.no_effect(name, "without a count there are none, also there")
+    if (image := section.section("image")).values.get("count") is not None:
         made["images"] = _images(image)
-    if (video := section.section("video")).values:
+    if (video := section.section("video")).values.get("count") is not None:
         made["videos"] = _videos(video)
-    if (audio := section.section("audio")).values:
+    if (audio := section.section("audio")).values.get("count") is not None:
         made["audio"] = _audio(audio)
     return made
 
@@ -501,7 +512,7 @@ def _audio(own: Settings) -> dict[str, Any]:
 
 _DATA: dict[str, Callable[[Settings], InferencePerfData]] = {
     "random": _random,
-    "synthetic": _random,
+    "synthetic": _synthetic,
     "mock": _mock,
     "shared_prefix": _shared_prefix,
     "shareGPT": partial(_sharegpt, chat=False),
