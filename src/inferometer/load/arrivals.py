@@ -270,6 +270,8 @@ class Pace:
     warmup_requests: int = 0
     warmup_ns: int = 0
     sessions_at_once: int | None = None
+    in_turn: bool = False  # all sessions begin before the second turn of any, and a pause keeps its slot
+    whole_sessions: bool = True  # or the last request ends the load, wherever its session is
     tape: int | None = None  # after so many sessions the same come again: the first time is warm-up
     speed: float | None = None  # in a replay: turns come at their recorded times, so many times as fast
     cancel: Cancelling | None = None
@@ -299,6 +301,8 @@ def pace_of(plan: Plan, number: int, shard: int = 0, shards: int = 1, workload: 
         warmup_requests=warm,
         warmup_ns=round(plan.warmup.duration * NANOSECONDS),
         sessions_at_once=None if load.sessions_at_once is None else share(load.sessions_at_once, shard, shards),
+        in_turn=load.in_turn,
+        whole_sessions=stop.whole_sessions,
         tape=plan.warmup.requests if plan.warmup.tape else None,
         speed=load.speed if load.type == "replay" else None,
         cancel=None if load.cancel is None else _cancelling(load.cancel, Draws(plan.seed, traffic.draw)),

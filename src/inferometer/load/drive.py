@@ -121,6 +121,7 @@ class Drive:
         self._lobby: deque[Visit] = deque()  # sessions that wait until one under way is over
         self._sessions = 0  # begun and not over
         self._thinking: dict[Visit, Timer] = {}
+        self._resting = 0  # slots that think time keeps
         self._opening = False
         self._filling = False
         self._fill_again = False  # is due as soon as the clock comes to it
@@ -146,7 +147,10 @@ class Drive:
     @property
     def planned(self) -> int | None:
         """Requests it will send, where a count ends it."""
-        return None if self._pace.requests is None else self._pace.requests + self.counts.scheduled - self._counted
+        if self._pace.requests is None:
+            return None
+        begun = self.counts.scheduled if self._pace.whole_sessions else self.counts.sent
+        return self._pace.requests + begun - self._counted
 
     @property
     def ends_at(self) -> int | None:
@@ -215,6 +219,7 @@ class Drive:
                 visit.graph.open -= 1
             self._sessions -= visit.graph is None or not visit.graph.open
         self._thinking.clear()
+        self._resting = 0
 
     # -- sessions, made ahead of time ------------------------------------------------------------------------
 
@@ -291,9 +296,13 @@ class Drive:
         most = self._pace.sessions_at_once
         return most is not None and self._sessions >= most
 
+    @property
+    def _no_slot(self) -> bool:
+        return self._cap is not None and self.counts.in_flight + self._resting >= self._cap
+
     def _admit(self, visit: Visit, at: int) -> None:
         """A turn whose time has come: send it, or let it wait for a slot."""
-        if self._cap is not None and self.counts.in_flight >= self._cap:
+        if self._no_slot:
             self._waiting.append(visit)
         else:
             self._launch(visit, at)
@@ -316,8 +325,20 @@ class Drive:
         """A session that begins: its turns count once the warm-up is over."""
         self.counts.scheduled += len(visit.session.turns)
         if not self._warm(visit.index, visit.scheduled_at):
-            self._counted += len(visit.session.turns)
+            self._counted += len(visit.session.turns) if self._pace.whole_sessions else 0
             self._counted_sessions += 1
+
+    def _count_one(self, visit: Visit) -> None:
+        """A request that is sent, where the last ends the load: nothing that waits is sent behind it."""
+        if self._pace.whole_sessions or self._warm(visit.index, visit.began_at):
+            return
+        self._counted += 1
+        requests = self._pace.requests
+        if requests is not None and self._counted >= requests:
+            self._waiting.clear()
+            self._lobby.clear()
+            self._end_turns()
+            self.stop()
 
     # -- closed loop, and slots under a cap ------------------------------------------------------------------
 
@@ -353,9 +374,12 @@ class Drive:
         self._fill(at, opening)
 
     def _use_slot(self, at: int) -> bool:
-        """First for turns that wait, then for sessions that do, then, in a closed loop, for new ones."""
-        if self._cap is not None and self.counts.in_flight >= self._cap:
+        """First for turns that wait, then for sessions that do, then, in a closed loop, for new ones. Sessions that
+        take turns have all begun before the second turn of one."""
+        if self._no_slot:
             return False
+        if self._pace.in_turn and not self._full and not self._no_more and self._begin_session(at):
+            return True
         if self._waiting:
             self._launch(self._waiting.popleft(), at)
             return True
@@ -398,6 +422,7 @@ class Drive:
             self._check_sent()
         self.counts.in_flight += 1
         self._unkept += 1
+        self._count_one(visit)
         end: Callable[[Outcome], None] | None = None
         cancelling = self._pace.cancel
         if cancelling is not None and not cancelling.chosen(visit.index, visit.turn):
@@ -500,6 +525,7 @@ class Drive:
         if visit.scheduled_at <= at:
             self._waiting.append(visit)
         else:
+            self._resting += self._pace.in_turn
             self._thinking[visit] = self._clock.call_at(visit.scheduled_at, partial(self._thought, visit))
 
     def _wanted_at(self, visit: Visit, turn: Request, at: int) -> int:
@@ -514,7 +540,12 @@ class Drive:
 
     def _thought(self, visit: Visit) -> None:
         del self._thinking[visit]
-        self._admit(visit, visit.scheduled_at)
+        if self._pace.in_turn:  # behind the others
+            self._resting -= 1
+            self._waiting.append(visit)
+            self._fill(visit.scheduled_at)
+        else:
+            self._admit(visit, visit.scheduled_at)
         self._check_over()
 
     def _done(self, record: Record) -> None:

@@ -220,7 +220,8 @@ def _sessions_held(records: Records, traffic: Traffic, begin_at: int) -> Window 
     starts, ends = records.scheduled_at[first].copy(), np.full(len(first), MISSING)
     np.minimum.at(starts, number, records.scheduled_at)
     np.maximum.at(ends, number, records.ended_at)
-    requested = traffic.load.sessions_at_once or 1
+    load = traffic.load
+    requested = min(load.sessions_at_once or 1, load.concurrency or 1) if load.in_turn else load.sessions_at_once or 1
     held = InFlight.of(starts, ends).held(HELD_SHARE * requested)
     rule = f"closed loop: while at least {percent_text(HELD_SHARE)} of {requested} sessions are under way"
     return None if held is None else Window(max(begin_at, held[0]), held[1], rule)

@@ -45,6 +45,7 @@ class LoadDraft(TypedDict, total=False):
     concurrency: int | None
     max_concurrency: int | None
     sessions_at_once: int | None
+    in_turn: bool | None
     speed: float | None
     cancel: Mapping[str, float | str | int | None] | None
     stages: Sequence[StageDraft]
@@ -55,6 +56,7 @@ class StopDraft(TypedDict, total=False):
     minutes: float | None
     duration: Setting
     sessions: int | None
+    whole_sessions: bool | None
     errors: int | None
     precision: Setting
     at_most: Setting

@@ -98,6 +98,9 @@ class Load(Section):
     sessions_at_once: Count | None = Field(
         None, ge=1, le=MOST_AT_ONCE, description="maximum number of concurrent sessions; others wait"
     )
+    in_turn: bool = Field(
+        False, description="closed loop: sessions send one turn after the other in a circle; think time keeps the slot"
+    )
     speed: Number = Field(1.0, gt=0, le=MOST_PER_S, description="for replay: speed-up over the recording")
     cancel: Cancel | None = Field(None, description="cancel a share of the requests on purpose")
     stages: list[Stage] = Field([], description="stages, one after another, each with its own summary")
@@ -124,6 +127,8 @@ class Load(Section):
             yield Mistake(("speed",), f"belongs to type replay, but type is {self.type}")
         if self.tokens_per_s and self.type not in short.RATE_TYPES:
             yield Mistake(("tokens_per_s",), f"does not belong to type {self.type}")
+        if self.in_turn and (self.type != "concurrency" or not self.sessions_at_once):
+            yield Mistake(("in_turn",), "needs a concurrency, and sessions_at_once: how many sessions take turns")
         if self.max_concurrency and self.type == "concurrency":
             yield Mistake(("max_concurrency",), "caps an open loop; a closed loop has concurrency")
         yield from self._of_stages()
@@ -180,6 +185,7 @@ class Stop(Section):
     )
     duration: Duration | None = Field(None, gt=0, description="duration of the load, without warm-up")
     sessions: Requests | None = Field(None, ge=1, description="number of sessions, without warm-up")
+    whole_sessions: bool = Field(True, description="false: the last of `requests` may be in the middle of its session")
     errors: Count | None = Field(None, ge=1, description="stop early after this number of failed requests")
     precision: Precision | None = Field(None, description="stop when a number is precise enough: ttft p99 within 5%")
     at_most: Duration | None = Field(

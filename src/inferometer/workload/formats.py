@@ -179,7 +179,15 @@ def as_tools(value: Any) -> list[Json]:
         return []
     if not isinstance(value, list) or not all(isinstance(tool, dict) for tool in value):
         raise RowError("has 'tools' that are not a list of functions")
-    return [tool if tool.get("type") == "function" else {"type": "function", "function": tool} for tool in value]
+    return [_tool(tool) for tool in value]
+
+
+def _tool(tool: Json) -> Json:
+    """As chat completions take it, also from the flat form of responses and of GenAI spans."""
+    if "function" in tool:
+        return tool
+    flat = {name: value for name, value in tool.items() if (name, value) != ("type", "function")}
+    return {"type": "function", "function": flat}
 
 
 def _parsed(text: str) -> Any:

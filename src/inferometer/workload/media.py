@@ -129,19 +129,26 @@ def image_url(spec: Picture, key: bytes) -> str:
 
 
 def pixels(spec: Picture, key: bytes) -> Bytes:
-    """Rows of RGB. A gradient has a few pixels of noise, so that no two are equal and no encoder cache helps."""
+    """Rows of RGB. A gradient and a single color have a few pixels of noise, so that no two are equal and no encoder
+    cache helps."""
     draw = np.random.Generator(np.random.Philox(key=int.from_bytes(key[:16].ljust(16), "little")))
     if spec.content == "noise":
         return draw.integers(0, 256, (spec.height, spec.width, 3), np.uint8)
     if spec.content == "blank":
         return np.full((spec.height, spec.width, 3), 255, np.uint8)
-    across = np.linspace(0, 255, spec.width, dtype=np.float32)
-    down = np.linspace(0, 255, spec.height, dtype=np.float32)
-    tints = draw.random((3, 2), np.float32)
-    made = np.stack([down[:, None] * a + across[None, :] * b for a, b in tints], axis=2) / 2
-    image = made.astype(np.uint8)
+    if spec.content == "solid":
+        image = np.full((spec.height, spec.width, 3), draw.integers(0, 256, 3, np.uint8), np.uint8)
+    else:
+        image = _gradient(spec, draw.random((3, 2), np.float32))
     image[:1, : min(16, spec.width)] = draw.integers(0, 256, (1, min(16, spec.width), 3), np.uint8)
     return image
+
+
+def _gradient(spec: Picture, tints: NDArray[np.float32]) -> Bytes:
+    across = np.linspace(0, 255, spec.width, dtype=np.float32)
+    down = np.linspace(0, 255, spec.height, dtype=np.float32)
+    made = np.stack([down[:, None] * a + across[None, :] * b for a, b in tints], axis=2) / 2
+    return made.astype(np.uint8)
 
 
 # -- PNG -----------------------------------------------------------------------------------------------------
@@ -342,10 +349,11 @@ def _made_video(spec: Videos, key: bytes, at: int) -> list[Part]:
 
 
 def _sound(spec: Sounds, key: bytes, at: int) -> Part:
-    """Soft noise: silence would be cut off by many models."""
+    """Soft noise where nothing else is asked for: silence would be cut off by many models."""
     count = round(spec.options[at].duration * spec.sampling)
     draw = np.random.Generator(np.random.Philox(key=int.from_bytes(key[:16].ljust(16), "little")))
-    data = wav(draw.uniform(-0.2, 0.2, count), spec.sampling)
+    samples = draw.uniform(-0.2, 0.2, count) if spec.content == "noise" else np.zeros(count)
+    data = wav(samples, spec.sampling)
     return {"type": "input_audio", "input_audio": {"data": base64.b64encode(data).decode(), "format": "wav"}}
 
 

@@ -47,6 +47,7 @@ class Call:
     total_tokens: int = 0
     temperature: float | None = None
     tools: list[Json] = field(default_factory=list)
+    called: list[str] = field(default_factory=list)  # functions that the recorded answer calls
 
 
 def otel(spec: Otel, _seed: int, _traffic: int, _nonce: str, context: WorkloadContext = NOWHERE) -> "OtelSessions":
@@ -108,12 +109,21 @@ class OtelSessions:
         if call.tools:
             body["tools"] = call.tools
         tokens = call.output_tokens or self.spec.output_tokens
-        if call.tools:  # a tool call must not be cut off
+        if call.tools and call.called:  # the same tool again, with room: a call that is cut off is none
             tokens = max(4 * tokens, 4096)
+            body |= {"tool_choice": _choice(call), "ignore_eos": False}
         return Request(messages, tokens, think_s=pause_s, body=body, after=tuple(after))
 
     def _model(self, call: Call) -> str | None:
         return self.spec.model or self.spec.models.get(call.model or "")
+
+
+def _choice(call: Call) -> Any:
+    """The function that was called, where it is one of the call's tools; engines take no list of several."""
+    names = {tool.get("function", {}).get("name") for tool in call.tools}
+    if len(call.called) == 1 and call.called[0] in names:
+        return {"type": "function", "function": {"name": call.called[0]}}
+    return "required"
 
 
 # -- which call waits for which --------------------------------------------------------------------------------------
@@ -254,7 +264,16 @@ def _call(span: Mapping[str, Any]) -> Call | None:
         (inputs or 0) + (output or 0),
         float(warm) if isinstance(warm, int | float) else None,
         as_tools(_parsed(facts.get("gen_ai.tool.definitions")) or []),
+        _called(facts),
     )
+
+
+def _called(facts: Mapping[str, Any]) -> list[str]:
+    """The names of the functions in the recorded answer."""
+    answers = [_message(message) for message in _parsed(facts.get("gen_ai.output.messages")) or []]
+    calls = [call for answer in answers for call in answer.get("tool_calls") or []]
+    names = [str(call.get("function", {}).get("name") or call.get("name") or "") for call in calls]
+    return [name for name in names if name]
 
 
 def _count(facts: Mapping[str, Any], *names: str) -> int | None:
@@ -407,7 +426,7 @@ class WekaSessions:
 
     def _request(self, call: HashedCall, trace: int, lap: int, after: list[int], pause: float) -> Request:
         model = self.spec.model or self.spec.models.get(call.model or "")
-        body: Json = {"temperature": 0.0} | ({"model": model} if model else {})
+        body: Json = {"model": model} if model else {}
         messages = self._messages(call, b"%d %d " % (trace, lap))
         return Request(messages, call.output_tokens, call.input_tokens, pause, body, after=tuple(after))
 

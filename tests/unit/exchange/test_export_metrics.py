@@ -112,6 +112,7 @@ import json, sys, wandb
 exported = json.load(open(sys.argv[1]))
 with wandb.init(mode="offline", dir=sys.argv[2], **exported["init"]) as run:
     run.summary.update(exported["summary"])
+wandb.teardown()  # its service writes the file behind our back, and has written all when it ends
 from pathlib import Path
 from wandb.proto import wandb_internal_pb2
 (file,) = Path(sys.argv[2]).rglob("*.wandb")

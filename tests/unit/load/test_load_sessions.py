@@ -76,6 +76,39 @@ def test_an_interrupt_keeps_those_that_wait_as_cancelled() -> None:
     assert sorted(each.outcome for each in run.records) == ["cancelled"] * 9 + ["ok"]
 
 
+def test_sessions_in_turn_all_begin_before_the_second_turn_of_one_and_pauses_keep_their_slots() -> None:
+    load = {"concurrency": 2, "sessions_at_once": 6, "in_turn": True}
+    run = Run({"load": load, "stop": {"sessions": 6}}, turns=3, think_s=0.5, service_s=0.1).to_the_end()
+    sent = sorted(run.records, key=lambda each: (each.sent_at, each.session))
+    assert [each.turn for each in sent] == [0] * 6 + [1] * 6 + [2] * 6
+    assert [each.session for each in sent[6:12]] == list(range(6))
+    first, second = sent[0], sent[2]  # of one slot: an answer of 0.1 s, and the pause behind it
+    assert second.sent_at - first.ended_at == pytest.approx(0.5 * S)
+
+
+def test_in_turn_needs_to_know_how_many_take_turns() -> None:
+    with pytest.raises(ValueError, match="sessions_at_once: how many sessions take turns"):
+        Plan(load={"concurrency": 2, "in_turn": True})
+
+
+@pytest.mark.parametrize("load", [{"concurrency": 5}, {"concurrency": 5, "sessions_at_once": 5, "in_turn": True}])
+@pytest.mark.parametrize("think_s", [0.0, 0.5])
+def test_the_last_request_may_be_in_the_middle_of_a_session(load: dict[str, Any], think_s: float) -> None:
+    stop = {"requests": 12, "whole_sessions": False}
+    run = Run({"load": load, "stop": stop}, turns=8, think_s=think_s, service_s=0.1).to_the_end()
+    assert len(run.records) == 12
+    assert run.drive.planned == 12
+    if not think_s:
+        assert most_at_once(run.records) == 5  # whole sessions would have been two
+
+
+def test_so_many_requests_of_open_loops_too_behind_the_warm_up() -> None:
+    stop, warmup = {"requests": 7, "whole_sessions": False}, {"requests": 2}
+    run = Run({"load": {"type": "constant", "rate": 20}, "stop": stop, "warmup": warmup}, turns=3, service_s=0.1)
+    records = run.to_the_end().records
+    assert len([each for each in records if each.session >= 2]) == 7
+
+
 # -- the same tape twice -------------------------------------------------------------------------------------
 
 

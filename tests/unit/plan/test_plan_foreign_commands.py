@@ -142,6 +142,7 @@ def test_when_vllm_sends(flags: str, load):
                     "count": 2,
                     "format": "jpeg",
                     "content": "noise",
+                    "position": 1,
                     "sizes": [
                         {"width": 1280, "height": 720, "weight": 0.9},
                         {"width": 256, "height": 256, "weight": 0.1},

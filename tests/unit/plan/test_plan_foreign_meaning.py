@@ -16,6 +16,7 @@ from inferometer.cli.group import group
 from inferometer.errors import PlanError
 from inferometer.load.transport import Encoder
 from inferometer.plan.draft import WorkloadDraft
+from inferometer.plan.experiment import experiment_from
 from inferometer.plan.foreign import fmperf, guidellm, inference_perf, llmd
 from inferometer.plan.foreign.common import Account, Foreign, Settings
 from inferometer.plan.foreign.explain import REQUIRED, Read, Variant, explained
@@ -55,12 +56,71 @@ def perf(load=None, **data) -> Foreign:
 # -- turns -----------------------------------------------------------------------------------------------------
 
 
-def test_users_of_inference_perf_ask_again_as_long_as_the_first_time() -> None:
+def test_users_of_inference_perf_repeat_system_prompt_and_question() -> None:
+    """Its requests in the order of a run of version 0.7 have 151 tokens, then 352, with 100, 50 and an answer of 50."""
     shared = {"num_groups": 2, "num_prompts_per_group": 3, "system_prompt_len": 100, "question_len": 10}
     found = perf(type="shared_prefix", shared_prefix={**shared, "output_len": 5, "enable_multi_turn_chat": True})
-    assert turns_of(found) == [110, 125, 140, 155, 170]  # 30 requests of 6 users
-    assert (found.plan["load"]["rate"], found.plan["stop"]) == (6, {"sessions": 6})
+    assert turns_of(found) == [110, 225, 340, 455, 570]  # 30 requests of 6 users
+    assert found.plan["load"]["rate"] == 6
+    assert found.plan["stop"] == {"sessions": 6, "requests": 30, "whole_sessions": False}
     assert found.plan["workload"]["turn_interval"] == "1s"  # all six have had their turn
+
+
+@pytest.mark.parametrize("data", ["shared_prefix", "conversation_replay"])
+def test_conversations_of_inference_perf_take_turns_and_a_tool_keeps_the_slot(data: str) -> None:
+    shared = {"num_groups": 2, "num_prompts_per_group": 3, "system_prompt_len": 100, "question_len": 10}
+    own = {
+        "shared_prefix": {**shared, "output_len": 5, "enable_multi_turn_chat": True},
+        "conversation_replay": {
+            **REPLAY,
+            "num_conversations": 6,
+            "tool_call_latency_sec": {"type": "fixed", "mean": 9},
+        },
+    }
+    stage = {"num_requests": 15, "concurrency_level": 2}
+    found = perf({"type": "concurrent", "stages": [stage]}, type=data, **{data: own[data]})
+    load = {"type": "concurrency", "concurrency": 2, "sessions_at_once": 6, "in_turn": True}
+    assert found.plan["load"] == load
+    assert found.plan["stop"] == {"requests": 15, "whole_sessions": False}
+    if data == "shared_prefix":
+        assert turns_of(found) == [110, 225, 340]
+    several = perf(
+        {"type": "concurrent", "stages": [stage, {**stage, "concurrency_level": 3}]}, type=data, **{data: own[data]}
+    )
+    varied = several.experiment
+    assert varied["zip"]["load.concurrency"] == [2, 3]
+    assert varied["set"]["load.in_turn"] is True and varied["set"]["stop.whole_sessions"] is False
+    experiment_from(varied, (), "inference-perf")
+
+
+def test_media_of_inference_perf_are_of_one_color_and_silent() -> None:
+    one = {"count": {"type": "fixed", "mean": 1}, "insertion_point": 1.0}
+    media = {"image": {**one, "resolutions": "720p"}, "audio": {"count": one["count"], "durations": 2}}
+    assert not {"images", "audio"} & perf(type="random", multimodal=media).plan["workload"].keys()
+    found = perf(type="synthetic", multimodal={**media, "video": {"profiles": []}})
+    assert found.plan["workload"]["output_tokens"] == 30 and "videos" not in found.plan["workload"]
+    images, audio = found.plan["workload"]["images"], found.plan["workload"]["audio"]
+    assert (images["content"], images["position"]) == ("solid", 1.0)
+    assert (audio["content"], audio["position"]) == ("silence", 0.5)
+    assert any("draws the place" in note for note in found.notes)
+
+
+def test_sessions_of_aiperf_keep_their_slots_and_rates_are_of_requests() -> None:
+    flags = "aiperf profile --model m --url h:1 --endpoint-type chat --isl 50 --osl 5 --session-turns-mean 4"
+    closed = read(f"{flags} --session-turn-delay-mean 500 --concurrency 3 --request-count 10").plan
+    assert closed["load"] == {"type": "concurrency", "concurrency": 3, "sessions_at_once": 3}
+    assert closed["stop"] == {"requests": 10, "whole_sessions": False}
+    assert closed["workload"]["count"] == 10  # of its own conversations, as many as requests
+    rate = read(f"{flags} --request-rate 8 --concurrency 3 --num-sessions 5").plan
+    assert (rate["load"]["rate"], rate["load"]["sessions_at_once"], rate["workload"]["count"]) == (2, 3, 5)
+
+
+def test_recordings_of_weka_from_the_hub_are_a_hundred_with_gaps_of_a_minute() -> None:
+    load = {"type": "trace_session_replay", "stages": [{"concurrent_sessions": 5}]}
+    hub = perf(load, type="weka_trace_replay", weka_trace_replay={"hf_dataset_path": "a/b"}).plan["workload"]
+    assert (hub["limit"], hub["max_gap"]) == (100, "60s")
+    own = {"trace_directory": "t", "num_dataset_entries": 3}
+    assert "limit" not in perf(load, type="weka_trace_replay", weka_trace_replay=own).plan["workload"]
 
 
 def test_turns_of_guidellm_behind_a_prefix() -> None:
@@ -262,7 +322,7 @@ def test_media_warm_up_and_profiler_of_aiperf() -> None:
         " --server-profiler --shared-system-prompt-length 60 --wandb-project x --log-level INFO"
     )
     workload = found.plan["workload"]
-    assert workload["audio"] == {"duration": "3s", "count": 2, "sampling": 16000}
+    assert workload["audio"] == {"duration": "3s", "count": 2, "sampling": 16000, "position": 1}
     assert (workload["videos"]["frames"], workload["videos"]["frames_per_second"]) == (40, 8)
     assert workload["prefix"] == {"tokens": 60, "suffix_tokens": 100, "groups": 1}
     assert found.plan["warmup"] == {"duration": "5s"} and found.plan["observe"] == {"profiler": True}

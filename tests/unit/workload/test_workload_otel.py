@@ -61,6 +61,25 @@ def test_calls_wait_for_those_whose_answers_they_hold(tmp_path: Path) -> None:
     assert [turn.output_tokens for turn in session.turns] == [7, 7, 7, 7]
 
 
+def test_only_calls_whose_recorded_answer_calls_a_tool_must_call_it_again(tmp_path: Path) -> None:
+    tools: list[dict[str, Any]] = [{"type": "function", "name": name, "parameters": {}} for name in ("search", "write")]
+    spans = [span(str(at), at, at + 0.5, [asked("find")], "") for at in range(3)]
+    for one, names in zip(spans, (["search"], ["search", "write"], []), strict=True):
+        parts = [{"type": "tool_call", "id": "1", "name": name, "arguments": {}} for name in names]
+        answer = [{"role": "assistant", "parts": parts or [{"type": "text", "content": "found"}]}]
+        one["attributes"]["gen_ai.tool.definitions"] = json.dumps(tools)
+        one["attributes"]["gen_ai.output.messages"] = json.dumps(answer)
+    (tmp_path / "trace.json").write_text(json.dumps({"trace_id": "t", "spans": spans}))
+    turns = workload_of(plan_from({"workload": {"type": "otel", "path": str(tmp_path)}}).workload, 0, 0, "n")(0).turns
+    assert [turn.output_tokens for turn in turns] == [4096, 4096, 7]
+    one = {"type": "function", "function": {"name": "search"}}
+    assert [(turn.body.get("tool_choice"), turn.body.get("ignore_eos")) for turn in turns] == [
+        (one, False),
+        ("required", False),
+        (None, None),
+    ]
+
+
 def test_what_is_no_trace_is_refused_or_skipped(tmp_path: Path) -> None:
     spec = traced(tmp_path)
     (tmp_path / "other.json").write_text("{}")

@@ -220,7 +220,7 @@ def decoded_png(data):
     return rows[:, 1:].reshape(height, width, 3)
 
 
-@pytest.mark.parametrize("content", ["noise", "gradient"])
+@pytest.mark.parametrize("content", ["noise", "gradient", "solid"])
 def test_a_png_has_the_asked_size_and_pixels(content: str) -> None:
     spec = Picture(33, 20, "png", content)
     assert (decoded_png(png(spec, b"key")) == pixels(spec, b"key")).all()

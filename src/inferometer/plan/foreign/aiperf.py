@@ -15,7 +15,17 @@ from inferometer.plan.draft import (
     WorkloadDraft,
 )
 from inferometer.plan.foreign.common import Account, Foreign, without_missing
-from inferometer.plan.foreign.shapes import SHAREGPT, Flag, Given, bell, given_of, load_of, parse, tidy
+from inferometer.plan.foreign.shapes import (
+    SHAREGPT,
+    Flag,
+    Given,
+    bell,
+    given_of,
+    load_of,
+    of_sessions,
+    parse,
+    tidy,
+)
 from inferometer.plan.text import parse_yaml
 
 TOOL = "aiperf profile"
@@ -180,7 +190,7 @@ def _foreign(given: Given) -> Foreign:
         given.no_effect(name, "runs are stored; inferometer export writes files")
     if "tokenizer-revision" in given:
         given.wrong("tokenizer-revision", "has no counterpart")
-    return Foreign.of(given.account, without_missing(plan))
+    return Foreign.of(given.account, of_sessions(without_missing(plan), given.account.general))
 
 
 def _warmup(given: Given) -> WarmupDraft | int | None:
@@ -224,7 +234,7 @@ def _workload(given: Given) -> WorkloadDraft:
         given.wrong("isl", "must be at least 1: a prompt without text has no counterpart")
         mean = 550.0
     inputs = bell(mean, given.number("isl-stddev"), 1, None)
-    whole: WorkloadDraft = {"count": given.count("num-dataset-entries", 100), **_turns(given)}
+    whole: WorkloadDraft = {"count": _entries(given), **_turns(given)}
     whole["output_tokens"] = _output(given)
     if whole["output_tokens"] is None:
         given.account.general.append("without --osl the server decides how long answers are")
@@ -245,6 +255,14 @@ def _workload(given: Given) -> WorkloadDraft:
     else:
         whole["input_tokens"] = inputs
     return {**whole, **_media(given)}
+
+
+def _entries(given: Given) -> int | None:
+    """How many conversations are made up, which are sent again behind the last: as many as are asked for."""
+    for name in ("num-dataset-entries", "conversation-num", "request-count"):
+        if name in given:
+            return given.count(name)
+    return 100
 
 
 def _output(given: Given) -> Any:
@@ -275,6 +293,9 @@ def _media(given: Given) -> WorkloadDraft:
     if width and height:
         count = given.count("image-batch-size", 1) or 1
         media["images"] = {"count": count, "width": int(width), "height": int(height), "format": kind}
+    for own in (media.get("images"), media.get("videos"), media.get("audio")):
+        if own is not None:
+            own["position"] = 1  # behind the text
     return media
 
 
@@ -356,6 +377,9 @@ def _when(given: Given, requests: int | None) -> WhenDraft:
         return {"load": {"type": "replay", "max_concurrency": at_once, **cancel}, "stop": stop}
     if rate is None and at_once is None:
         at_once = 1
+    several = bool(_turns(given))
+    if several and requests is not None:
+        stop["whole_sessions"] = False
     if requests is None and seconds is None and sessions is None:
         stop["requests"] = _REQUESTS
         given.account.general.append(f"{_REQUESTS} requests, the default of aiperf, where nothing ends the run")
@@ -364,7 +388,10 @@ def _when(given: Given, requests: int | None) -> WhenDraft:
         cv = 1 / math.sqrt(smooth or 1.0)
     elif pattern not in ("poisson", "constant"):
         given.wrong("arrival-pattern", "must be poisson, constant or gamma")
-    return {"load": {**load_of(rate, at_once, 1, cv), **cancel}, "stop": stop}
+    load: LoadDraft = {**load_of(rate, at_once, 1, cv), **cancel}
+    if several:  # a session keeps its slot while it pauses
+        load["sessions_at_once"] = at_once
+    return {"load": load, "stop": stop}
 
 
 def _replays(given: Given) -> bool:

@@ -33,7 +33,7 @@ _PRESETS = {
     "2160p": (3840, 2160),
     "4k": (3840, 2160),
 }
-_CONTENT = {"gradient": "gradient", "noise": "noise", "solid": "blank"}
+_CONTENT = {"gradient": "gradient", "noise": "noise", "solid": "solid"}
 _FILES = ("json_file", "jsonl_file", "csv_file", "parquet_file", "text_file", "arrow_file")
 
 
@@ -263,7 +263,7 @@ def _with_media(workload: WorkloadDraft, sources: list[Settings]) -> WorkloadDra
         content = own.text("content", "gradient")
         if content not in _CONTENT:
             own.wrong("content", f"has no counterpart; there are {', '.join(_CONTENT)}")
-        one = {"width": width, "height": height, "content": _CONTENT.get(str(content))}
+        one = {"width": width, "height": height, "content": _CONTENT.get(str(content)), "position": 1}
         if own.text("kind") == "synthetic_image":
             count = own.count("images_per_request", 1)
             workload["images"] = {**one, "count": count, "format": own.text("format", "jpeg")}

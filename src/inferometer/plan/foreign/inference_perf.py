@@ -215,7 +215,7 @@ def _load_and_stop(settings: Settings, data: inference_perf_data.InferencePerfDa
         return {}, {}
     match kind:
         case "constant" | "poisson" if data.users is not None:
-            return _rounds(stages, kind, data.users)
+            return _rounds(stages, kind, data)
         case "constant" | "poisson":
             return _rates(load, stages, kind), _of_rates(stages, kind)
         case "concurrent":
@@ -289,9 +289,11 @@ def _of_rates(stages: list[Settings], kind: str) -> ExperimentDraft:
     return {"set": {"load.type": kind}, "zip": {"load.rate": [_tidy(rate) for rate in rates], **lasts}}
 
 
-def _rounds(stages: list[Settings], kind: str, users: int) -> tuple[When, ExperimentDraft]:
+def _rounds(
+    stages: list[Settings], kind: str, data: inference_perf_data.InferencePerfData
+) -> tuple[When, ExperimentDraft]:
     """Users in turn, request by request: each has a session, whose next turn is due when all others had theirs."""
-    levels = []
+    users, levels = data.users or 1, []
     for stage in stages:
         rate, lasts = stage.number("rate", 1.0) or 1.0, stage.number("duration", 1.0) or 1.0
         requests = max(1, round(rate * lasts))
@@ -304,12 +306,18 @@ def _rounds(stages: list[Settings], kind: str, users: int) -> tuple[When, Experi
         ((first, turns, every, _, begun),) = levels
         return {
             "load": {"type": kind, "rate": first},
-            "turns": {"turns": turns, "turn_interval": every if turns > 1 else None},
-            "stop": {"sessions": begun},
+            "turns": _turns_of(data, turns) | {"turn_interval": every if turns > 1 else None},
+            "stop": {"sessions": begun, "requests": levels[0][3], "whole_sessions": False},
         }, {}
-    names = ("load.rate", "workload.turns", "workload.turn_interval", "stop.sessions")
-    columns = zip(*[(rate, turns, every, begun) for rate, turns, every, _, begun in levels], strict=True)
-    return {}, {"set": {"load.type": kind}, "zip": dict(zip(names, map(list, columns), strict=True))}
+    names = ("load.rate", "workload.turns", "workload.turn_interval", "stop.requests", "stop.sessions")
+    columns = zip(*levels, strict=True)
+    again = {"workload.turn_tokens": data.later} if any(turns > 1 for _, turns, *_ in levels) else {}
+    common = {"load.type": kind, "stop.whole_sessions": False, **again}
+    return {}, {"set": common, "zip": dict(zip(names, map(list, columns), strict=True))}
+
+
+def _turns_of(data: inference_perf_data.InferencePerfData, turns: int) -> WorkloadDraft:
+    return {"turns": turns, "turn_tokens": data.later} if turns > 1 else {"turns": turns}
 
 
 def _concurrencies(stages: list[Settings], data: inference_perf_data.InferencePerfData) -> tuple[When, ExperimentDraft]:
@@ -317,13 +325,37 @@ def _concurrencies(stages: list[Settings], data: inference_perf_data.InferencePe
     for stage in stages:
         for name in ("rate", "duration"):
             stage.no_effect(name, "a concurrency has no rate")
-    sessions = {"load.sessions_at_once": data.conversations} if data.conversations else {}
+    if data.users or data.conversations:
+        return _in_turn(pairs, data)
     if len(stages) > 1:
         levels = {"load.concurrency": [level for level, _ in pairs], "stop.requests": [count for _, count in pairs]}
-        return {}, {"set": sessions, "zip": levels}
+        return {}, {"zip": levels}
     ((level, count),) = pairs
-    made: LoadDraft = {"type": "concurrency", "concurrency": level, "sessions_at_once": data.conversations}
-    return {"load": made, "stop": {"requests": count}}, {}
+    return {"load": {"type": "concurrency", "concurrency": level}, "stop": {"requests": count}}, {}
+
+
+def _in_turn(
+    pairs: list[tuple[int | None, int | None]], data: inference_perf_data.InferencePerfData
+) -> tuple[When, ExperimentDraft]:
+    """Request by request the next conversation, until there were so many requests; a tool's time keeps the slot."""
+    sessions = data.users or data.conversations or 1
+    turns = [math.ceil((count or 1) / sessions) for _, count in pairs] if data.users else []
+    if len(pairs) == 1:
+        ((level, count),) = pairs
+        load: LoadDraft = {
+            "type": "concurrency",
+            "concurrency": level,
+            "sessions_at_once": sessions,
+            "in_turn": True,
+        }
+        stop: StopDraft = {"requests": count, "whole_sessions": False}
+        return {"load": load, "stop": stop, "turns": _turns_of(data, turns[0]) if turns else {}}, {}
+    levels = {"load.concurrency": [level for level, _ in pairs], "stop.requests": [count for _, count in pairs]}
+    common = {"load.sessions_at_once": sessions, "load.in_turn": True, "stop.whole_sessions": False}
+    if turns:
+        levels["workload.turns"] = list(turns)
+        common |= {"workload.turn_tokens": data.later} if max(turns) > 1 else {}
+    return {}, {"set": common, "zip": levels}
 
 
 def _in_flight(load: Settings) -> int:

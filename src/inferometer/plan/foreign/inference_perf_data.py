@@ -13,6 +13,7 @@ from inferometer.plan.foreign.shapes import FIRST_PAIR, RESOLUTIONS, SHAREGPT, b
 
 _SHORTER = re.compile(r"lambdax:x(?:\['max_tokens'\]|\.get\('max_tokens'(?:,0)?\))<([0-9]+)")
 _LEAST, _MOST = 10, 1024  # tokens, the default bounds of a length
+_ROOM = 225_000  # tokens of context, by default
 _NO_LENGTH = 30  # output tokens that inference-perf requests where a prompt has no length of its own
 _DISTRIBUTION = ("type", "min", "max", "mean", "std_dev", "variance", "skew", "total_count")
 _LENGTHS = ("system_prompt_len", "question_len", "output_len", "question_distribution", "output_distribution")
@@ -46,6 +47,7 @@ class InferencePerfData:
     kind: str
     workload: WorkloadDraft = field(default_factory=WorkloadDraft)
     users: int | None = None  # who send in turn, request by request
+    later: Any = None  # what each of their later turns adds
     conversations: int | None = None  # under way at once
     seed: int | None = None
 
@@ -58,10 +60,6 @@ def workload_of(settings: Settings) -> InferencePerfData:
         return InferencePerfData(kind)
     chat = kind == "shareGPT" and settings.section("api").text("type", "completion") != "completion"
     made = _sharegpt(data, chat) if chat else _DATA[kind](data)
-    if (model := made.workload.get("model")) and model == settings.section("server").text("model_name"):
-        made.workload["model"] = None
-        for name in ("use_static_model", "static_model_name"):
-            data.section(kind).no_effect(name, "it is the server's model")
     adapters = settings.section("load").sections("lora_traffic_split")
     if adapters:
         made.workload["models"] = {adapter.text("name"): adapter.number("split") for adapter in adapters}
@@ -150,7 +148,18 @@ def _bounds_unused(one: Settings) -> None:
         one.no_effect(name, "a fixed value has none")
 
 
+def _synthetic(data: Settings) -> InferencePerfData:
+    """With media every answer is requested with the length that inference-perf has where nothing else gives one."""
+    media = _media(data.section("multimodal"))
+    if not media:
+        return _random(data)
+    data.no_effect("output_distribution", f"with media inference-perf requests {_NO_LENGTH} tokens")
+    inputs = lengths(data, "input_distribution", 100)
+    return InferencePerfData("random", {"input_tokens": inputs, "output_tokens": _NO_LENGTH, **media})
+
+
 def _random(data: Settings) -> InferencePerfData:
+    data.no_effect("multimodal", "only data.type synthetic and shared_prefix have media, also there")
     trace = data.section("trace")
     if trace.values:
         path, shape = trace.text("file"), trace.text("format", "AzurePublicDataset")
@@ -160,7 +169,6 @@ def _random(data: Settings) -> InferencePerfData:
     workload: WorkloadDraft = {
         "input_tokens": lengths(data, "input_distribution", bell(512, 200, _LEAST, _MOST)),
         "output_tokens": lengths(data, "output_distribution", bell(512, 200, _LEAST, _MOST)),
-        **_media(data.section("multimodal")),
     }
     for name in ("input", "output"):
         drawn = data.section(f"{name}_distribution")
@@ -197,9 +205,17 @@ def _shared_prefix(data: Settings) -> InferencePerfData:
         prefix["media"] = shared
     workload: WorkloadDraft = {"prefix": prefix, "output_tokens": lengths(own, output, 50), **media}
     if several:
-        own.note("enable_multi_turn_chat", "a user's later questions are new texts of the same length")
+        own.note(
+            "enable_multi_turn_chat",
+            "every turn of a user repeats system prompt and question, as inference-perf does; here it is new text of"
+            " that length",
+        )
     return InferencePerfData(
-        "shared_prefix", workload, users=groups * prompts if several else None, seed=own.count("seed")
+        "shared_prefix",
+        workload,
+        users=groups * prompts if several else None,
+        later=together(prefix["tokens"], prefix["suffix_tokens"]) if several else None,
+        seed=own.count("seed"),
     )
 
 
@@ -263,8 +279,16 @@ def _conversations(data: Settings) -> InferencePerfData:
     shared = own.count("shared_system_prompt_len", 8359) or None
     turns = lengths(own, "turns_per_conversation", 10)
     room, count = own.count("max_model_len"), own.count("num_conversations", 200)
+    ends = "a session ends before it; inference-perf drops the oldest turns instead"
     if room is not None:
-        own.note("max_model_len", "a session ends before it; inference-perf drops the oldest turns instead")
+        own.note("max_model_len", ends)
+    else:
+        room = _ROOM
+        own.account.general.append(f"max_model_len is {_ROOM:,}, the default of inference-perf: {ends}")
+    if "tool_call_latency_sec" in own:
+        own.note(
+            "tool_call_latency_sec", "a pause before each turn but the first; inference-perf has one after the last"
+        )
     opening: WorkloadDraft = {"input_tokens": first}
     if shared:
         opening = {"prefix": {"tokens": shared, "suffix_tokens": first}}
@@ -328,6 +352,9 @@ def _otel(data: Settings) -> InferencePerfData:
     for name in ("attribute_to_header_map", "attribute_to_label_map"):
         if name in own:
             own.wrong(name, "has no counterpart")
+    data.account.general.append(
+        "data.otel_trace_replay: a recorded temperature is sent; inference-perf leaves it to the server"
+    )
     handling = own.text("bad_tool_call_handling", "none")
     if handling != "none":
         own.note("bad_tool_call_handling", "recorded tool calls are always sent as recorded")
@@ -339,7 +366,7 @@ def _weka(data: Settings) -> InferencePerfData:
     recording = _recording(own)
     recording.pop("output_tokens")  # every call has its own
     own.no_effect("default_max_tokens", "every call has a recorded length")
-    gap = own.number("trace_idle_gap_cap_seconds")
+    gap = own.number("trace_idle_gap_cap_seconds", 60.0)
     own.no_effect("datagen_workers", "sessions are made while they are sent")
     own.no_effect("bad_tool_call_handling", "these traces have no tool calls, only lengths")
     workload: WorkloadDraft = {
@@ -347,8 +374,10 @@ def _weka(data: Settings) -> InferencePerfData:
         **recording,
         "block_tokens": own.count("default_block_size", 64),
         "max_gap": seconds(gap),
-        "limit": own.count("num_dataset_entries"),
+        "limit": own.count("num_dataset_entries", 100) if "repo" in recording else None,
     }
+    if "repo" not in recording:
+        own.no_effect("num_dataset_entries", "belongs to hf_dataset_path: all files are sent")
     own.note("default_block_size", "for traces that do not have theirs")
     data.account.general.append(
         "data.weka_trace_replay: a prompt is a system message and one of the user with the same blocks; answers are"
@@ -369,7 +398,8 @@ def _recording(own: Settings) -> WorkloadDraft:
             own.wrong("hf_dataset_path", f"has no counterpart for {', '.join(sorted(more))}")
     if not place:
         own.wrong("trace_files", "is missing: give trace_files, trace_directory or hf_dataset_path")
-    static, name = own.on("use_static_model"), own.text("static_model_name")
+    for name in ("use_static_model", "static_model_name", "model_mapping"):
+        own.no_effect(name, "every request names server.model_name, also there")
     wait = own.number("max_wait_ms", 15000.0)
     if not own.on("override_tool_call_max_tokens", True):
         own.wrong("override_tool_call_max_tokens", "has no counterpart")
@@ -385,8 +415,6 @@ def _recording(own: Settings) -> WorkloadDraft:
         own.wrong("filter", "has no counterpart: it is Python code")
     return {
         **place,
-        "model": name if static else None,
-        "models": own.value("model_mapping"),
         "output_tokens": own.count("default_max_tokens", 1000),
         "max_wait": seconds(None if wait is None else wait / 1000),
         "unusable": "skip" if own.on("skip_invalid_files") else "refuse",
@@ -405,22 +433,29 @@ def _longest(text: str) -> int | None:
 def _media(section: Settings) -> WorkloadDraft:
     """Images, videos and sound in addition to the text."""
     made: WorkloadDraft = {}
-    if (image := section.section("image")).values:
+    for name in ("image", "video", "audio"):
+        if section.section(name).values and "count" not in section.section(name):
+            section.no_effect(name, "without a count there are none, also there")
+    if (image := section.section("image")).values.get("count") is not None:
         made["images"] = _images(image)
-    if (video := section.section("video")).values:
+    if (video := section.section("video")).values.get("count") is not None:
         made["videos"] = _videos(video)
-    if (audio := section.section("audio")).values:
+    if (audio := section.section("audio")).values.get("count") is not None:
         made["audio"] = _audio(audio)
     return made
 
 
 def _items(own: Settings) -> dict[str, Any]:
-    return {"count": lengths(own, "count", 1), "position": own.number("insertion_point")}
+    position = own.number("insertion_point")
+    if position is None:
+        why = "without insertion_point inference-perf draws the place in the text, here it is the middle"
+        own.account.general.append(f"{own.prefix.rstrip('.')}: {why}")
+    return {"count": lengths(own, "count", 1), "position": 0.5 if position is None else position}
 
 
 def _images(own: Settings) -> dict[str, Any]:
     value = own.values.get("resolutions")
-    made = {**_items(own), "format": own.text("representation", "png"), "content": "noise"}
+    made = {**_items(own), "format": own.text("representation", "png"), "content": "solid"}
     if isinstance(value, str) or (isinstance(value, dict) and "height" in value):
         width, height = _size(own, "resolutions")
         return {**made, "width": width, "height": height}
@@ -448,7 +483,7 @@ def _size(own: Settings, name: str) -> tuple[int | None, int | None]:
 
 
 def _videos(own: Settings) -> dict[str, Any]:
-    made = {**_items(own), "format": own.text("representation", "mp4")}
+    made = {**_items(own), "format": own.text("representation", "mp4"), "content": "solid"}
     if made["format"] == "mp4":
         own.account.general.append(f"{own.prefix.rstrip('.')}: MP4 files hold Motion JPEG, every frame a key frame")
     value = own.values.get("profiles")
@@ -465,7 +500,7 @@ def _videos(own: Settings) -> dict[str, Any]:
 
 def _audio(own: Settings) -> dict[str, Any]:
     value = own.values.get("durations")
-    made = _items(own)
+    made = {**_items(own), "content": "silence"}
     if value is None or isinstance(value, int | float):
         return {**made, "durations": [{"duration": seconds(own.number("durations", 1.0))}]}
     parts = [
@@ -477,7 +512,7 @@ def _audio(own: Settings) -> dict[str, Any]:
 
 _DATA: dict[str, Callable[[Settings], InferencePerfData]] = {
     "random": _random,
-    "synthetic": _random,
+    "synthetic": _synthetic,
     "mock": _mock,
     "shared_prefix": _shared_prefix,
     "shareGPT": partial(_sharegpt, chat=False),

@@ -212,6 +212,7 @@ def _random_images(given: Given, data: VllmData) -> VllmData:
         "count": f"{low}-{high}" if low < high else max(low, 1),
         "format": "jpeg",
         "content": "noise",
+        "position": 1,  # behind the text
     }
     images |= {key: sizes[0][key] for key in ("width", "height")} if len(sizes) == 1 else {"sizes": sizes}
     return _with(data, {**_lengths(given), "images": images}, made_up=True)

@@ -15,7 +15,7 @@ MOST_ITEMS = 1000
 MOST_PIXELS = 1 << 28  # of all images or videos of a prompt: they are made in memory
 MOST_SOUND_S = 3600.0
 
-Content = Literal["noise", "gradient", "blank"]
+Content = Literal["noise", "gradient", "solid", "blank"]
 _POSITION = "where in the text: 0 before it, 1 after it; default 0"
 
 
@@ -35,7 +35,9 @@ class Images(Section):
     height: Count = Field(512, ge=1, le=16384, description="pixels")
     sizes: list[ImageSize] = Field([], description="several sizes with weights, instead of width and height")
     format: Literal["png", "jpeg"] = Field("png", description="image format")
-    content: Content = Field("gradient", description="content of the images: noise hardly compresses")
+    content: Content = Field(
+        "gradient", description="content of the images: noise hardly compresses; solid is one color, blank white"
+    )
     position: Number | None = Field(None, ge=0, le=1, description=_POSITION)
 
     def disagreements(self) -> Iterator[Mistake]:
@@ -92,6 +94,9 @@ class Sounds(Section):
     count: Lengths = Field(Lengths.of(1), description="audio clips per prompt: a number, or a distribution")
     duration: Duration = Field(1.0, gt=0, le=MOST_SOUND_S, description="length of each")
     durations: list[SoundLength] = Field([], description="several durations with weights, instead of duration")
+    content: Literal["noise", "silence"] = Field(
+        "noise", description="soft noise, or silence, which is always the same"
+    )
     sampling: Count = Field(16_000, ge=8000, le=96_000, description="samples per second, 16 bits, one channel")
     position: Number | None = Field(None, ge=0, le=1, description=_POSITION)
 
