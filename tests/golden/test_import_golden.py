@@ -1,5 +1,6 @@
 """Real results of other tools: every number that their files say, where it belongs."""
 
+import io
 import json
 import re
 from pathlib import Path
@@ -15,6 +16,8 @@ from inferometer.measure.inputs import Answers
 from inferometer.measure.registry import request_values
 from inferometer.measure.values import quantities
 from inferometer.record.run import Run
+from inferometer.show.console import console
+from inferometer.show.summary import print_view
 
 pytestmark = pytest.mark.golden
 SERVE = ("1000_200_8", "2000_400_inf", "300_100_5")
@@ -194,3 +197,16 @@ def test_every_real_result_is_recognised(data: Path) -> None:
                 source = read_source(file)
                 assert recognise(source) == name
                 assert format_named(name).read(source).runs
+
+
+def test_any_of_them_fits_a_screen(data: Path, tmp_path: Path) -> None:
+    """24 lines of 80 columns; what else the file says is behind `--more`."""
+    folders = ("guidellm", "inference_perf/vllm", "llmd_benchmark_report", "mlperf")
+    found = (file for folder in folders for file in (data / "results" / folder).iterdir())
+    files = [file for file in found if not {"schema", "prometheus"} & {*re.split(r"[_.]", file.name)}]
+    runs = [run for file in sorted(files) for run in kept(file, tmp_path)]
+    assert len(runs) >= 10
+    for run in runs:
+        text = io.StringIO()
+        print_view(run, console(text, 80))
+        assert len(text.getvalue().splitlines()) <= 24, text.getvalue()

@@ -183,8 +183,9 @@ def trend(means: Floats) -> Trend:
     residuals = y - y.mean() - slope * x
     line = slope / level if level else 0.0, _slope_p(x, residuals, slope)
     arc = bend / 4 / level if level else 0.0, 2 * _slope_p(bow, residuals - bend * bow, bend)  # the second of two tests
-    drift, p = arc if _drifts(*arc) and not _drifts(*line) else line
-    return Trend(status="drifting" if _drifts(drift, p) else "steady", p=min(p, 1.0), drift=drift)
+    bends = _drifts(*arc) and not _drifts(*line)
+    drift, p = arc if bends else line
+    return Trend(status="drifting" if _drifts(drift, p) else "steady", p=min(p, 1.0), drift=drift, bend=bends)
 
 
 def _drifts(drift: float, p: float) -> bool:

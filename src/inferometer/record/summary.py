@@ -116,11 +116,13 @@ class LevelsOfPart(SummaryPart, frozen=True, kw_only=True):
 
 
 class Trend(SummaryPart, frozen=True, kw_only=True):
-    """`drift` is the change over the window as a share of the mean level."""
+    """`drift` is the change over the window as a share of the mean level; of a `bend`, how much higher its two ends are
+    than its middle."""
 
     status: TrendStatus
     p: float | None = None
     drift: float | None = None
+    bend: bool = False
     levels: LevelsOfPart | None = None  # of a latency that drifts
 
 

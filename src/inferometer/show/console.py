@@ -1,7 +1,7 @@
 """The console: plain in a pipe, without colours if NO_COLOR is set, and never too wide to read."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -13,6 +13,7 @@ from inferometer.record.sanitize import harmless
 WIDEST = 100
 VERDICT_STYLES = {"valid": "bold green", "doubtful": "bold yellow", "invalid": "bold red"}
 ENDLESS = 10_000
+SCREEN = 24  # lines of an ordinary terminal
 
 
 class _Console(Console):
@@ -53,6 +54,17 @@ def first_that_fits(tables: Iterable[Table], width: int) -> Table:
         if endless.measure(table).maximum <= width:
             break
     return table
+
+
+def on_a_screen(looks: Iterable[Sequence[RenderableType]], width: int, last_lines: int = 0) -> Sequence[RenderableType]:
+    """The first look, a list of sections, that leaves room for so many last lines on a screen; of none, the last. Each
+    section is followed by a blank line."""
+    console = Console(width=width)
+    sections: Sequence[RenderableType] = ()
+    for sections in looks:
+        if sum(len(console.render_lines(section, pad=False)) + 1 for section in sections) <= SCREEN - last_lines:
+            break
+    return sections
 
 
 def plain_table(*columns: str, right: tuple[str, ...] = (), wrap: str | None = None, gap: int = 2) -> Table:

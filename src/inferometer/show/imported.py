@@ -2,6 +2,7 @@
 them, and why they differ from ours."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,10 +20,10 @@ from inferometer.record.files import schema_of
 from inferometer.record.run import Run
 from inferometer.record.summary import MeasureSummary, Rate, Summary, WindowSummary
 from inferometer.show.about import origin_text
-from inferometer.show.console import emit, facts_table, first_that_fits, plain_table
-from inferometer.show.summary import notes_table, verdict_table
+from inferometer.show.console import emit, facts_table, first_that_fits, on_a_screen, plain_table
+from inferometer.show.summary import any_weak, notes_table, verdict_table
 from inferometer.show.tables import STATS, cell, slices_table, slowest_table, title
-from inferometer.vocabulary import MEASURES, duration_text, number_text, percent_text, value_text
+from inferometer.vocabulary import MEASURES, WEAK_MARK, duration_text, number_text, percent_text, value_text
 
 if TYPE_CHECKING:
     from inferometer.exchange.importing.importer import Imported
@@ -35,9 +36,16 @@ MOST_IDS = 2
 _QUANTILES = ("p25", "p50", "p75", "p90", "p95", "p99", "p99.9")
 
 
-def print_imported(run: Run, to: Console, *, measures: bool = False, slices: bool = False, slow: int = 0) -> None:
-    for section in _sections(run, to.width, measures):
+def print_imported(
+    run: Run, to: Console, *, more: bool = False, measures: bool = False, slices: bool = False, slow: int = 0
+) -> None:
+    """What is worth a first glance; with `more` also where it comes from, the tool's definitions and all notes."""
+    last_lines = list(_last_lines(run, more))
+    for section in _sections(run, to.width, measures) if more else _first_glance(run, to.width, len(last_lines)):
         emit(section, to)
+        to.print()
+    if measures and not more:
+        emit(measures_table(run.summary.measures, None, to.width) or "no measures", to)
         to.print()
     if slices and run.summary.slices:
         emit(slices_table(run.summary.slices), to)
@@ -51,8 +59,17 @@ def print_imported(run: Run, to: Console, *, measures: bool = False, slices: boo
             to,
         )
         to.print()
+    for line in last_lines:
+        to.print(line, soft_wrap=True)
+
+
+def _last_lines(run: Run, more: bool) -> Iterator[Text]:
     if run.folder is not None:
-        to.print(Text.assemble(("stored in   ", "dim"), str(run.folder)), soft_wrap=True)
+        yield (
+            Text.assemble(("stored in   ", "dim"), str(run.folder))
+            if more
+            else Text.assemble(("see more    ", "dim"), f"inferometer show {run.id} --more")
+        )
 
 
 def _sections(run: Run, width: int, every: bool) -> Iterator[RenderableType]:
@@ -66,6 +83,55 @@ def _sections(run: Run, width: int, every: bool) -> Iterator[RenderableType]:
         yield definitions
     if notes := notes_table(run, more=True):
         yield notes
+
+
+@dataclass(frozen=True, slots=True)
+class _Glance:
+    """How much is shown: the more the file has, the less of it."""
+
+    doubts: int = 3
+    counts: bool = True  # of tokens, next to the latencies
+    numbers: int = 12
+    longest: int | None = None  # letters of a doubt
+
+
+_GLANCES = (
+    _Glance(),
+    _Glance(doubts=1, numbers=8),
+    _Glance(doubts=1, counts=False, numbers=5),
+    _Glance(doubts=1, counts=False, numbers=3, longest=160),
+)
+
+
+def _first_glance(run: Run, width: int, last_lines: int) -> Sequence[RenderableType]:
+    return on_a_screen((list(_glance_sections(run, width, glance)) for glance in _GLANCES), width, last_lines)
+
+
+def _glance_sections(run: Run, width: int, glance: _Glance) -> Iterator[RenderableType]:
+    """Verdict and what was measured, the headline, the rates, and what else there is."""
+    summary, line = run.summary, run.subject.line
+    origin = Text(f"imported from {origin_text(run)}", "dim")
+    yield Group(verdict_table(run, glance.doubts, glance.longest), *([Text(line)] if line else []), origin)
+    names = [name for name in summary.headline if glance.counts or name not in _COUNTS]
+    if table := measures_table(summary.measures, names, width):
+        yield table
+    if table := _numbers(summary, glance.numbers):
+        yield table
+    if footer := _footer(run):
+        yield Text(footer, "dim")
+
+
+_COUNTS = ("output_tokens", "input_tokens", "ntpot")
+
+
+def _footer(run: Run) -> str:
+    """What the numbers are, in a few words, and what is behind `--more`."""
+    summary, notes = run.summary, run.verdict.notes if run.verdict else []
+    weak = f"{WEAK_MARK} too few samples for a two-sided interval" if any_weak(summary) else ""
+    computed = "computed from the requests in the file" if summary.reported else ""
+    behind = ["the tool's definitions"] if summary.definitions else []
+    behind += [f"{len(notes)} note{'s' if len(notes) > 1 else ''}"] if notes else []
+    return "; ".join(filter(None, (weak, computed, f"{' and '.join(behind)} with --more" if behind else "")))
 
 
 def _done(run: Run) -> Table:
@@ -143,17 +209,23 @@ def _has_values(measure: MeasureSummary) -> bool:
     return any(measure[stat] is not None for stat in ("mean", "min", "max", *_QUANTILES))
 
 
-def _numbers(summary: Summary) -> Table | None:
-    """Rates, failures and single values."""
+def _numbers(summary: Summary, most: int | None = None) -> Table | None:
+    """Rates, failures and single values: all of them, or the first ones and how many there are."""
     table = facts_table(label=24)
-    for quantity in quantities(summary).values():
-        if quantity.statistic is None and quantity.name != "failure_rate":
-            table.add_row(quantity.title, value_text(quantity.value, quantity.unit))
+    numbers = [
+        quantity
+        for quantity in quantities(summary).values()
+        if quantity.statistic is None and quantity.name != "failure_rate"
+    ]
+    for quantity in numbers[:most]:
+        table.add_row(quantity.title, value_text(quantity.value, quantity.unit))
+    if left := len(numbers[most:]) if most is not None else 0:
+        table.add_row(Text(f"{left} more with --more", style="dim"), "")
     failures = summary.failures
     if failures.failed:
         share = percent_text(failures.failure_rate)
         table.add_row("Failed", Text(f"{number_text(failures.failed)} requests ({share})", style="red"))
-    for error in summary.errors[:3]:
+    for error in summary.errors[: 3 if most is None else 1]:
         table.add_row("", f"{error.count:,} × {error.message[:160]}")
     return table if table.row_count else None
 

@@ -1,7 +1,8 @@
 """Runs without a server as a person reads them: a line per batch size, the rates of a workload, or what a user's own
 benchmark measured."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -13,8 +14,8 @@ from inferometer.plan.stored import StoredPlan
 from inferometer.record.environment import BenchmarkEnd
 from inferometer.record.run import Run
 from inferometer.record.summary import BatchCase, MeasureSummary, Summary
-from inferometer.show.console import emit, facts_table, first_that_fits, plain_table
-from inferometer.show.summary import verdict_table
+from inferometer.show.console import emit, facts_table, first_that_fits, on_a_screen, plain_table
+from inferometer.show.summary import LONGEST_ERROR, cut, verdict_table
 from inferometer.show.tables import cell
 from inferometer.target.offline import BatchProgress
 from inferometer.vocabulary import duration_text, number_text, spread_text, value_text
@@ -26,36 +27,70 @@ STATS = ("mean", "p50", "p90", "p99")
 _LOOKS = ((STATS, True), (STATS[:3], True), (("mean", "p50"), True), (("mean", "p50"), False), (("mean",), False))
 
 
-def print_offline(run: Run, to: Console) -> None:
-    """Verdict, what was done on what, the numbers, and where they are kept."""
-    for section in _sections(run, to.width):
+@dataclass(frozen=True, slots=True)
+class _Glance:
+    """How much is shown: the more batch sizes and numbers there are, the less of them."""
+
+    rows: int | None = None
+    errors: int | None = None
+    numbers: int | None = None
+    doubts: int | None = None
+
+
+_GLANCES = (
+    _Glance(),
+    _Glance(rows=10, errors=2, numbers=8, doubts=2),
+    _Glance(rows=8, errors=1, numbers=4, doubts=1),
+    _Glance(rows=5, errors=1, numbers=3, doubts=1),
+)
+
+
+def print_offline(run: Run, to: Console, *, more: bool = False) -> None:
+    """Verdict, what was done on what, the numbers, and where they are kept; with `more` all of them."""
+    _print(run, to, _sections, more)
+
+
+def _print(
+    run: Run, to: Console, sections: Callable[[Run, int, _Glance], Iterator[RenderableType]], more: bool
+) -> None:
+    looks = (list(sections(run, to.width, glance)) for glance in (_GLANCES[:1] if more else _GLANCES))
+    last_lines = list(_last_lines(run, more))
+    for section in on_a_screen(looks, to.width, len(last_lines)):
         emit(section, to)
         to.print()
-    for line in _kept_lines(run):
+    for line in last_lines:
         to.print(line, soft_wrap=True)
 
 
-def _sections(run: Run, width: int) -> Iterator[RenderableType]:
-    yield verdict_table(run)
+def _sections(run: Run, width: int, glance: _Glance) -> Iterator[RenderableType]:
+    yield verdict_table(run, glance.doubts)
     if table := _about(run):
         yield table
     if run.summary.cases:
-        yield cases_table(run.summary, width)
-        yield from _errors(run.summary.cases)
+        yield cases_table(run.summary, width, glance.rows)
+        yield from _errors(run.summary.cases, glance.errors)
     elif run.summary.measures:
-        yield measures_table(run.summary.measures, width)
-    if rates := _scalars(run.summary):
+        yield measures_table(run.summary.measures, width, glance.rows)
+    if rates := _scalars(run.summary, glance.numbers):
         yield rates
 
 
-def cases_table(summary: Summary, width: int) -> Table:
-    """One line per batch size; lengths are shown if there are several, else they are in the line above."""
-    return first_that_fits((_cases(summary, stats, spread) for stats, spread in _LOOKS), width)
+def cases_table(summary: Summary, width: int, most: int | None = None) -> Table:
+    """One line per batch size, or the first ones; lengths are shown if there are several, else they are in the line
+    above."""
+    cases = summary.cases[:most]
+    table = first_that_fits((_cases(summary, cases, stats, spread) for stats, spread in _LOOKS), width)
+    return _counting_the_rest(table, len(summary.cases) - len(cases))
 
 
-def _cases(summary: Summary, stats: tuple[str, ...], spread: bool) -> Table:
-    cases = summary.cases
-    lengths = ("in", "out") if len({(case.input_len, case.output_len) for case in cases}) > 1 else ()
+def _counting_the_rest(table: Table, left: int) -> Table:
+    if left:
+        table.caption, table.caption_justify = Text(f"{left} more with --more", style="dim"), "left"
+    return table
+
+
+def _cases(summary: Summary, cases: Sequence[BatchCase], stats: tuple[str, ...], spread: bool) -> Table:
+    lengths = ("in", "out") if len({(case.input_len, case.output_len) for case in summary.cases}) > 1 else ()
     columns = ("batch size", *lengths, *("avg" if stat == "mean" else stat for stat in stats), "tok/s")
     table = plain_table(*columns, right=columns)
     for case in cases:
@@ -69,20 +104,23 @@ def _cases(summary: Summary, stats: tuple[str, ...], spread: bool) -> Table:
     return table
 
 
-def _errors(cases: Sequence[BatchCase]) -> Iterator[RenderableType]:
+def _errors(cases: Sequence[BatchCase], most: int | None) -> Iterator[RenderableType]:
     wrong = [case for case in cases if case.error]
     if wrong:
         table = facts_table(label=1, gap=1)
-        for case in wrong:
+        for case in wrong[:most]:
             lengths = "" if case.input_len is None else f", {case.input_len} in, {case.output_len} out"
             mark = Text("✗", "bold red") if case.state == "failed" else Text("•", "yellow")
-            table.add_row(mark, f"batch size {case.batch_size}{lengths}: {case.error}")
-        yield table
+            error = cut(str(case.error), None if most is None else LONGEST_ERROR)
+            table.add_row(mark, f"batch size {case.batch_size}{lengths}: {error}")
+        yield _counting_the_rest(table, len(wrong) - len(wrong[:most]))
 
 
-def measures_table(measures: Mapping[str, MeasureSummary], width: int) -> Table:
+def measures_table(measures: Mapping[str, MeasureSummary], width: int, most: int | None = None) -> Table:
     """One line per measure, of a run that was imported and has no cases."""
-    return first_that_fits((_measures(measures, stats) for stats in (STATS, STATS[:2], STATS[:1])), width)
+    shown = dict(list(measures.items())[:most])
+    table = first_that_fits((_measures(shown, stats) for stats in (STATS, STATS[:2], STATS[:1])), width)
+    return _counting_the_rest(table, len(measures) - len(shown))
 
 
 def _measures(measures: Mapping[str, MeasureSummary], stats: tuple[str, ...]) -> Table:
@@ -93,15 +131,15 @@ def _measures(measures: Mapping[str, MeasureSummary], stats: tuple[str, ...]) ->
     return table
 
 
-def _scalars(summary: Summary) -> Table | None:
-    """Rates and other single numbers, each with its interval where it has one."""
+def _scalars(summary: Summary, most: int | None) -> Table | None:
+    """Rates and other single numbers, each with its interval where it has one; all of them, or the first ones."""
+    numbers = [quantity for quantity in quantities(summary).values() if quantity.statistic is None]
     table = facts_table(label=24)
-    for quantity in quantities(summary).values():
-        if quantity.statistic is None:
-            spread = spread_text(quantity.value, quantity.interval, quantity.unit)
-            value = value_text(quantity.value, quantity.unit)
-            table.add_row(quantity.title, Text.assemble(value, (f" {spread}" if spread else "", "dim")))
-    return table if table.row_count else None
+    for quantity in numbers[:most]:
+        spread = spread_text(quantity.value, quantity.interval, quantity.unit)
+        value = value_text(quantity.value, quantity.unit)
+        table.add_row(quantity.title, Text.assemble(value, (f" {spread}" if spread else "", "dim")))
+    return _counting_the_rest(table, len(numbers) - len(numbers[:most])) if numbers else None
 
 
 def _about(run: Run) -> Table | None:
@@ -142,11 +180,15 @@ def _joined(*parts: Any) -> str:
     return ", ".join(str(part) for part in parts if part)
 
 
-def _kept_lines(run: Run) -> Iterator[Text]:
-    if run.folder is not None:
-        yield Text.assemble(("stored in   ", "dim"), str(run.folder))
-        if run.source is None:
-            yield Text.assemble(("repeat      ", "dim"), f"inferometer rerun {run.id}")
+def _last_lines(run: Run, more: bool) -> Iterator[Text]:
+    if run.folder is None:
+        return
+    if not more:
+        yield Text.assemble(("see more    ", "dim"), f"inferometer show {run.id} --more")
+        return
+    yield Text.assemble(("stored in   ", "dim"), str(run.folder))
+    if run.source is None and run.kind != "benchmark":
+        yield Text.assemble(("repeat      ", "dim"), f"inferometer rerun {run.id}")
 
 
 def progress_text(progress: BatchProgress) -> str:
@@ -164,31 +206,27 @@ def progress_text(progress: BatchProgress) -> str:
 # -- benchmark -------------------------------------------------------------------------------------------------------
 
 
-def print_benchmark(run: Run, to: Console) -> None:
-    for section in _benchmark_sections(run):
-        emit(section, to)
-        to.print()
-    if run.folder is not None:
-        to.print(Text.assemble(("stored in   ", "dim"), str(run.folder)), soft_wrap=True)
+def print_benchmark(run: Run, to: Console, *, more: bool = False) -> None:
+    _print(run, to, _benchmark_sections, more)
 
 
-def _benchmark_sections(run: Run) -> Iterator[RenderableType]:
-    yield verdict_table(run)
-    yield _benchmark_about(run)
-    numbers = list(quantities(run.summary).values())
-    if numbers:
-        yield custom_measures_table(numbers)
+def _benchmark_sections(run: Run, width: int, glance: _Glance) -> Iterator[RenderableType]:
+    yield verdict_table(run, glance.doubts)
+    yield _benchmark_about(run, None if glance == _GLANCES[0] else LONGEST_ERROR)
+    if numbers := list(quantities(run.summary).values()):
+        table = custom_measures_table(numbers[: glance.rows])
+        yield _counting_the_rest(table, len(numbers) - len(numbers[: glance.rows]))
 
 
-def _benchmark_about(run: Run) -> Table:
+def _benchmark_about(run: Run, longest: int | None) -> Table:
     benchmark = run.plan.benchmark
     ended = run.environment.benchmark or BenchmarkEnd()
     table = facts_table()
     table.add_row("benchmark", run.subject.name or "-")
     if command := benchmark.texts("python") or benchmark.texts("command"):
-        table.add_row("command", " ".join(command))
+        table.add_row("command", cut(" ".join(command), longest))
     if args := benchmark.section("args"):
-        table.add_row("args", ", ".join(f"{name}={value}" for name, value in args.items()))
+        table.add_row("args", cut(", ".join(f"{name}={value}" for name, value in args.items()), longest))
     code = "" if ended.exit_code is None else f", exit status {ended.exit_code}"
     table.add_row("took", f"{duration_text(ended.took_s)}{code}")
     return table

@@ -1,6 +1,7 @@
 """A start as a person reads it: how long until ready, the tree of its phases, sizes and rates; several side by side."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -9,7 +10,7 @@ from rich.text import Text
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import Run
 from inferometer.record.summary import Phase, Process, Startup
-from inferometer.show.console import emit, facts_table, first_that_fits, plain_table
+from inferometer.show.console import emit, facts_table, first_that_fits, on_a_screen, plain_table
 from inferometer.show.summary import verdict_table
 from inferometer.target.startup.phases import PHASES
 from inferometer.target.startup.report import SIZES
@@ -20,23 +21,51 @@ _ORDER = ["time_to_ready", *(f"{phase.name}_time" for phase in PHASES)]
 _FORMAT_IS_NOT_READ = "dummy: random weights, not read"
 
 
-def print_startup(run: Run, to: Console) -> None:
-    """Verdict, what was started, the phases, what was not found, the rest."""
-    for section in _sections(run, to.width):
+@dataclass(frozen=True, slots=True)
+class _Glance:
+    """How much is shown: the longer the log, the less of it."""
+
+    phases: int | None = None  # the longest
+    numbers: int | None = None
+    brief: bool = False  # who started in one line
+    doubts: int | None = None
+
+
+_GLANCES = (
+    _Glance(),
+    _Glance(phases=14, brief=True, doubts=2),
+    _Glance(phases=9, numbers=4, brief=True, doubts=1),
+    _Glance(phases=8, numbers=3, brief=True, doubts=1),
+    _Glance(phases=5, numbers=2, brief=True, doubts=1),
+)
+
+
+def print_startup(run: Run, to: Console, *, more: bool = False) -> None:
+    """Verdict, what was started, the phases, what was not found, the rest; at first glance what took longest."""
+    looks = (list(_sections(run, to.width, glance)) for glance in (_GLANCES[:1] if more else _GLANCES))
+    last_lines = list(_last_lines(run, more))
+    for section in on_a_screen(looks, to.width, len(last_lines)):
         emit(section, to)
         to.print()
+    for line in last_lines:
+        to.print(line, soft_wrap=True)
+
+
+def _last_lines(run: Run, more: bool) -> Iterator[Text]:
     if run.folder is not None:
-        to.print(Text.assemble(("stored in   ", "dim"), str(run.folder)), soft_wrap=True)
-        to.print(Text.assemble(("see more    ", "dim"), f"inferometer show {run.id} --json"), soft_wrap=True)
+        if more:
+            yield Text.assemble(("stored in   ", "dim"), str(run.folder))
+        flag = "--json" if more else "--more"
+        yield Text.assemble(("see more    ", "dim"), f"inferometer show {run.id} {flag}")
 
 
-def _sections(run: Run, width: int) -> Iterator[RenderableType]:
+def _sections(run: Run, width: int, glance: _Glance) -> Iterator[RenderableType]:
     startup = _startup(run)
-    yield verdict_table(run)
-    yield about_table(run)
+    yield verdict_table(run, glance.doubts)
+    yield _brief_about(run) if glance.brief else about_table(run)
     if startup.phases:
-        yield phases_table(startup, width)
-    if table := _rest(run):
+        yield phases_table(startup, width, glance.phases)
+    if table := _rest(run, glance.numbers):
         yield table
 
 
@@ -48,6 +77,18 @@ def about_table(run: Run) -> Table:
     table = facts_table()
     for name, text in _about(run):
         table.add_row(name, text)
+    return table
+
+
+def _brief_about(run: Run) -> Table:
+    """When what was ready, and the other facts in one line."""
+    facts = dict(_about(run))
+    table = facts_table()
+    for name in ("ready after", "started"):
+        if name in facts:
+            table.add_row(name, facts.pop(name))
+    if others := "; ".join(f"{name} {text}" for name, text in facts.items() if name != "processes"):
+        table.add_row("", others)
     return table
 
 
@@ -81,22 +122,33 @@ def _process_text(process: Process) -> str:
     return process.name if process.pid is None else f"{process.name} ({process.pid})"
 
 
-def phases_table(startup: Startup, width: int) -> Table:
-    """The tree of phases; a bar shows when each was, where there is room for it."""
+def phases_table(startup: Startup, width: int, most: int | None = None) -> Table:
+    """The tree of phases, or so many of them that took longest; a bar shows when each was, where there is room."""
     looks = ((True, True), (False, True), (False, False))
-    return first_that_fits((_phases(startup, *look) for look in looks), width)
+    shown = _longest(startup.phases, most)
+    table = first_that_fits((_phases(startup, shown, *look) for look in looks), width)
+    if left := len(startup.phases) - len(shown):
+        unmatched = f", {len(startup.unmatched)} unmatched" if startup.unmatched else ""
+        table.caption, table.caption_justify = Text(f"{left} more phases{unmatched} with --more", style="dim"), "left"
+    return table
 
 
-def _phases(startup: Startup, bars: bool, processes: bool) -> Table:
+def _longest(phases: Sequence[Phase], most: int | None) -> list[Phase]:
+    """In their order. A phase is no longer than the one that it is inside of, which is kept with it."""
+    order = sorted(range(len(phases)), key=lambda at: -phases[at].seconds)
+    return [phases[at] for at in sorted(order[:most])]
+
+
+def _phases(startup: Startup, shown: Sequence[Phase], bars: bool, processes: bool) -> Table:
     columns = ["phase", "took", *(["process"] if processes else []), *(["when"] if bars else [])]
     table = plain_table(*columns, right=("took",))
     span = _span(startup)
-    for phase in startup.phases:
+    for phase in shown:
         cells: list[str | Text] = [_indented(phase, startup), _phase_time(phase, startup)]
         cells += [Text(phase.process or "", "dim")] if processes else []
         cells += [_bar(phase, span)] if bars else []
         table.add_row(*cells)
-    for missing in startup.unmatched:
+    for missing in startup.unmatched if len(shown) == len(startup.phases) else ():
         table.add_row(Text(missing.title), Text("unmatched", "yellow"))
     if startup.before_log_s:  # interpreter and imports, if the engine does not log them
         table.add_row(Text("before its first line", "dim"), Text(f"~{duration_text(startup.before_log_s)}", "dim"))
@@ -134,17 +186,20 @@ def _bar(phase: Phase, span: float) -> Text:
     return Text(" " * first + "━" * (last - first + 1), "cyan")
 
 
-def _rest(run: Run) -> Table | None:
-    """Sizes, rates and sleeps."""
+def _rest(run: Run, most: int | None = None) -> Table | None:
+    """Sizes, rates and sleeps: all of them, or the first ones and how many there are."""
     numbers = quantities(run.summary)
     shown = [
         quantity for quantity in numbers.values() if quantity.unit != "s" or quantity.name.startswith(("sleep", "wake"))
     ]
     if not shown:
         return None
+    shown.sort(key=lambda quantity: quantity.unit != "s")  # sleeps, which were asked for, first
     table = facts_table()
-    for quantity in shown:
+    for quantity in shown[:most]:
         table.add_row(quantity.title, value_text(quantity.value, quantity.unit))
+    if left := len(shown[most:]) if most is not None else 0:
+        table.add_row(Text(f"{left} more with --more", style="dim"), "")
     return table
 
 

@@ -31,7 +31,7 @@ from inferometer.record.summary import (
 )
 from inferometer.record.verdict import Reason, Status
 from inferometer.show.about import done_table, own_plan, plan_texts
-from inferometer.show.console import VERDICT_STYLES, emit, facts_table, first_that_fits, plain_table
+from inferometer.show.console import VERDICT_STYLES, emit, facts_table, first_that_fits, on_a_screen, plain_table
 from inferometer.show.tables import (
     STATS,
     adjusted_table,
@@ -160,7 +160,7 @@ def _failures(summary: Summary, brief: bool) -> Iterator[tuple[str, str | Text]]
             Text(_structure(structure), style="yellow" if structure.invalid + structure.unchecked else ""),
         )
     for error in summary.errors[:MOST_ERRORS] if not brief else ():
-        yield "", f"{error.count:,} × {_cut(error.message, LONGEST_ERROR)}"
+        yield "", f"{error.count:,} × {cut(error.message, LONGEST_ERROR)}"
 
 
 def _structure(structure: StructureSummary) -> str:
@@ -231,7 +231,6 @@ class Glance:
 
 
 EVERYTHING = Glance(more=True)
-SCREEN = 24  # lines of an ordinary terminal
 GLANCES = (  # the more there is to show, the shorter it is shown
     Glance(),
     Glance(doubts=1),
@@ -245,15 +244,10 @@ MOST_LIMITS = 2
 DOUBT_LINES = 2
 
 
-def _first_glance(run: Run, width: int) -> list[RenderableType]:
+def _first_glance(run: Run, width: int) -> Sequence[RenderableType]:
     """As much as fits on a screen, together with the line that says how to see more."""
-    room = SCREEN - len(list(kept_lines(run)))
-    console = Console(width=width)
-    for glance in GLANCES:
-        sections = list(_sections(run, width, glance))
-        if sum(len(console.render_lines(section, pad=False)) + 1 for section in sections) <= room:
-            break
-    return sections
+    looks = (list(_sections(run, width, glance)) for glance in GLANCES)
+    return on_a_screen(looks, width, len(list(kept_lines(run))))
 
 
 def _sections(run: Run, width: int, glance: Glance) -> Iterator[RenderableType]:
@@ -294,7 +288,7 @@ def notes_table(run: Run, more: bool) -> RenderableType | None:
     """What is worth knowing and changes nothing; at first glance how much of it there is, and what the mark means."""
     notes = run.verdict.notes if run.verdict else []
     if not more:
-        weak = f"{WEAK_MARK} too few samples for a two-sided interval" if _any_weak(run.summary) else ""
+        weak = f"{WEAK_MARK} too few samples for a two-sided interval" if any_weak(run.summary) else ""
         count = f"{len(notes)} note{'s' if len(notes) > 1 else ''} with --more" if notes else ""
         text = "; ".join(filter(None, [weak, count]))
         return Text(text, style="dim") if text else None
@@ -304,7 +298,7 @@ def notes_table(run: Run, more: bool) -> RenderableType | None:
     return table if notes else None
 
 
-def _any_weak(summary: Summary) -> bool:
+def any_weak(summary: Summary) -> bool:
     shown = (summary.measures[name] for name in summary.headline if name in summary.measures)
     return any(measure.weak.keys() & {*STATS} for measure in shown)
 
@@ -338,7 +332,9 @@ def _print_measures(run: Run, to: Console) -> None:
 
 def _validity(run: Run) -> str:
     """What a valid status is about: a file that states no intervals has none to hold within."""
-    if any(measure.intervals for measure in run.summary.measures.values()):
+    summary = run.summary
+    of_measures = any(measure.intervals for measure in summary.measures.values())
+    if of_measures or any(rate.interval for rate in summary.rates.values()):
         return "the numbers below hold within their confidence intervals"
     if run.environment.imported is not None:
         return "the numbers below are as stated in the imported file, which has no confidence intervals"
@@ -367,20 +363,20 @@ def verdict_table(run: Run, most: int | None = None, longest: int | None = None)
     failures = run.summary.failures
     if failures.failed and failures.failure_rate and not _names_failures(reasons[:most]):
         text = failures_text(run.summary)
-        head.append(f"\n{_cut(text, longest - 10) if longest else text}", style="not bold default")
+        head.append(f"\n{cut(text, longest - 10) if longest else text}", style="not bold default")
     if not reasons:
         return head
     bullets = facts_table(label=1, gap=1)
     for reason in reasons[:most]:
         text = reason.text if reason is first or longest else reason.sentence
-        bullets.add_row("•", _cut(text, longest - 10) if longest else text)
+        bullets.add_row("•", cut(text, longest - 10) if longest else text)
     if left := len(reasons[most:]) if most is not None else 0:
         bullets.add_row("", Text(f"{left} more {'reason' if left == 1 else 'reasons'} with --more", style="dim"))
     return Group(head, bullets)
 
 
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[: longest - 2]}.."
+def cut(text: str, longest: int | None) -> str:
+    return text if longest is None or len(text) <= longest else f"{text[: longest - 2]}.."
 
 
 def _names_failures(reasons: Sequence[Reason]) -> bool:
@@ -517,9 +513,9 @@ def print_view(
     if run.source is not None:
         from inferometer.show.imported import print_imported
 
-        print_imported(run, to, measures=measures, slices=slices, slow=slow)
+        print_imported(run, to, more=more, measures=measures, slices=slices, slow=slow)
     elif run.kind in VIEWS:
-        attribute_at(VIEWS[run.kind])(run, to)
+        attribute_at(VIEWS[run.kind])(run, to, more=more)
     else:
         print_summary(run, to, more=more, measures=measures, slices=slices, slow=slow)
 

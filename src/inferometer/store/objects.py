@@ -150,7 +150,8 @@ def upload_files(folder: Path, url: str) -> int:
 
 
 def is_object_store(where: str) -> bool:
-    return where.partition("://")[0] in EXTRAS
+    scheme, separator, _ = where.partition("://")
+    return bool(separator) and scheme in EXTRAS  # a folder may be called s3
 
 
 def _file_system(url: str) -> Any:

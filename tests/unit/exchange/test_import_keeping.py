@@ -240,7 +240,7 @@ def test_an_imported_run_is_shown_and_listed(
     monkeypatch.setenv("COLUMNS", columns)
     store = ["--store", str(tmp_path / "store")]
     assert execute(["import", str(write(tmp_path, name, content)), *store]) == 0
-    assert execute(["show", *store, "--measures", "--slices", "--slowest", "2"]) == 0
+    assert execute(["show", *store, "--more", "--measures", "--slices", "--slowest", "2"]) == 0
     assert execute(["list", *store]) == 0
     assert execute(["show", *store, "--json"]) == 0
     said = capsys.readouterr().out

@@ -164,6 +164,9 @@ def test_trend_is_found_and_chance_is_not() -> None:
     assert trend(1 + noise).status == "steady"
     rising = trend(1 + noise + np.linspace(0, 0.5, 20))
     assert rising.status == "drifting" and rising.drift == pytest.approx(0.5 / 1.25 * 20 / 19, rel=0.1)
+    assert not rising.bend
+    hill = trend(1 + noise - 4 * np.linspace(-0.5, 0.5, 20) ** 2)
+    assert hill.status == "drifting" and hill.bend and hill.drift < -1, "it neither rises nor falls from end to end"
     assert trend(np.full(20, 4.0)) == trend(np.full(20, 4.0)) and trend(np.full(20, 4.0)).p == 1.0
     assert trend(np.array([1.0, np.nan] * 5)).status == "unknown"
 

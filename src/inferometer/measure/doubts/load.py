@@ -412,7 +412,8 @@ def _drift_text(name: str, trend: Trend) -> str:
     levels = trend.levels
     if levels is None or not (levels.inside and levels.outside):
         title = "requests in flight" if name == "in_flight" else MEASURES[name].title
-        return f"{title} change by {change_text(trend.drift)} over it"
+        where = "from the middle of it to both ends" if trend.bend else "over it"
+        return f"{title} change by {change_text(trend.drift)} {where}"
     unit = MEASURES[name].unit
     part = f"from {duration_text(levels.start_s)} to {duration_text(levels.end_s)} of it"
     inside, outside = (value_text(level["mean"], unit) for level in (levels.inside, levels.outside))
