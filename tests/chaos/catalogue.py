@@ -75,6 +75,26 @@ def _(caller: Caller) -> None:
     caller.close()
 
 
+@attack("half closes after the answer", OK)
+def _(caller: Caller) -> None:
+    caller.send(caller.good())
+    caller.half_close()
+    caller.hold()
+
+
+@attack("half closes instead of an answer")
+def _(caller: Caller) -> None:
+    caller.half_close()
+    caller.hold()
+
+
+@attack("urgent bytes in between", OK)
+def _(caller: Caller) -> None:
+    caller.send(caller.head())
+    caller.send_urgently(b"!")
+    caller.send(caller.chunked(caller.body()))
+
+
 @attack("dies half way", hits=lambda number: number > 10, requests=30)
 def _(caller: Caller) -> None:
     caller.server.die()
@@ -126,6 +146,11 @@ attack("1,000 times 100 Continue", ANY)(
 )
 attack("status line 200OK", ANY)(lambda caller: caller.send(caller.good().replace(b"200 OK", b"200OK", 1)))
 attack("lines that end in LF", ANY)(lambda caller: caller.send(caller.good().replace(b"\r\n", b"\n")))
+attack("HTTP/1.0", OK)(lambda caller: caller.send(caller.good().replace(b"HTTP/1.1", b"HTTP/1.0", 1)))
+attack("hints before the answer", OK)(
+    lambda caller: caller.send(b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n" * 3, caller.good())
+)
+attack("folded framing", OK)(lambda caller: caller.send(caller.good().replace(b"encoding: ", b"encoding:\r\n ", 1)))
 attack("folded header", ANY)(lambda caller: caller.send(caller.good().replace(b"\r\n", b"\r\nx-a: b\r\n c\r\n", 1)))
 attack("header without a colon", ANY)(lambda caller: caller.send(caller.good().replace(b"\r\n", b"\r\nodd\r\n", 1)))
 attack("10,000 headers", ANY)(
@@ -194,6 +219,13 @@ chunks("chunk size of nothing", b"\r\nabc\r\n")
 chunks("chunk size with an underscore", b"1_0\r\n" + b"a" * 16 + b"\r\n")
 chunks("chunk without its line end", b"3\r\nabcXX3\r\nabc\r\n")
 chunks("chunk cut, then closes", b"64\r\nabc", then=Caller.close)
+attack("chunk extensions and trailers", OK)(
+    lambda caller: caller.send(
+        caller.head(),
+        *(b'%x;a="b;c"\r\n%b\r\n' % (len(piece), piece) for piece in caller.body()),
+        b"0;last\r\nx-more: and more\r\ncontent-length: 7\r\n\r\n",
+    )
+)
 attack("chunk extension without end")(lambda caller: caller.flood(caller.head() + b"5;", b"name=value;"))
 attack("trailers without end", ANY)(
     lambda caller: caller.flood(caller.good()[:-2], b"x-more: and more\r\n"),
@@ -241,6 +273,19 @@ attack("body until close, without end")(lambda caller: caller.flood(caller.head(
 attack("100,000 events in one go", ANY, only="streams")(
     lambda caller: caller.send(caller.head(), caller.chunked([b"".join(caller.body(Content(tokens=100_000)))]))
 )
+
+
+@attack("an error event of 30 MB that is no JSON", only="streams")
+def _(caller: Caller) -> None:
+    caller.send(caller.head(), caller.chunked([b"event: error\ndata: " + b"\x1b" * 30_000_000 + b"\n\n"]))
+
+
+@attack("a document of 750,000 keys", is_text=True)
+def _(caller: Caller) -> None:
+    keys = b",".join(b'"%d":1' % number for number in range(750_000))
+    caller.send(caller.head(kind="application/json"), caller.chunked([b'{"choices":[],' + keys + b"}"]))
+
+
 answers("an id of 5 MB", Content(id="i" * 5_000_000))
 answers("a text of 5 MB", Content(text="t" * 1_000_000))
 
@@ -257,6 +302,8 @@ answers("usage of 10^30", Content(input_tokens=10**30, output_tokens=10**30))
 answers("usage of 2^63", Content(input_tokens=2**63, output_tokens=2**63))
 answers("usage below 0", Content(input_tokens=-5, output_tokens=-5))
 answers("usage of infinity", Content(input_tokens=1e999, output_tokens=1e999))
+answers("usage that is true", Content(input_tokens=True, output_tokens=True))
+answers("usage that is null", Content(input_tokens=None, output_tokens=None))
 answers("usage that is text", Content(input_tokens="many", output_tokens={"a": []}))
 answers("running usage of 2^62", Content(running=lambda number: number << 62), only="streams")
 answers("running usage that falls", Content(running=lambda number: 10 - number), only="streams")
@@ -276,6 +323,17 @@ def events(name: str, *data: bytes, expected: frozenset[str] = FAILED) -> None:
         caller.send(caller.head(), caller.chunked([*caller.body()[:2], *data]))
 
     attack(name, expected, only="streams")(act)
+
+
+@attack("line separators of Unicode", OK, only="streams")
+def _(caller: Caller) -> None:
+    odd = [event.replace(b"x ", "\u2028\u2029\u0085 ".encode()) for event in caller.body()]
+    caller.send(caller.head(), caller.chunked(odd))
+
+
+@attack("fields that no API uses", OK, only="streams")
+def _(caller: Caller) -> None:
+    caller.send(caller.head(), caller.chunked(b"id: \0\nretry: 9\nodd\n: why\n" + event for event in caller.body()))
 
 
 ERROR = event_bytes('{"error": {"message": "out of memory \\u001b[31m", "type": "ServerError", "code": 500}}')

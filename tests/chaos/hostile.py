@@ -61,6 +61,15 @@ class Caller:
         self.closed = True
         self.socket.close()
 
+    def half_close(self) -> None:
+        """Nothing more will come; the client may go on."""
+        self.socket.shutdown(socket.SHUT_WR)
+
+    def send_urgently(self, data: bytes) -> None:
+        """Out of band, which TLS does not have: reads of what comes in band end there."""
+        with suppress(ValueError):
+            self.socket.send(data, socket.MSG_OOB)
+
     def reset(self) -> None:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.close()
@@ -224,6 +233,7 @@ class _Patient:
     def __init__(self, connection: socket.socket, stop: threading.Event) -> None:
         self._connection, self._stop = connection, stop
         self.recv, self.close, self.setsockopt = connection.recv, connection.close, connection.setsockopt
+        self.send, self.shutdown = connection.send, connection.shutdown
 
     def sendall(self, data: bytes) -> None:
         rest = memoryview(data)

@@ -73,6 +73,7 @@ def attempt(ground: Ground, attack: Attack, dialect: Dialect, streams: bool, rea
     manner = [dialect.name, "streaming" if streams else "whole", f"{reader} reader", *([way] if way else [])]
     trial = Trial(f"{attack.name} ({', '.join(manner)})")
     store = ground.store()
+    pieces = ground.folder("pieces") / "longest"
     with HostileServer(attack, dialect, streams, ground.tls() if way == TLS else None) as server:
         ended = ground.command(
             "run",
@@ -81,9 +82,10 @@ def attempt(ground: Ground, attack: Attack, dialect: Dialect, streams: bool, rea
             str(store),
             "-q",
             limit_s=RUN_S,
-            env={"INFEROMETER_READER": reader},
+            env={"INFEROMETER_READER": reader} | watched(pieces),
         )
     trial.judge(ended, DOCUMENTED)
+    trial.judge_piece(longest_piece_s(pieces))
     if ended.hung or ended.code < 0:
         trial.miss(attack.requests, f"all {attack.requests} requests are lost with the run")
         return trial
@@ -96,6 +98,15 @@ def attempt(ground: Ground, attack: Attack, dialect: Dialect, streams: bool, rea
         _judge_run(trial, attack, server, ended, folders[0], CENSORED if way == CANCELLED else frozenset())
         _judge_reading(trial, ground, store)
     return trial
+
+
+def watched(pieces: Path) -> dict[str, str]:
+    """The environment of a command whose event loops note their longest pieces of work there."""
+    return {"PYTHONPATH": str(Path(__file__).with_name("watched")), "INFEROMETER_CHAOS_PIECES": str(pieces)}
+
+
+def longest_piece_s(pieces: Path) -> float:
+    return max(map(float, pieces.read_text().split()), default=0.0) if pieces.exists() else 0.0
 
 
 def _plan(server: HostileServer, attack: Attack, more: Iterable[str]) -> list[str]:

@@ -8,6 +8,7 @@ from inferometer.cli.errors import EXIT_CODES, UNEXPECTED
 from .commands import Ended, Ground
 
 DOCUMENTED = frozenset(EXIT_CODES) - {UNEXPECTED}
+PIECE_S = 1.0  # of processor time, by which time limits and Ctrl-C may be late on a machine with a free core
 RSS_BOUND_MB = 512.0  # of any one process of ours, whatever a server, a file or a folder holds
 
 
@@ -24,6 +25,7 @@ class Trial:
     left_running: int = 0
     peak_rss_mb: float = 0.0
     overrun_s: float | None = None  # of a time limit, at most; None where none was reached
+    piece_s: float | None = None  # of processor time, at most, in which the loop looked for no time limit or signal
 
     def judge(self, ended: Ended, allowed: Iterable[int]) -> None:
         """What holds for every command: its exit code, its time, its memory, nothing left running, a quiet terminal."""
@@ -53,6 +55,11 @@ class Trial:
         self.peak_rss_mb = max(self.peak_rss_mb, part.peak_rss_mb)
         self.faults += [f"{part.name}: {fault}" for fault in part.faults]
 
+    def judge_piece(self, piece_s: float) -> None:
+        self.piece_s = piece_s
+        if piece_s > PIECE_S:
+            self.faults.append(f"{piece_s:.1f} s of work in one piece: time limits and Ctrl-C wait for so long")
+
     def miss(self, count: int, sentence: str) -> None:
         """So many were lost."""
         if count:
@@ -81,9 +88,12 @@ class Tally:
     def row(self) -> list[str]:
         worst = max((trial.peak_rss_mb for trial in self.trials), default=0.0)
         counts = [self.sum(name) for name in ("tried", "exit_70", "hung", "lost", "left_running")]
-        overruns = [trial.overrun_s for trial in self.trials if trial.overrun_s is not None]
-        overrun = f"{max(overruns):.2f} s" if overruns else "–"
-        return [self.kind, *(f"{count:,}" for count in counts), f"{worst:,.0f} MB", overrun, f"{len(self.broken):,}"]
+        times = [self._longest("overrun_s"), self._longest("piece_s")]
+        return [self.kind, *(f"{count:,}" for count in counts), f"{worst:,.0f} MB", *times, f"{len(self.broken):,}"]
+
+    def _longest(self, name: str) -> str:
+        spans_s = [span_s for trial in self.trials if (span_s := getattr(trial, name)) is not None]
+        return f"{max(spans_s):.2f} s" if spans_s else "–"
 
 
 HEADINGS = [
@@ -95,6 +105,7 @@ HEADINGS = [
     "left running",
     "worst RSS",
     "worst overrun",
+    "longest piece",
     "broken promises",
 ]
 

@@ -2,6 +2,7 @@
 with the compiled reader and with Python's."""
 
 import signal
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ from loops import GET, Loop
 from talkers import WHOLE, Talker
 from test_wire_shard import await_done, child, job_of, log_of, report_of
 
+from inferometer.load.answer import read_answer
+from inferometer.record.record import Record
 from inferometer.wire import connection
+from inferometer.wire.api import api_of
 from inferometer.wire.compiled import compiled
 from inferometer.wire.http1 import Chunks
 from inferometer.wire.origin import READ_SIZE
@@ -74,7 +78,7 @@ def test_a_drip_is_ended_by_the_time_limit(loop: Loop) -> None:
     with hostile(drip) as port:
         exchange = loop.fetch(loop.client(port, request_timeout_s=0.3))
     assert exchange.outcome == "timeout"
-    assert exchange.reads
+    assert exchange.received
 
 
 def test_all_answers_together_are_bounded_and_the_largest_goes(loop: Loop) -> None:
@@ -195,6 +199,36 @@ def test_a_stream_that_turns_odd_is_followed_from_there(
         exchange = loop.fetch(loop.client(port))
     assert (exchange.outcome, exchange.raw == raw) == ("ok", True)
     assert max(fed, default=0) <= READ_SIZE + len(STREAM)
+
+
+def test_a_read_that_ends_at_an_urgent_byte_has_not_taken_all(loop: Loop) -> None:
+    """The kernel tells of what is behind it with what is before: it is told once."""
+
+    def urgent(connection, _number):
+        connection.sendall(STREAM + chunk(EVENT))
+        connection.send(b"!", socket.MSG_OOB)
+        connection.sendall(chunk(EVENT) + b"0\r\n\r\n")
+
+    with hostile(urgent) as port:
+        client = loop.client(port, request_timeout_s=GENEROUS_S)
+        for _ in range(5):
+            exchange = loop.fetch(client)
+            assert (exchange.outcome, exchange.raw) == ("ok", STREAM + chunk(EVENT) * 2 + b"0\r\n\r\n")
+            client = loop.client(port, request_timeout_s=GENEROUS_S)
+
+
+def test_what_came_until_the_time_limit_is_taken_in_one_piece(loop: Loop) -> None:
+    """An object for each read would be seconds of work where a thousand long streams end at once."""
+    raw = STREAM + chunk(EVENT) * 300
+    with hostile(lambda connection, _number: connection.sendall(raw)) as port:
+        exchange = loop.fetch(loop.client(port, request_timeout_s=0.3))
+    assert (exchange.outcome, exchange.raw, exchange.received) == ("timeout", raw, len(raw))
+    assert not (exchange.bulk and exchange.reads)
+    record = Record(session=0, scheduled_at=0)
+    read_answer(record, exchange, api_of("completions"), 0)
+    assert (record.outcome, record.status, record.counted_tokens) == ("timeout", 200, 300)
+    assert sum(memoryview(record.read_tokens).cast("q")) == 300
+    assert loop.reactor.held == 0
 
 
 def test_an_answer_in_too_many_reads_is_too_large(loop: Loop, talker: Talker, monkeypatch: pytest.MonkeyPatch) -> None:

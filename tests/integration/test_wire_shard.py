@@ -372,6 +372,72 @@ def test_what_is_due_is_done_while_a_next_turn_waits_for_a_long_answer(loop: Loo
     long_answers.close()
 
 
+def test_of_long_answers_that_next_turns_wait_for_one_piece_is_read_at_a_time(
+    loop: Loop, long_answers: HttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a hundred of them ended at once each was begun before anything else had its turn."""
+    ended: list[int] = []
+    pieces = due = 0
+    read = long_answers._read
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal pieces
+        reading = read(*arguments)
+        while True:
+            try:
+                next(reading)
+            except StopIteration as end:
+                return end.value
+            pieces += 1
+            yield
+
+    def is_due() -> None:
+        nonlocal due
+        due += bool(long_answers._live)
+        loop.reactor.call_at(now(), is_due)
+
+    monkeypatch.setattr(long_answers, "_read", counted)
+    for _ in range(4):
+        long_answers.send(Request("x"), ticket_of(live=True), ended.append, lambda _record, _text: None)
+    is_due()
+    loop.until(lambda: len(ended) == 4)
+    assert 3000 < pieces < due + 100
+    long_answers.close()
+
+
+def test_answers_are_left_unread_where_everything_is_cancelled(loop: Loop, long_answers: HttpTransport) -> None:
+    ended: list[int] = []
+    records: list[Record] = []
+    for _ in range(3):
+        long_answers.send(Request("x"), ticket_of(), ended.append, lambda record, _text: records.append(record))
+    loop.until(lambda: len(ended) == 3)
+    assert not records
+    long_answers.leave_unread()
+    long_answers.close()
+    assert {(record.outcome, record.error, record.status) for record in records} == {
+        ("cancelled", "the answer came and was not read", 200)
+    }
+    assert all(record.bytes_received > 2000 * len(EVENT) for record in records)
+
+
+def test_signals_are_heard_while_answers_are_read_at_the_end(loop: Loop, long_answers: HttpTransport) -> None:
+    ended: list[int] = []
+    heard: list[int] = []
+    done: list[Record] = []
+    undo = loop.reactor.on_signal(signal.SIGUSR2, lambda: heard.append(len(done)))
+    long_answers.send(Request("x"), ticket_of(), ended.append, lambda record, _text: done.append(record))
+    loop.until(lambda: ended)
+    loop.reactor.idle = long_answers.read_one
+    os.kill(os.getpid(), signal.SIGUSR2)
+    pieces = 0
+    while loop.reactor.work_on():
+        pieces += 1
+    undo()
+    assert (heard, len(done)) == ([0], 1)
+    assert pieces > 500
+    long_answers.close()
+
+
 def test_the_end_reads_what_a_next_turn_waited_for(loop: Loop, long_answers: HttpTransport) -> None:
     ended: list[int] = []
     outcomes: list[str | None] = []
@@ -394,6 +460,24 @@ def test_of_a_long_answer_one_piece_is_read_where_many_answers_may_be(loop: Loop
     assert not outcomes
     long_answers.close()
     assert outcomes == ["ok", "ok"]
+
+
+def test_many_answers_are_read_while_there_is_time(
+    loop: Loop, long_answers: HttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each may be a document that takes 0.4 s."""
+    monkeypatch.setattr(http1, "AT_ONCE", 1 << 20)  # an answer is one piece
+    monkeypatch.setattr("inferometer.load.transport.FULL_READING_NS", -1)
+    ended: list[int] = []
+    outcomes: list[str | None] = []
+    for _ in range(3):
+        long_answers.send(
+            Request("x"), ticket_of(), ended.append, lambda record, _text: outcomes.append(record.outcome)
+        )
+    loop.until(lambda: len(ended) == 3)
+    long_answers.read_some(25)
+    assert outcomes == ["ok"]
+    long_answers.close()
 
 
 def test_long_answers_that_nobody_has_time_to_read_are_refused(

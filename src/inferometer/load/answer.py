@@ -78,6 +78,9 @@ def _note_response(record: Record, exchange: Exchange, api: Api, offset_ns: int,
         yield from _note_status(record, exchange)
         return ""
     answer = yield from _note_tokens(record, exchange, api, offset_ns, keep_text)
+    coding = head.headers.get("content-encoding", "identity")
+    if record.outcome == "bad" and not answer.failed and coding.lower() != "identity":
+        record.error = f"the answer is compressed ({coding[:40]}), which was not requested"
     return "".join(answer.text)
 
 

@@ -30,6 +30,7 @@ from inferometer.workload.session import context_of, workload_of
 PROGRESS_NS = NANOSECONDS // 4
 HOUSEKEEPING_NS = NANOSECONDS // 2  # how much of a killed run may be lost
 SAMPLE_NS_PER_SHARD = 10_000_000  # a thousand shards sample every ten seconds: their samples are read into memory
+READING_NS = NANOSECONDS  # for the answers that wait to be read when a run is cancelled: those of most runs take less
 LEAD_NS = 20_000_000  # between everything being ready and the first arrival
 NAP_S = 0.0003  # with kernel stamps reads may wait this long; costs up to as much send delay in a closed loop
 MOST_PRECONNECTED = 1024
@@ -115,7 +116,8 @@ class _Shard:
         self._recent_ttft_s: list[float] = []
         self._phase: Phase = "connect"
         self._failure: BaseException | None = None
-        self._housekeep_at = 0
+        self._housekeep_at = self._report_at = 0
+        self._leave_at: int | None = None  # after this instant no answer is read any more
         self._sample_at = 0
         self._primer: Primer | None = None
         self._reached: set[str] = set()  # classes whose goal is
@@ -133,6 +135,7 @@ class _Shard:
             self._load(await_start)
         if self._failure is not None:
             raise self._failure
+        self._read_rest()
         self.transport.close()
         self._report_end(cpu_before)
         return self.report
@@ -209,6 +212,18 @@ class _Shard:
         finally:
             gc.enable()
             gc.unfreeze()
+
+    def _read_rest(self) -> None:
+        """The answers that wait to be read once the load is over: hundreds of megabytes take long enough to be taken
+        for a hang, and to be interrupted. The second interrupt ends it."""
+        self.reactor.idle = self.transport.read_one
+        while self.reactor.work_on():
+            if now() >= self._report_at:
+                self._report_at = now() + PROGRESS_NS
+                self._report_progress()
+            if self._leave_at is not None and now() > self._leave_at:
+                self._leave_at = None
+                self.transport.leave_unread()
 
     def _begin(self, start_at: int) -> None:
         self.report.start_at = start_at
@@ -339,7 +354,7 @@ class _Shard:
     def _on_interrupt(self, number: signal.Signals) -> None:
         """The first one drains, the second cancels."""
         if self.report.interrupted:
-            self._cut("cancelled")
+            self._cancel()
             return
         self.report.interrupted = True
         if self._primer is not None:
@@ -353,7 +368,11 @@ class _Shard:
         """Both at once, for a shard that may not have received the first interrupt."""
         if not self.report.interrupted:
             self._on_interrupt(signal.SIGINT)
+        self._cancel()
+
+    def _cancel(self) -> None:
         self._cut("cancelled")
+        self._leave_at = now() + READING_NS
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:

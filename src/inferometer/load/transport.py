@@ -101,7 +101,8 @@ class HttpTransport:
             stamp = last_stamp(exchange, self._clocks.offset_ns) if exchange.outcome in {"ok", "status"} else None
             ended_at = stamp or exchange.ended_at or 0
             if ticket.live:
-                self._read_now(self._read(exchange, request, ticket), done, lambda: ended(ended_at))
+                large = _memory_of(exchange) >= LARGE_BYTES
+                self._read_now(self._read(exchange, request, ticket), large, done, lambda: ended(ended_at))
                 return
             ended(ended_at)
             answer = _memory_of(exchange)
@@ -131,25 +132,31 @@ class HttpTransport:
 
         return look
 
-    def _read_now(self, reading: Reading, done: Done, then: Callable[[], None]) -> None:
-        """Read an answer that the next turn waits for, the rest of a large one after what is due meanwhile."""
+    def _read_now(self, reading: Reading, large: bool, done: Done, then: Callable[[], None]) -> None:
+        """Read an answer that the next turn waits for, a large one after what is due meanwhile."""
 
         def finish(record: Record, text: str) -> None:
             done(record, text)
             then()
 
+        if not large:
+            finish(*whole(reading))
+            return
         self._live[reading] = finish
-        self._read_on(reading)
+        if len(self._live) == 1:
+            self._reactor.call_at(self._reactor.now(), self._read_live)
 
-    def _read_on(self, reading: Reading) -> None:
-        if reading not in self._live:
-            return  # it was read to its end, as everything is over
+    def _read_live(self) -> None:
+        """A piece of the first one: where a hundred of them end at once, time limits act in between."""
+        if not self._live:
+            return  # they were read to their end, as everything is over
+        reading = next(iter(self._live))
         try:
             next(reading)
         except StopIteration as end:
             self._live.pop(reading)(*end.value)
-        else:
-            self._reactor.call_at(self._reactor.now(), lambda: self._read_on(reading))
+        if self._live:
+            self._reactor.call_at(self._reactor.now(), self._read_live)
 
     def _read_later(self, answer: int, exchange: Exchange, request: Request, ticket: Ticket, done: Done) -> None:
         """An answer of so many bytes."""
@@ -212,10 +219,19 @@ class HttpTransport:
         return True
 
     def read_some(self, most: int) -> None:
-        """Read so many of the answers that wait, but of a large one only a piece."""
+        """Read so many of the answers that wait, but of a large one only a piece, and no more than there is time for: a
+        document of a megabyte takes up to 0.4 s."""
+        until = self._reactor.now() + FULL_READING_NS
         for _ in range(most):
-            if not self.read_one() or self._reading is not None:
+            if not self.read_one() or self._reading is not None or self._reactor.now() > until:
                 break
+
+    def leave_unread(self) -> None:
+        """Answers that still wait are recorded without their tokens, as cancelled."""
+        for _weight, exchange, *_ in self._backlog:
+            if exchange.outcome == "ok":
+                exchange.outcome, exchange.error = "cancelled", "the answer came and was not read"
+            exchange.keep_beginning()
 
     def close(self) -> None:
         self._read_all()

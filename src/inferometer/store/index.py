@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
-from sqlalchemy import Connection, Table, delete, func, insert, or_, select, text
+from sqlalchemy import Connection, Table, and_, delete, func, insert, or_, select, text
 
 from inferometer.errors import StoreError
 from inferometer.record.run import Run
@@ -421,14 +421,18 @@ def _of_tag(db: Connection, wanted: str) -> list[RunMatch]:
 
 
 def _nth(db: Connection, back: int, home: Path) -> RunMatch:
-    """Of those that can be shown, if there are any: a run that failed before anything was sent has no numbers."""
-    shown = or_(runs.c.state != "failed", runs.c.requests.is_not(None))
+    """Of those that can be shown, if there are any: a run that failed before anything was sent has no numbers, and one
+    damaged folder, or a folder of something else, must not be in the way of the others."""
+    sound = runs.c.state != DAMAGED
+    has_numbers = or_(runs.c.state != "failed", runs.c.requests.is_not(None))
+    shown = and_(sound, has_numbers)
     kept = db.execute(_SOUGHT.where(shown).limit(back + 1)).all()
-    failed = db.execute(_SOUGHT.where(~shown)).all()
+    failed = db.execute(_SOUGHT.where(sound, ~has_numbers)).all()
     logged = [row for row in failed if logs_of(folder_at(row.location, row.id, home))]
-    candidates = sorted({*kept, *logged}, key=lambda row: str(row.id), reverse=True) or failed
+    others = failed or db.execute(_SOUGHT.where(~sound)).all()
+    candidates = sorted({*kept, *logged}, key=lambda row: str(row.id), reverse=True) or others
     if back >= len(candidates):
-        total = len(db.execute(_SOUGHT.where(shown)).all()) + len(logged) or len(failed)
+        total = len(db.execute(_SOUGHT.where(shown)).all()) + len(logged) or len(others)
         raise StoreError(f"latest~{back}: the store has {total} run{'s' * (total != 1)}")
     return RunMatch(*candidates[back])
 

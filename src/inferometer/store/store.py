@@ -470,6 +470,9 @@ def _opened(where: str, records: str) -> Store:
         return _of_team(where, records, objects)
     folder = Path(where).expanduser()
     home = Path(records).expanduser() if records and objects is None else folder
+    for place in (folder, home / "runs"):  # else it would be a store without runs until one is to be kept
+        if place.exists() and not place.is_dir():
+            raise StoreError(f"{place}: not a folder", "use another store: --store FOLDER")
     return Store(home, lambda: databases.SqliteIndex(folder, home), objects, folder)
 
 

@@ -30,7 +30,8 @@
 #define VERSION 9 /* as in wire/compiled.py */
 #define READ_SIZE (16 * 1024)
 #define MOST_EVENTS 1024
-#define ON_EDGES (EPOLLIN | EPOLLRDHUP | EPOLLET) /* told once of what arrives: the kernel looks half as often */
+#define UNTOLD (EPOLLRDHUP | EPOLLPRI) /* what may lie behind a read that leaves room: the peer's end, or bytes behind urgent ones */
+#define ON_EDGES (EPOLLIN | UNTOLD | EPOLLET) /* told once of what arrives: the kernel looks half as often */
 #define COMPLETE (1 << 16) /* the last chunk of the stream is here */
 #define LOOK (1 << 17)     /* not an event stream in plain chunks, or a broken one: take it, and look */
 #define SURPLUS (1 << 18)  /* with COMPLETE: bytes came behind the last chunk, which were thrown away */
@@ -855,7 +856,7 @@ static int judged(Poller *self, Stream *stream) {
 }
 
 /* Read what waits on an attached descriptor, up to `most` bytes. A read that leaves room has taken all there was; with the
- * peer's end, which is no longer told either, one more finds it. Returns the events that Python must hear of, 0 for none;
+ * peer's end, which is no longer told either, one more finds it, and a read ends at an urgent byte, whatever is behind it. Returns the events that Python must hear of, 0 for none;
  * *unread becomes the events that are left where there may be more to read. */
 static int read_stream(Poller *self, int fd, ssize_t most, unsigned int *unread) {
     Stream *stream = &self->streams[fd];
@@ -878,9 +879,9 @@ static int read_stream(Poller *self, int fd, ssize_t most, unsigned int *unread)
         if (stream->delay || is_apart(self, stream->origin)) delay_acks(self, stream, fd);
         most -= got;
         int what = judged(self, stream);
-        stream->emptied = got < READ_SIZE && !(events & EPOLLRDHUP);
+        stream->emptied = got < READ_SIZE && !(events & UNTOLD);
         if (what) return what;
-    } while (got < 0 || got == READ_SIZE || events & EPOLLRDHUP);
+    } while (got < 0 || got == READ_SIZE || events & UNTOLD);
     return (int)(events & (EPOLLERR | EPOLLHUP | EPOLLOUT));
 }
 

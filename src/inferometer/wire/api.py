@@ -314,10 +314,11 @@ def count_in(usage: Json | None, name: str) -> int | None:
     return value if type(value) is int and 0 <= value < MOST_TOKENS else None
 
 
-def total_in(usage: Json, name: str) -> int:
-    """A running total as it is stated: one that is too large is not left out, it spoils the count."""
+def total_in(usage: Json, name: str) -> int | None:
+    """A running total as it is stated: one that is too large is not left out, it spoils the count. What is no whole
+    number states none, so that the events or the text are counted."""
     value = usage.get(name)
-    return min(max(value, 0), LARGEST_TOTAL) if type(value) is int else 0
+    return min(max(value, 0), LARGEST_TOTAL) if type(value) is int else None
 
 
 def as_text(value: Any) -> str | None:

@@ -419,18 +419,11 @@ class Connection:
         self._client.acks.learn(self._delay, bool(apart))
         return data, marks, own, recognised, boundary
 
-    def _give_back(self, exchange: Exchange) -> tuple[bytes, int]:
-        """What the compiled reader collected, as reads and stamps; in one piece, and how far it knows the chunks."""
-        if not self._attached:
-            return b"", 0
-        data, marks, _own, _none, boundary = self._take(b"")
-        self._unpack(exchange, data, marks)
-        return data, boundary
-
     def _read_on(self, exchange: Exchange) -> None:
         """Read here what the compiled reader leaves to us, from the chunk on that it reached: an answer that turns odd
         after a million chunks is not followed again from its start."""
-        data, boundary = self._give_back(exchange)
+        data, marks, _own, _none, boundary = self._take(b"")
+        self._unpack(exchange, data, marks)
         if not boundary:
             if data:
                 self._heed(exchange, data)
@@ -633,7 +626,7 @@ class Connection:
         exchange.connection = None
         if ours:
             self._client.finish(exchange, "client", error)
-        elif exchange.reads:
+        elif exchange.received:
             outcome = "connect" if exchange.head is None else "cut"
             self._client.finish(exchange, outcome, error)
         elif self._reused and not exchange.retry_ns:
@@ -643,11 +636,26 @@ class Connection:
 
     def _give_up(self, exchange: Exchange) -> None:
         """What there is of an answer that goes no further here."""
-        self._give_back(exchange)
+        if self._attached:
+            self._take_part(exchange)
         if exchange.head is None:
             with suppress(ValueError):  # then it has none
                 exchange.find_head()
         self._uncount(exchange)
+
+    def _take_part(self, exchange: Exchange) -> None:
+        """Take what there is of an event stream, in one piece: where a thousand of them end at once, an object for each
+        read would take seconds, and their memory."""
+        before = b"".join(exchange.reads)
+        data, marks, own, _none, _boundary = self._take(before)
+        head = exchange.head
+        if head is None:
+            with suppress(ValueError):
+                head = parse_head(data)
+        if head is not None and head.sse:
+            exchange.head, exchange.bulk = head, (data, marks, own)
+        else:
+            self._unpack(exchange, data[len(before) :], marks)
 
     def drop(self) -> None:
         """Close the socket and forget it."""

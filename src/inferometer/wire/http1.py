@@ -40,6 +40,7 @@ class Excessive(ValueError):
 
 _CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;|\Z)")  # as many digits as in _reader.c
 _BEGUN_SIZE = re.compile(rb"(?:[0-9a-fA-F]{1,15}(?:[ \t]+|[ \t]*;.*)?\r?)?", re.DOTALL)
+_FOLD = re.compile(rb"[ \t]*\r\n[ \t]+")  # one space, for who receives it (RFC 9112, section 5.2)
 _STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3})(?: [^\r\n]*)?\Z")
 
 _Facts = tuple[int, dict[str, str], bool, bool, int | None, bool]  # as they come first in `Head`
@@ -91,6 +92,8 @@ def _facts(data: bytes) -> _Facts:
     match = _STATUS.fullmatch(first)
     if match is None:
         raise ValueError(f"not an HTTP answer: it begins with {first[:40]!r}")
+    if b"\r\n " in rest or b"\r\n\t" in rest:
+        rest = _FOLD.sub(b" ", rest)
     lines = rest.decode("latin-1").split("\r\n")
     if len(lines) > MOST_FIELDS:
         raise ValueError(f"not an HTTP answer: it has more than {MOST_FIELDS:,} headers")

@@ -221,7 +221,7 @@ class Reactor:
                 on_ready = ready.get(fd)
                 if on_ready is not None:
                     on_ready(what)
-                if not number % turn:
+                if not number % turn or what >= COMPLETE:  # an answer that the compiled reader collected may be large
                     self._fire()
             self._fire()
             if self._held > self.most_held and self.on_full is not None:
@@ -313,6 +313,16 @@ class Reactor:
         return (
             self.idle is not None and not self._all_done and left > min(max(QUIET_TIMES * self._piece_ns, least), most)
         )
+
+    def work_on(self) -> bool:
+        """A piece of the quiet work, then what is ready or due, without waiting; returns whether there was a piece."""
+        worked = self.idle is not None and self._work_quietly()
+        for fd, what in self._poll(0):
+            on_ready = self._ready.get(fd)
+            if on_ready is not None:
+                on_ready(what)
+        self._fire()
+        return worked
 
     def _work_quietly(self) -> bool:
         """One piece; returns whether there was one."""

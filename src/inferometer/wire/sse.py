@@ -33,11 +33,13 @@ MOST_OF_INCOMPLETE = 32 * 1024 * 1024
 MOST_OF_INCOMPLETE_LINES = 1024 * 1024
 MOST_LINES = 1 << 20  # eight for each token of the longest answers there are
 MOST_EVENT_LINES = 1 << 16  # of one event, which is read in one piece
+MOST_OF_ERROR = 1 << 16  # bytes of an error that is only text: more than is ever shown, however much of it is hidden
 
 LARGE_DOCUMENT = 1 << 20  # bytes; smaller ones are parsed in milliseconds whatever is in them
 # One document is parsed in one piece, and often twice, so it may have as much as takes 0.2 s:
 MOST_CONTAINERS = 1 << 18  # lists and objects, 0.7 µs each; 20 logprobs for each of 12,000 tokens
 MOST_VALUES = 1 << 21  # 0.1 µs each; 512 embeddings of 4096 numbers
+MOST_KEYS = 3 * MOST_CONTAINERS  # 0.3 µs each where all differ; those of as many logprobs
 
 Events = tuple[Sequence[bytes], Sequence[int]]  # the data of each event, and the offset behind its last byte
 
@@ -188,6 +190,8 @@ def parse_json(data: bytes) -> Any:
             raise Excessive(f"a document has more than {MOST_CONTAINERS:,} lists and objects")
         if data.count(b",") >= MOST_VALUES:
             raise Excessive(f"a document has more than {MOST_VALUES:,} values")
+        if data.count(b":") > MOST_KEYS:
+            raise Excessive(f"a document has more than {MOST_KEYS:,} keys")
     return orjson.loads(data)
 
 
@@ -229,13 +233,17 @@ def _add_event(lines: list[bytes], end: int, data: list[bytes], ends: list[int])
 
 def _as_error(payload: bytes) -> bytes:
     """The data of an event whose name is `error`, as an object with that key: most servers write only the one or the
-    other."""
+    other. What is no JSON is not kept whole: 60 MB of it took 3.7 s to be written as JSON and read again."""
     try:
-        document = parse_json(payload)
+        document = _beginning(payload) if len(payload) > LARGE_DOCUMENT else parse_json(payload)
     except ValueError:
-        document = payload.decode("utf-8", "replace")
+        document = _beginning(payload)
     if isinstance(document, dict) and document.get("error"):
         return payload
     if not document:
         return b'{"error":"an error event without a message"}'
     return b'{"error":%b}' % (orjson.dumps(document) if isinstance(document, str) else payload)
+
+
+def _beginning(payload: bytes) -> str:
+    return payload[:MOST_OF_ERROR].decode("utf-8", "replace")

@@ -146,6 +146,28 @@ def test_a_document_that_is_too_dense_makes_the_answer_too_large() -> None:
         assert (record.outcome, record.error) == ("oversized", "a document has more than 262,144 lists and objects")
 
 
+def test_a_document_of_too_many_keys_makes_the_answer_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "LARGE_DOCUMENT", 1000)
+    monkeypatch.setattr(sse, "MOST_KEYS", 500)
+    keys = b",".join(b'"%d":1' % number for number in range(501))
+    record = Record(session=0, scheduled_at=0)
+    answers.read_answer(record, exchange_of(in_one_chunk(TEXT_HEAD, b"{%b}" % keys), "ok"), api_of("chat"), 0)
+    assert (record.outcome, record.error) == ("oversized", "a document has more than 500 keys")
+
+
+@pytest.mark.parametrize("byte", [b"\x1b", b"x", b"\xff"])
+def test_of_an_error_event_that_is_no_json_only_the_beginning_is_read(byte: bytes) -> None:
+    """All of it was written as JSON and read again: 3.7 s for 60 MB."""
+    for size in (sse.MOST_OF_ERROR, sse.LARGE_DOCUMENT + 1):
+        event = b"event: error\ndata: " + byte * size + b"\n\n"
+        data, _ends = sse.events_of(UNTIL_CLOSE + event, exchange_of([UNTIL_CLOSE + event], "ok").head)
+        assert len(data[0]) < 7 * sse.MOST_OF_ERROR
+        record = Record(session=0, scheduled_at=0)
+        answers.read_answer(record, exchange_of([UNTIL_CLOSE + event], "ok"), api_of("chat"), 0)
+        assert record.outcome == "bad"
+        assert record.error.startswith(byte.decode("utf-8", "replace") * 100)
+
+
 def test_a_run_of_events_that_fit_is_read_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiled reader goes through them in one call, so that calls do not tell."""
     monkeypatch.setattr(http1, "AT_ONCE", AT_ONCE)

@@ -487,3 +487,11 @@ def test_running_usage_counts_several_tokens_of_an_event_and_a_finished_answer_s
     last = chunk({"choices": [{"text": "d", "finish_reason": "stop"}], "usage": {"completion_tokens": 4}})
     assert reached_with([HEAD, three, last], 3) == 1
     assert reached_with([HEAD, three, last], 4) is None
+
+
+@pytest.mark.parametrize("kind", [b"text/event-stream", b"application/json"])
+def test_a_compressed_answer_is_named_as_such(kind: bytes) -> None:
+    body = b"\x1f\x8b\x08" + bytes(range(200))
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-encoding: gzip\r\n" % kind
+    record = record_of(exchange_of(head + b"content-length: %d\r\n\r\n%b" % (len(body), body)))
+    assert (record.outcome, record.error) == ("bad", "the answer is compressed (gzip), which was not requested")

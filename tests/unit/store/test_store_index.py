@@ -223,6 +223,31 @@ def test_an_index_of_an_older_version_is_made_anew(tmp_path: Path) -> None:
     assert len(open_store(tmp_path).runs()) == 1
 
 
+def test_the_latest_is_no_damaged_one_where_there_is_another(tmp_path: Path) -> None:
+    """Nor a folder of something else, which comes after all runs by its name."""
+    older, newer, damaged = (kept(tmp_path, second=second).path for second in (1, 2, 3))
+    (damaged / "run.json").write_text("x")
+    (tmp_path / "runs" / "up").symlink_to("../..")
+    assert open_store(tmp_path).find("latest") == newer
+    assert open_store(tmp_path).find("latest~1") == older
+    with pytest.raises(StoreError, match="latest~2: the store has 2 runs"):
+        open_store(tmp_path).find("latest~2")
+    for path in (older, newer):
+        (path / "run.json").write_text("x")
+    (tmp_path / "runs" / "up").unlink()
+    open_store(tmp_path).reindex()
+    assert open_store(tmp_path).find("latest") == damaged  # what is wrong with it is said
+
+
+@pytest.mark.parametrize("name", ["store", "store/runs"])
+def test_a_file_is_no_empty_store(tmp_path: Path, name: str) -> None:
+    place = tmp_path / name
+    place.parent.mkdir(exist_ok=True)
+    place.write_text("x")
+    with pytest.raises(StoreError, match=f"{name}: not a folder"):
+        open_store(tmp_path / "store")
+
+
 def test_the_latest_is_one_that_can_be_shown(tmp_path: Path) -> None:
     """A server that did not start leaves its log and no numbers."""
     good = kept(tmp_path, second=1)

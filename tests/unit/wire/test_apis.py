@@ -469,3 +469,14 @@ def test_tools_in_the_form_of_each_api(api: str, tool: Any, choice: Any) -> None
     assert convert is not None
     own = {"model": "m", "tools": [{"type": "function", "function": FUNCTION}], "tool_choice": "required"}
     assert convert(own) == {"model": "m", "tools": [tool], "tool_choice": choice}
+
+
+@pytest.mark.parametrize("count", [None, True, "5", 5.0])
+def test_text_is_counted_where_the_usage_is_no_count(count: Any) -> None:
+    """In a document, and in events that each state a running one."""
+    choices = [{"text": "x" * 8, "finish_reason": "length"}]
+    document = {"choices": choices, "usage": {"prompt_tokens": 4, "completion_tokens": count}}
+    answer = read_whole(api_of("completions"), orjson.dumps(document))
+    assert (answer.error, answer.tokens, answer.by_length) == (None, [2], True)
+    streamed = read_events(api_of("completions"), [orjson.dumps(document)] * 3)
+    assert (streamed.error, list(streamed.tokens), streamed.running_usage) == (None, [1, 1, 1], False)

@@ -53,6 +53,13 @@ def test_how_long_a_body_is(fields: str, status: str, chunked: bool, length: int
     assert (found.chunked, found.length, found.until_close) == (chunked, length, until_close)
 
 
+def test_a_folded_header_is_one_line() -> None:
+    fields = b"Content-Type:\r\n text/event-stream\r\nTransfer-Encoding: \r\n\t chunked\r\nX: a\r\n  b\r\n\r\n"
+    head = parse_head(b"HTTP/1.1 200 OK\r\n" + fields)
+    assert head is not None
+    assert (head.sse, head.chunked, head.headers["x"]) == (True, True, "a b")
+
+
 def test_interim_answers_are_passed_over() -> None:
     raw = answer(status="100 Continue") + answer(status="103 Early Hints") + answer("A: b\r\n", status="429 Slow")
     found = parse_head(raw + b"body")
