@@ -86,10 +86,26 @@ WORK = ("--rate", "5", "--duration", "5s", "--input-tokens", "512", "--output-to
 
 
 def test_simulate_and_search_take_a_model(model: Path, tmp_path: Path) -> None:
-    text = command(tmp_path, "simulate", *WORK, "--model-file", str(model), kept=False)
+    text = command(tmp_path, "simulate", *WORK, "--model", str(model), kept=False)  # as short for --model-file
     assert text.startswith("PREDICTED  nothing was measured") or "predicted by h200" in text
     found = command(tmp_path, "search", *WORK[2:], "--limit", "ttft p50 < 100ms", "--model-file", str(model), "--json")
     assert 5 < json.loads(found[found.index("{") :])["capacities"][0]["rate"] < 100
+
+
+def test_search_finds_servers_and_settings_and_measures_its_answer(model: Path, tmp_path: Path, simulator: str) -> None:
+    """The capacity of two numbers of servers for two settings, with its cost; then the first row for real."""
+    words = ("search", "--model", str(model), "--input-tokens", "64", "--output-tokens", "8", "--duration", "2s")
+    limit = ("--limit", "ttft p50 < 100ms", "-q")
+    more = ("--replicas", "1,2", "--max-sequences", "2,256", "--price", "3.5", "--json")
+    rows = json.loads(command(tmp_path, *words, *limit, *more))["capacities"]
+    assert [(row["replicas"], row["settings"]["max_sequences"]) for row in rows] == [(1, 2), (2, 2), (1, 256), (2, 256)]
+    assert rows[0]["rate"] < rows[2]["rate"] and rows[1]["dollars_per_million"] == rows[0]["dollars_per_million"] > 0
+    done = command_line.command(
+        *words, *limit, "--max-sequences", "2", "--confirm", simulator, "--store", str(tmp_path)
+    )
+    assert done.returncode in (0, 4), done.stderr  # two seconds are too short for a valid measurement
+    assert "the share of one replica; the server needs max_sequences 2" in done.stderr
+    assert "  measured" in done.stdout and "  predicted" in done.stdout
 
 
 def test_a_sweep_is_predicted_and_its_runs_say_so(model: Path, tmp_path: Path) -> None:
@@ -130,6 +146,7 @@ def test_a_model_file_that_is_not_there_is_a_mistake_of_the_plan(tmp_path: Path)
             ("predict", "--model-file", "x.yaml", "--confirm", "http://h", "--json"),
             "--json cannot be combined with --confirm",
         ),
+        (("search", "--replicas", "2", "--limit", "ttft p50 < 1s"), "--price and --confirm go with --model-file"),
         (("fit", "--gpu", "h100"), "--gpu and --shape go together"),
         (("fit", "latest", "-o", "missing/x.yaml"), "-o missing/x.yaml: there is no folder missing"),
         (("fit", "--gpu", "abacus", "--shape", "llama-3.1-8b"), "no accelerator 'abacus' is known"),

@@ -122,14 +122,38 @@ def slowest_option(command: Command) -> Command:
     )(command)
 
 
-def model_file_option(*, required: bool = False) -> Callable[[Command], Command]:
+def model_file_option(*names: str) -> Callable[[Command], Command]:
+    """`names` are further ones: `--model`, where no model is requested by its name."""
     return click.option(
         "--model-file",
+        *names,
+        "model_file",
         type=click.Path(path_type=Path),
-        required=required,
         metavar="FILE",
-        help="Model of a server, made by `inferometer fit`" + ("." if required else ": predict, in virtual time."),
+        help="Model of a server, made by `inferometer fit`: predict, in virtual time.",
     )
+
+
+def capacity_flags(needs: str) -> Callable[[Command], Command]:
+    """What a capacity in virtual time is found over, and how it is confirmed; `needs` is the flag that they go with."""
+    options = (
+        click.option("--replicas", metavar="N,N", default="1", help=f"With {needs}: numbers of servers."),
+        click.option("--max-sequences", metavar="N,N", help=f"With {needs}: limits of sequences in one step to try."),
+        click.option("--token-budget", metavar="N,N", help=f"With {needs}: limits of tokens in one step to try."),
+        click.option(
+            "--price",
+            type=click.FloatRange(min=0),
+            metavar="USD",
+            help=f"With {needs}: price of one replica per hour.",
+        ),
+    )
+
+    def decorated(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorated
 
 
 def run_argument(name: str = "run", *, required: bool) -> Callable[[Command], Command]:

@@ -12,6 +12,7 @@ import click
 from inferometer.cli.errors import print_message
 from inferometer.cli.options import (
     Command,
+    capacity_flags,
     json_option,
     model_file_option,
     plan_argument,
@@ -48,22 +49,17 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @plan_argument
-@model_file_option(required=True)
+@model_file_option("--model")
 @work_flags
 @click.option("--capacity", is_flag=True, help="Find the highest request rate within the limits.")
-@click.option("--replicas", metavar="N,N", default="1", help="With --capacity: numbers of servers.")
-@click.option("--max-sequences", metavar="N,N", help="With --capacity: limits of sequences in one step to try.")
-@click.option("--token-budget", metavar="N,N", help="With --capacity: limits of tokens in one step to try.")
-@click.option(
-    "--price", type=click.FloatRange(min=0), metavar="USD", help="With --capacity: price of one replica per hour."
-)
+@capacity_flags("--capacity")
 @click.option("--confirm", metavar="URL", help="Measure the same plan on this server afterwards, and show both.")
 @json_option
 @quiet_option
 @store_option
 def predict(
     plan_args: tuple[str, ...],
-    model_file: Path,
+    model_file: Path | None,
     capacity: bool,
     replicas: str,
     max_sequences: str | None,
@@ -78,26 +74,42 @@ def predict(
     """Predict the run that PLAN would give on the server of a model: no server, no network, seconds of work."""
     from inferometer.simulator.fitting.server_model import read_model
 
-    if confirm is not None and as_json:
-        raise click.UsageError("--json cannot be combined with --confirm: validate MODEL RUN --json has both")
+    refuse_json_with(confirm, as_json)
+    if model_file is None:
+        raise click.UsageError("Missing option '--model-file': a model is made by inferometer fit")
     plan, server = plan_of(plan_args, quiet=quiet, **flags), read_model(model_file)
     if capacity:
-        from inferometer.conduct.predict import at_rate, with_settings
-
-        names = {"max_sequences": _numbers(max_sequences), "max_batched_tokens": _numbers(token_budget)}
-        tried = {name: values for name, values in names.items() if values}
-        variants = [dict(zip(tried, values, strict=True)) for values in product(*tried.values())]
-        rows = print_capacity(plan, server, _numbers(replicas), variants, price, as_json=as_json, quiet=quiet)
-        first = rows[0]
-        if confirm is None or first.rate is None:
-            return 0
-        share = first.rate / first.replicas
-        changed = ", ".join(f"{name} {value:,}" for name, value in first.settings.items())
-        needs = f"; the server needs {changed}" if changed else ""
-        print_message("note", f"measuring the first row: {number_text(share)} req/s, the share of one replica{needs}")
-        plan = at_rate(plan, share)
-        server = with_settings(server, first.settings)
+        tried = variants(max_sequences, token_budget)
+        rows = print_capacity(plan, server, numbers(replicas), tried, price, as_json=as_json, quiet=quiet)
+        return confirmed(plan, server, rows[0], confirm, quiet, store)
     return _predict_one(plan, server, confirm, as_json, quiet, store)
+
+
+def refuse_json_with(confirm: str | None, as_json: bool) -> None:
+    if confirm is not None and as_json:
+        raise click.UsageError("--json cannot be combined with --confirm: validate MODEL RUN --json has both")
+
+
+def variants(max_sequences: str | None, token_budget: str | None) -> list[dict[str, int]]:
+    """The settings of the engine to try, each with each; one of no change where there are none."""
+    names = {"max_sequences": numbers(max_sequences), "max_batched_tokens": numbers(token_budget)}
+    tried = {name: values for name, values in names.items() if values}
+    return [dict(zip(tried, values, strict=True)) for values in product(*tried.values())]
+
+
+def confirmed(
+    plan: "Plan", server: "ServerModel", first: "Capacity", confirm: str | None, quiet: bool, store: Path | None
+) -> int:
+    """Measures a capacity on a real server, if one is given, and prints predicted and measured."""
+    if confirm is None or first.rate is None:
+        return 0
+    from inferometer.conduct.predict import at_rate, with_settings
+
+    share = first.rate / first.replicas
+    changed = ", ".join(f"{name} {value:,}" for name, value in first.settings.items())
+    needs = f"; the server needs {changed}" if changed else ""
+    print_message("note", f"measuring the first row: {number_text(share)} req/s, the share of one replica{needs}")
+    return _predict_one(at_rate(plan, share), with_settings(server, first.settings), confirm, False, quiet, store)
 
 
 def print_capacity(
@@ -158,16 +170,16 @@ def _predict_one(
     return code
 
 
-def _numbers(text: str | None) -> list[int]:
+def numbers(text: str | None) -> list[int]:
     if text is None:
         return []
     try:
-        numbers = [int(part.replace("_", "")) for part in text.split(",") if part.strip()]
+        listed = [int(part.replace("_", "")) for part in text.split(",") if part.strip()]
     except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < 1:
+        listed = []
+    if not listed or min(listed) < 1:
         raise click.UsageError(f"expected whole numbers such as 1,2,4, got {text}")
-    return numbers
+    return listed
 
 
 FIT_EXAMPLES = """\b
@@ -416,7 +428,7 @@ Examples:
     show_default=True,
     help="With --serve: port to listen on; 0 means any free port.",
 )
-@model_file_option()
+@model_file_option("--model")
 @slowest_option
 @json_option
 def simulate(

@@ -9,6 +9,7 @@ from inferometer.cli.errors import INTERRUPTED, INVALID, LIMIT_FAILED, TERMINATE
 from inferometer.cli.options import (
     aimed,
     all_flags,
+    capacity_flags,
     json_option,
     model_file_option,
     plan_argument,
@@ -17,6 +18,7 @@ from inferometer.cli.options import (
     store_of,
     store_option,
 )
+from inferometer.cli.predict import confirmed, numbers, print_capacity, refuse_json_with, variants
 from inferometer.errors import PlanError
 from inferometer.record.encoding import result_document
 from inferometer.show.console import console
@@ -36,7 +38,11 @@ Examples:
   inferometer search --limit 'ttft p90 < 200ms' --limit 'tpot p90 < 10ms' --budget 2min
       what is known after two minutes, on the built-in simulator
   inferometer search --limit 'ttft p90 < 200ms' --model-file h200-8b.yaml
-      predicted in seconds by a model that `inferometer fit` made; `predict --capacity` has replicas and prices
+      predicted in seconds by a model that `inferometer fit` made
+  inferometer search --limit 'ttft p90 < 200ms' --model-file h200-8b.yaml --replicas 1,2,4 --price 3.5
+      for several numbers of servers, with the cost per million output tokens
+  inferometer search --limit 'ttft p90 < 200ms' --model-file h200-8b.yaml --confirm http://localhost:8000
+      predict the rate, then measure it and show both
 """
 
 
@@ -72,6 +78,8 @@ Examples:
 @click.option("--least", metavar="N", help="Lowest load to try. [default: a thousandth of the start, or 1 request]")
 @click.option("--most", metavar="N", help="Highest load to try. [default: a thousand times the start]")
 @model_file_option()
+@capacity_flags("--model-file")
+@click.option("--confirm", metavar="URL", help="With --model-file: measure the answer on this server, and show both.")
 @json_option
 @quiet_option
 @store_option
@@ -80,6 +88,11 @@ def search(
     over: Any,
     step: str | None,
     model_file: Path | None,
+    replicas: str,
+    max_sequences: str | None,
+    token_budget: str | None,
+    price: float | None,
+    confirm: str | None,
     as_json: bool,
     quiet: bool,
     store: Path | None,
@@ -91,9 +104,16 @@ def search(
     as a run. The search starts at a load found by a probe of two seconds, or at --rate (--concurrency).
     """
     bounded = {name: flags.pop(name) for name in ("within", "steps", "budget", "least", "most")}
+    if model_file is None and (flags.get("model") or "").endswith((".yaml", ".yml")):  # no server calls a model so
+        model_file = Path(flags.pop("model"))
     plan = plan_of(plan_args, quiet=quiet, **flags)
     if model_file is not None:
-        return _predicted(plan, model_file, over, as_json=as_json, quiet=quiet)
+        tried = variants(max_sequences, token_budget)
+        return _predicted(plan, model_file, over, numbers(replicas), tried, price, confirm, as_json, quiet, store)
+    if confirm or price is not None or max_sequences or token_budget or replicas != "1":
+        raise click.UsageError(
+            "--replicas, --max-sequences, --token-budget, --price and --confirm go with --model-file"
+        )
     from inferometer.conduct.search import own_start
     from inferometer.conduct.search import search as find_most
     from inferometer.show.experiment import print_probe, print_progress
@@ -114,15 +134,29 @@ def search(
     return _exit_code(searched)
 
 
-def _predicted(plan: "Plan", model_file: Path, over: str, *, as_json: bool, quiet: bool) -> int:
-    """The search in virtual time, on a model of the server."""
-    from inferometer.cli.predict import print_capacity
+def _predicted(
+    plan: "Plan",
+    model_file: Path,
+    over: str,
+    replicas: list[int],
+    tried: list[dict[str, int]],
+    price: float | None,
+    confirm: str | None,
+    as_json: bool,
+    quiet: bool,
+    store: Path | None,
+) -> int:
+    """The search in virtual time, on a model of the server; with an address, its answer is measured there."""
     from inferometer.simulator.fitting.server_model import read_model
 
     if over != "rate":
         raise click.UsageError("--model-file searches over the request rate only")
-    (capacity,) = print_capacity(plan, read_model(model_file), as_json=as_json, quiet=quiet)
-    return LIMIT_FAILED if capacity.rate is None else 0
+    refuse_json_with(confirm, as_json)
+    server = read_model(model_file)
+    rows = print_capacity(plan, server, replicas, tried, price, as_json=as_json, quiet=quiet)
+    if all(row.rate is None for row in rows):
+        return LIMIT_FAILED
+    return confirmed(plan, server, rows[0], confirm, quiet, store)
 
 
 def _bounds(

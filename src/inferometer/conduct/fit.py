@@ -23,6 +23,7 @@ from inferometer.simulator.fitting.server_model import (
     LoadRange,
     ServerModel,
     limited_settings,
+    limits_in_metrics,
     new_model,
     runs_of_file,
     terms_of_file,
@@ -46,8 +47,10 @@ def fit(
     leave_one_out: bool = False,
     progress: Notify | None = None,
 ) -> ServerModel:
-    """A model of the server that gave these runs. `limits` are those of its engine (`limits_in_log`)."""
+    """A model of the server that gave these runs. `limits` are those of its engine (`limits_in_log`); where they name
+    none, those of its metrics count."""
     observed, notes = usable(runs)
+    limits = limits_in_metrics(runs[-1]) | dict(limits)
     settings = _with_shape(limited_settings(limits), physics)
     prior = physical_terms(*physics) if physics else None
 
@@ -64,6 +67,8 @@ def fit(
         notes.append(f"these runs do not determine {', '.join(unknown)}: they stay near typical values")
     if "cache_tokens" not in limits:
         notes.append("the size of the KV cache is not known: the default of the simulator is used")
+    if limits.get("chunked_prefill") == 0:
+        notes.append("the server does not split prompts over steps (chunked prefill is off): the model does")
     subject = runs[0].subject
     return new_model(
         name,
@@ -126,7 +131,7 @@ def usable(runs: Sequence[Run], *, imported: bool = False) -> tuple[list[Observe
             )
         steady = run.summary.window.steady
         if steady is not None and steady.status == "drifting":
-            notes.append(f"{label} was not steady")
+            notes.append(f"{label} was not steady: what it shows is of a server that changed meanwhile")
     if not observed:
         raise PlanError(
             ["no run can be used", *notes], "use runs measured by Inferometer that still have their records"
@@ -154,7 +159,8 @@ def _unusable(run: Run, records: Records | None, imported: bool) -> str | None:
     failed = 1 - float(records.outcome.mask("ok").mean())
     if failed > FAILED:
         return f"{percent_text(round(failed, 2))} of its requests failed"
-    if len(set(records.replica.counts()) - {None}) > 1:
+    replicas = run.environment.server.replicas if run.environment.server else []
+    if len(set(records.replica.counts()) - {None}) > 1 or len(run.subject.urls) > 1 or len(replicas) > 1:
         return "several servers answered, and their steps cannot be separated"
     return None
 

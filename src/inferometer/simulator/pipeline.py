@@ -111,15 +111,18 @@ class Busyness:
         self._at += duration_ns
 
 
+JOINED = (
+    0.8  # of the work on a token where those of earlier steps wait too: its text is made, but not a write of its own
+)
 FIRST = 0.5  # work on the prompt when an answer begins, of that to tokenize it
 TURNS = 0.02  # of the frontend's time that a prompt gets while there is other work: never quite none
 
 
 class Frontend:
     """One process before and behind the engine. It reads requests, sends tokens and ends answers in the order in which
-    they come up; tokens of several steps that wait together are sent together. Prompts are tokenized one by one, while
-    there is nothing else to do, and a little (`TURNS`) while there is: without that they would starve where tokens keep
-    the frontend busy."""
+    they come up; where tokens of several steps wait, little is saved (`JOINED`), so there is a rate of tokens above
+    which it lags ever more. Prompts are tokenized one by one, while there is nothing else to do, and a little (`TURNS`)
+    while there is: without that they would starve where tokens keep the frontend busy."""
 
     def __init__(self, settings: SimulatorSettings) -> None:
         unit, ahead = NANOSECONDS / settings.speed, settings.pipeline
@@ -130,25 +133,24 @@ class Frontend:
         self._sent_token_ns = ahead.frontend_output * unit
         self.free_at = 0
         self._worked_ns = 0  # of all that came up so far
-        self._sending_from = -1  # when the newest work begins, if that is tokens to send
-        self._sent_at = 0
+        self._sends_from = -1  # when the newest work begins, if that is tokens to send
 
     def work(self, at: int, work_ns: int) -> int:
         """Something comes up; returns when it is done."""
         self.free_at = max(at, self.free_at) + work_ns
         self._worked_ns += work_ns
-        self._sending_from = -1
+        self._sends_from = -1
         return self.free_at
 
     def send(self, at: int, tokens: int, prompt_tokens: int = 0) -> int:
         """Tokens of one step come out of the engine; returns when they are sent. `prompt_tokens` are those of the
         answers that begin with them: the first text of an answer needs the end of its prompt decoded."""
-        if self._sending_from <= at:
-            begin = max(at, self.free_at)
-            first_ns = FIRST * self.prompt_token_ns * prompt_tokens
-            self._sent_at = self.work(at, round(self._sent_token_ns * tokens + first_ns))
-            self._sending_from = begin
-        return self._sent_at
+        begin, joins = max(at, self.free_at), self._sends_from > at
+        work_ns = self._sent_token_ns * tokens * (JOINED if joins else 1.0)
+        sends_from = self._sends_from if joins else begin
+        sent_at = self.work(at, round(work_ns + FIRST * self.prompt_token_ns * prompt_tokens))
+        self._sends_from = sends_from
+        return sent_at
 
     def worked_ns(self, now: int) -> int:
         """How long it has worked up to an instant, of what came up before."""

@@ -1,16 +1,21 @@
 """Models of servers: steps read from records, terms that come back, files, and what is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
-from inferometer.conduct.fit import fit, preset
+from inferometer.conduct.fit import fit, preset, usable
 from inferometer.conduct.predict import capacity, predict
+from inferometer.conduct.run import simulate
 from inferometer.errors import PlanError
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
+from inferometer.record.environment import ReplicaStart, ServerStart
 from inferometer.record.run import Run
+from inferometer.record.summary import Steadiness
 from inferometer.simulator.fitting import aiconfigurator
 from inferometer.simulator.fitting.aiconfigurator import (
     Deployment,
@@ -21,9 +26,18 @@ from inferometer.simulator.fitting.aiconfigurator import (
 )
 from inferometer.simulator.fitting.calibration import Observed, amplification, calibrate, replayed, simulated_numbers
 from inferometer.simulator.fitting.regression import read_steps
-from inferometer.simulator.fitting.server_model import ServerModel, limits_in_log, model_document, read_model
+from inferometer.simulator.fitting.server_model import (
+    LoadRange,
+    ServerModel,
+    limited_settings,
+    limits_in_log,
+    limits_in_metrics,
+    model_document,
+    read_model,
+)
 from inferometer.simulator.settings import SimulatorSettings, settings_from
 from inferometer.simulator.virtual import rehearse, simulated_run
+from inferometer.store.folder import load_run
 
 TRUE = {
     "frontend": 3.5e-3,
@@ -287,6 +301,50 @@ def test_limits_are_read_from_the_log_of_the_engine() -> None:
     assert limits_in_log("nothing of that") == {}
 
 
+def test_limits_of_sglang_and_settings_of_caching_are_read_too() -> None:
+    """What SGLang 0.5 prints at its start, and how vLLM names settings in its configuration."""
+    sglang = "max_total_num_tokens=71520, chunked_prefill_size=8192, max_running_requests=2048, context_len=32768"
+    expected = {"cache_tokens": 71_520, "max_batched_tokens": 8192, "max_sequences": 2048, "max_model_len": 32_768}
+    assert limits_in_log(sglang) == expected
+    limits = limits_in_log("Defaulting max_num_seqs to 1024, enable_prefix_caching=False, enable_chunked_prefill=False")
+    assert limits == {"max_sequences": 1024, "prefix_caching": 0, "chunked_prefill": 0}
+    assert not limited_settings(limits).prefix_caching
+
+
+def test_limits_are_read_from_the_metrics_of_a_run() -> None:
+    """A run of vLLM as it is stored: no log is needed for the size of its cache."""
+    run = load_run(Path(__file__).parents[2] / "data" / "vllm-0.24-h200-sweep-8b" / "a-512-128-r5")
+    limits = limits_in_metrics(run)
+    assert limits == {"max_model_len": 16_384, "cache_tokens": 910_656, "block_size": 16, "prefix_caching": 1}
+    assert limited_settings(limits | {"block_size": 32}).blocks == 910_656 // 32
+
+
+def test_a_server_that_sends_several_tokens_at_a_time_is_modelled_so() -> None:
+    """Its reads do not show every step, so the latencies alone tell its terms."""
+    shares = {"tokens-per-chunk=4": 1.0}
+    true = server().model_copy(update={"faults": server().faults.model_copy(update={"shares": shares})})
+    alike = plan({"type": "poisson", "rate": 6}, 300, 60, 4)
+    fitted = calibrate(
+        [Observed("chunks", alike, rehearse(replayed(alike, true), true)[0])], settings_from({"pipeline": {}})
+    )
+    assert fitted.settings.faults.shares == shares
+    assert abs(fitted.errors["chunks"]["ttft"]) < 0.1 and abs(fitted.errors["chunks"]["tpot"]) < 0.1
+
+
+def test_bursts_and_cached_prompts_leave_the_range_of_plain_loads() -> None:
+    fitted = LoadRange(
+        input_tokens=(100, 900), output_tokens=(10, 200), in_flight=(1, 40), most_in_flight=60, cached_share=0.02
+    )
+    same = {"input_tokens": (500, 500), "output_tokens": (100, 100), "in_flight": (20, 20)}
+    assert fitted.outside(LoadRange(**same, most_in_flight=70, cached_share=0.1)) == []
+    assert fitted.outside(LoadRange(**same, most_in_flight=130, cached_share=0.8)) == [
+        "bursts of 130 requests in flight, fitted on at most 60",
+        "80% of the prompt tokens from the cache, fitted on 2%",
+    ]
+    older = fitted.model_copy(update={"most_in_flight": None, "cached_share": None})
+    assert older.outside(LoadRange(**same, most_in_flight=130, cached_share=0.8)) == []
+
+
 def test_arithmetic_of_an_8b_model_on_an_h200() -> None:
     """16 GB of weights at 70% of 4.8 TB/s, 128 KiB of keys and values a token, 16 GFLOP at 66% of 989 TFLOP/s."""
     terms = physical_terms(accelerator_named("h200"), shape_named("llama-3.1-8b"))
@@ -298,3 +356,53 @@ def test_arithmetic_of_an_8b_model_on_an_h200() -> None:
 def test_a_model_that_does_not_fit_is_refused() -> None:
     with pytest.raises(PlanError, match="does not fit"):
         preset(accelerator_named("l4"), shape_named("llama-3.1-70b"))
+
+
+# -- runs that show less -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def light() -> Run:
+    return run_of(plan({"type": "poisson", "rate": 5}, 300, 20, 5))
+
+
+def test_a_run_without_records_is_left_out_and_named(light: Run) -> None:
+    """An imported summary has no instants of tokens."""
+    summary_only = replace(light, read_records=None)
+    with pytest.raises(PlanError, match="no run can be used"):
+        usable([summary_only])
+    observed, notes = usable([light, summary_only])
+    assert len(observed) == 1
+    assert any("is left out: it has no records of ours, so no instants of tokens" in note for note in notes)
+    imported = replace(light, source="guidellm")
+    assert any("is left out: it has no records of ours" in note for note in usable([light, imported])[1])
+
+
+def test_runs_of_several_servers_at_once_are_left_out_and_named(light: Run) -> None:
+    two = {"type": "fleet", "replicas": 2, "router": "round_robin"}
+    fleet = plan({"type": "poisson", "rate": 5}, 300, 20, 5, server=two)
+    with pytest.raises(PlanError) as refused:
+        usable([simulate(fleet)])
+    assert "several servers answered, and their steps cannot be separated" in refused.value.message
+    server = ServerStart(replicas=[ReplicaStart(name="a"), ReplicaStart(name="b")])
+    behind = replace(light, environment=structs.replace(light.environment, server=server))
+    assert any("several servers answered" in note for note in usable([light, behind])[1])
+
+
+def test_runs_that_failed_or_drifted_and_too_few_are_named(light: Run) -> None:
+    window = structs.replace(light.summary.window, steady=Steadiness(status="drifting", test="Mann-Kendall"))
+    drifting = replace(light, summary=structs.replace(light.summary, window=window))
+    notes = usable([drifting])[1]
+    assert any("was not steady" in note for note in notes)
+    assert "fitted on 1 run; at least 3 at different loads are better" in notes
+    shares = {"status=500": 0.5}
+    failing = plan(
+        {"type": "poisson", "rate": 20},
+        300,
+        20,
+        5,
+        server={"type": "simulator", "args": {"faults": {"shares": shares}}},
+    )
+    with pytest.raises(PlanError) as refused:
+        usable([simulated_run(failing)])
+    assert "of its requests failed" in refused.value.message

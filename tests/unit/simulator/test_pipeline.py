@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from inferometer.load.clock import Ticket, VirtualClock
 from inferometer.record.record import Record
-from inferometer.simulator.pipeline import TURNS, Frontend, PipelineTime
+from inferometer.simulator.pipeline import JOINED, TURNS, Frontend, PipelineTime
 from inferometer.simulator.settings import SimulatorSettings, settings_from
 from inferometer.simulator.virtual import VirtualTransport
 from inferometer.workload.session import Request
@@ -85,12 +85,20 @@ def test_requests_are_read_before_prompts_are_tokenized() -> None:
     assert (first.headers_at, second.headers_at) == (4 * MS - meanwhile, 6 * MS - meanwhile)
 
 
-def test_tokens_that_wait_together_are_sent_together() -> None:
+def test_tokens_that_wait_together_cost_little_less() -> None:
+    """Their texts are made one by one, and only the writes are saved."""
     frontend = Frontend(engine(frontend_output="3ms"))
     assert frontend.send(0, 1) == 3 * MS
     assert frontend.send(1 * MS, 1) == 6 * MS
-    assert frontend.send(2 * MS, 1) == 6 * MS  # the one before has not begun yet
-    assert frontend.send(4 * MS, 1) == 9 * MS
+    third = frontend.send(2 * MS, 1)  # the one before has not begun yet
+    assert third == (6 + 3 * JOINED) * MS
+    assert frontend.send(4 * MS, 1) == third + 3 * MS
+
+
+def test_a_frontend_that_is_asked_for_too_much_lags_ever_more() -> None:
+    """Two sequences make 400 tokens/s, of which it sends 1 / 4 ms, or a little more where they wait."""
+    last = [reads(record)[-1] for record in sent(engine(frontend_output="4ms"), [(0, 10, 100), (0, 10, 100)])]
+    assert max(last) > 200 * JOINED * 4 * MS
 
 
 @pytest.mark.parametrize("seed", range(4))

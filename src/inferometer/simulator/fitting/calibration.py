@@ -5,6 +5,7 @@ engine may launch steps ahead or do one after the other: both are fitted, and th
 It is a least-squares fit in the logarithm of the terms, with the first estimates as prior: what the runs do not
 determine stays where it began, and is named. Gauss-Newton by hand: thirty lines, and no scipy in the install."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -17,6 +18,7 @@ from inferometer.record.columns import Records
 from inferometer.simulator.fitting.regression import (
     DECODE_TERMS,
     Floats,
+    Ints,
     Steps,
     compute_term,
     decode_terms,
@@ -77,7 +79,8 @@ WEIGHTS = {  # relative errors that count as one: means matter more than tails, 
     "e2e_p90": 0.08,
 }
 CLIP = 2.0
-MERGED = 1.03  # tokens per read: more, and the frontend could not keep up
+HOPELESS = 4.0  # times the misfit of the other structure after one step of the fit: it will not become the better one
+MERGED = 1.03  # times the tokens of an event in a read: more, and the frontend could not keep up
 SATURATED = 0.25  # weight of such a run: near saturation small errors of a term become large ones of a latency
 DEFAULT_JITTER = 0.2
 SLOWER = 1.05  # how much slower and faster the server is made to see what its speed does to a latency
@@ -207,6 +210,9 @@ def calibrate(
 ) -> Calibrated:
     """The terms of the server that gave these runs, by the structure that fits them better; `settings` hold its
     limits."""
+    if (size := tokens_per_event(observed)) > 1:
+        chunks = settings.faults.model_copy(update={"shares": {f"tokens-per-chunk={size}": 1.0}})
+        settings = settings.model_copy(update={"faults": chunks})
     steps = [read_steps(run.records, settings.max_batched_tokens) for run in observed]
     measured = [numbers_of(run.records) for run in observed]
     in_turn = settings.model_copy(update={"pipeline": None})
@@ -217,6 +223,7 @@ def calibrate(
     ]
     total = sum(fit.simulations for fit in fits)
     done = 0
+    best: tuple[float, dict[str, Term], SimulatorSettings] | None = None
 
     def report() -> None:
         nonlocal done
@@ -224,7 +231,11 @@ def calibrate(
         if on_progress is not None:
             on_progress(min(done, total), total)
 
-    terms, final = min((fit.solved(report) for fit in fits), key=lambda solved: solved[0])[1:]
+    for fit in fits:
+        solved = fit.solved(report, HOPELESS * best[0] if best else math.inf)
+        best = solved if best is None or solved[0] < best[0] else best
+    assert best is not None
+    _, terms, final = best
     errors = {
         run.name: {name: number / one[name] - 1 for name, number in simulated_numbers(run.plan, final).items()}
         for run, one in zip(observed, measured, strict=True)
@@ -235,6 +246,18 @@ def calibrate(
 
 def _of_prompts(physics: Mapping[str, float]) -> dict[str, float]:
     return {"prefill_token": physics["compute_token"]} if "compute_token" in physics else {}
+
+
+def tokens_per_event(observed: Sequence[Observed]) -> int:
+    """How many tokens the server collects before it sends them: as most reads have, the last of an answer left out."""
+    counts = np.bincount(np.concatenate([_full_reads(run.records) for run in observed] or [np.ones(1, np.int64)]))
+    return max(1, int(counts.argmax()))
+
+
+def _full_reads(records: Records) -> Ints:
+    inner = np.ones(len(records.read_tokens), bool)
+    inner[records.read_offsets[1:][records.read_counts() > 0] - 1] = False
+    return records.read_tokens[inner]
 
 
 class _Fit:
@@ -249,7 +272,8 @@ class _Fit:
         physics: Mapping[str, float],
     ) -> None:
         self._observed, self._measured, self._settings = observed, measured, settings
-        self._weights = [_weight(run.records) for run in observed]
+        size = tokens_per_event(observed)
+        self._weights = [_weight(run.records, size) for run in observed]
         self._terms, self._jitter = first_estimates(steps, settings, physics)
         self._fixed = {name: term.value for name, term in self._terms.items()}
         self._moved = [name for name, term in self._terms.items() if name not in DECODE_TERMS or term.spread > KNOWN]
@@ -261,14 +285,15 @@ class _Fit:
         """How often all runs are simulated, at most."""
         return 1 + ITERATIONS * (len(self._moved) + 3)
 
-    def solved(self, report: Callable[[], None]) -> tuple[float, dict[str, Term], SimulatorSettings]:
-        """The sum of squares that is left, the terms, and the server with them."""
+    def solved(self, report: Callable[[], None], give_up: float) -> tuple[float, dict[str, Term], SimulatorSettings]:
+        """The sum of squares that is left, the terms, and the server with them. Where one step of the fit leaves more
+        than `give_up` there is no second."""
 
         def misfit(at: Floats) -> Floats:
             report()
             return self._misfit(at)
 
-        at, covariance, left = _least_squares(misfit, self._begin, self._prior)
+        at, covariance, left = _least_squares(misfit, self._begin, self._prior, give_up)
         spreads = np.sqrt(np.diag(covariance))
         terms = dict(self._terms)
         for name, value, spread, before in zip(
@@ -302,8 +327,9 @@ def amplification(plan: Plan, settings: SimulatorSettings) -> float:
     return max(1.0, float(np.log(slow / fast) / (2 * np.log(SLOWER))))
 
 
-def _weight(records: Records) -> float:
-    return SATURATED if records.read_tokens.sum() > MERGED * len(records.read_tokens) else 1.0
+def _weight(records: Records, tokens_per_read: int) -> float:
+    """Less where reads have more tokens than the server sends at a time."""
+    return SATURATED if records.read_tokens.sum() > MERGED * tokens_per_read * len(records.read_tokens) else 1.0
 
 
 def _scaled(simulated: Mapping[str, float], measured: Mapping[str, float]) -> Floats:
@@ -312,7 +338,9 @@ def _scaled(simulated: Mapping[str, float], measured: Mapping[str, float]) -> Fl
     return np.asarray(CLIP * np.arctan(np.nan_to_num(np.array(errors)) / CLIP), float)
 
 
-def _least_squares(misfit: Callable[[Floats], Floats], begin: Floats, prior: Floats) -> tuple[Floats, Floats, float]:
+def _least_squares(
+    misfit: Callable[[Floats], Floats], begin: Floats, prior: Floats, give_up: float
+) -> tuple[Floats, Floats, float]:
     """Gauss-Newton: where the sum of squares is least, the covariance there, and that sum."""
     at, error = begin, misfit(begin)
     slopes = np.zeros((len(error), len(begin)))
@@ -330,5 +358,7 @@ def _least_squares(misfit: Callable[[Floats], Floats], begin: Floats, prior: Flo
                 break
             move = move / 3
         else:
+            break
+        if error @ error > give_up:
             break
     return at, np.asarray(np.linalg.inv(slopes.T @ slopes), float), float(error @ error)

@@ -24,6 +24,7 @@ from inferometer.record.run import Run
 from inferometer.simulator.fitting.calibration import Observed, Term
 from inferometer.simulator.fitting.regression import Floats
 from inferometer.simulator.settings import SimulatorSettings, settings_from
+from inferometer.vocabulary import percent_text
 
 MOST_BYTES = 1 << 20
 Z95 = 1.96
@@ -46,6 +47,8 @@ class LoadRange(Section):
     input_tokens: tuple[float, float]
     output_tokens: tuple[float, float]
     in_flight: tuple[float, float] = Field(description="mean requests in flight of the runs")
+    most_in_flight: float | None = Field(None, description="at any instant of any run: bursts have many for a moment")
+    cached_share: float | None = Field(None, description="of the prompt tokens, most of any run: found in the cache")
 
     @classmethod
     def of(cls, records: Sequence[Records]) -> Self:
@@ -53,17 +56,42 @@ class LoadRange(Section):
         spans = [
             (min(lows), max(highs)) for lows, highs in (zip(*column, strict=True) for column in zip(*ends, strict=True))
         ]
-        return cls(input_tokens=spans[0], output_tokens=spans[1], in_flight=spans[2])
+        return cls(
+            input_tokens=spans[0],
+            output_tokens=spans[1],
+            in_flight=spans[2],
+            most_in_flight=max(map(_most_in_flight, records)),
+            cached_share=round(max(map(_cached_share, records)), 3),
+        )
 
     def outside(self, other: "LoadRange") -> list[str]:
-        """Where another load leaves this range, in words; a tenth beyond is still inside."""
+        """Where another load leaves this range, in words; a tenth beyond is still inside, and for the most of an
+        instant, which chance decides, a quarter."""
         names = {"input_tokens": "input tokens", "output_tokens": "output tokens", "in_flight": "requests in flight"}
         notes = []
         for name, label in names.items():
             (low, high), (least, most) = getattr(self, name), getattr(other, name)
             if least < 0.9 * low or most > 1.1 * high:
                 notes.append(f"{label} {_span(least, most)}, fitted on {_span(low, high)}")
+        known_most, most_at_once = self.most_in_flight, other.most_in_flight
+        if known_most and most_at_once and most_at_once > 1.25 * known_most and other.in_flight[1] <= self.in_flight[1]:
+            notes.append(f"bursts of {most_at_once:,.0f} requests in flight, fitted on at most {known_most:,.0f}")
+        if self.cached_share is not None and (other.cached_share or 0) > self.cached_share + 0.1:
+            found, known_share = (percent_text(round(one or 0, 2)) for one in (other.cached_share, self.cached_share))
+            notes.append(f"{found} of the prompt tokens from the cache, fitted on {known_share}")
         return notes
+
+
+def _most_in_flight(records: Records) -> float:
+    edges = np.concatenate([records.sent_at, records.ended_at])
+    changes = np.repeat([1, -1], len(records))
+    return float(np.cumsum(changes[np.argsort(edges, kind="stable")]).max(initial=0))
+
+
+def _cached_share(records: Records) -> float:
+    good = known(records.input_tokens) & known(records.cached_tokens)
+    prompts = float(records.input_tokens[good].sum())
+    return float(records.cached_tokens[good].sum()) / prompts if prompts else 0.0
 
 
 def _span(low: float, high: float) -> str:
@@ -210,32 +238,61 @@ def runs_of_file(
     ]
 
 
-# -- limits of the engine, from its log ------------------------------------------------------------------------------
+# -- limits of the engine, from its log or its metrics -----------------------------------------------------------------
 
 BLOCK = 16
-_IN_LOG = {
-    "cache_tokens": re.compile(r"KV cache size: ([\d,]+) tokens"),
-    "max_batched_tokens": re.compile(r"max_num_batched_tokens['\"]?\s*[=:]\s*(\d+)"),
-    "max_sequences": re.compile(r"max_num_seqs['\"]?\s*[=:]\s*(\d+)"),
-    "max_model_len": re.compile(r"max_(?:model|seq)_len['\"]?\s*[=:]\s*(\d+)"),
+_IN_LOG = {  # as vLLM writes them when it starts, and SGLang
+    "cache_tokens": re.compile(r"KV cache size: ([\d,]+) tokens|max_total_num_tokens=(\d+)"),
+    "max_batched_tokens": re.compile(r"max_num_batched_tokens['\"]?\s*[=:]\s*(\d+)|chunked_prefill_size=(\d+)"),
+    "max_sequences": re.compile(r"max_num_seqs['\"]?(?:\s*[=:]\s*|\s+to\s+)(\d+)|max_running_requests=(\d+)"),
+    "max_model_len": re.compile(r"max_(?:model|seq)_len['\"]?\s*[=:]\s*(\d+)|context_len=(\d+)"),
     "graph_tokens": re.compile(r"max_cudagraph_capture_size['\"]?\s*[=:]\s*(\d+)"),
+    "prefix_caching": re.compile(r"enable_prefix_caching['\"]?\s*[=:]\s*(True|False)"),
+    "chunked_prefill": re.compile(r"enable_chunked_prefill['\"]?\s*[=:]\s*(True|False)"),
 }
+_FLAGS = {"True": 1, "False": 0}
 
 
 def limits_in_log(text: str) -> dict[str, int]:
-    """The engine's limits as vLLM writes them when it starts; what it does not log is left out."""
+    """The engine's limits as it writes them when it starts; what it does not log is left out."""
     matches = {name: pattern.search(text) for name, pattern in _IN_LOG.items()}
-    return {name: int(match[1].replace(",", "")) for name, match in matches.items() if match}
+    return {name: _limit(next(filter(None, match.groups()))) for name, match in matches.items() if match}
+
+
+def limits_in_metrics(run: Run) -> dict[str, int]:
+    """The engine's limits as its metrics and its list of models had them, of one server: those of several add up to
+    nothing."""
+    limits: dict[str, int] = {}
+    if (length := run.environment.known_target.max_model_len) is not None:
+        limits["max_model_len"] = length
+    sources = run.summary.server.sources if run.summary.server else []
+    configs = [source.config for source in sources if source.config]
+    if len(configs) != 1:
+        return limits
+    numbers = {name: _limit(text) for name, text in configs[0].items() if text.isdecimal() or text in _FLAGS}
+    if numbers.get("num_gpu_blocks") and numbers.get("block_size"):
+        limits["cache_tokens"] = numbers["num_gpu_blocks"] * numbers["block_size"]
+        limits["block_size"] = numbers["block_size"]
+    if "enable_prefix_caching" in numbers:
+        limits["prefix_caching"] = numbers["enable_prefix_caching"]
+    return limits
+
+
+def _limit(text: str) -> int:
+    return _FLAGS[text] if text in _FLAGS else int(text.replace(",", ""))
 
 
 def limited_settings(limits: Mapping[str, int]) -> SimulatorSettings:
     """Settings of a pipelined engine with these limits; others stay at the defaults of the simulator."""
     args: dict[str, Any] = {name: limits[name] for name in ("max_batched_tokens", "max_sequences") if name in limits}
+    block = limits.get("block_size", BLOCK)
     if "cache_tokens" in limits:
-        args["blocks"] = limits["cache_tokens"] // BLOCK
+        args |= {"blocks": limits["cache_tokens"] // block, "block_size": block}
+    if "prefix_caching" in limits:
+        args["prefix_caching"] = bool(limits["prefix_caching"])
     if "max_batched_tokens" in args:
         args["max_sequences"] = min(args.get("max_sequences", 1024), args["max_batched_tokens"])
-    room = args.get("blocks", 56_916) * BLOCK
+    room = args.get("blocks", 56_916) * args.get("block_size", BLOCK)
     args["max_model_len"] = min(limits.get("max_model_len", 16_384), room)
     ahead = {"graph_tokens": limits["graph_tokens"]} if "graph_tokens" in limits else {}
     return settings_from({**args, "pipeline": ahead}, "limits")
