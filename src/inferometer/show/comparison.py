@@ -152,7 +152,7 @@ def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
     for reason in dict.fromkeys(change.why for change in unclear):
         titles = [change.title for change in unclear if change.why == reason]
         named = len(titles) == 1 and str(reason).startswith(titles[0])
-        yield "unclear", reason if named else f"{', '.join(titles)}: {reason}"
+        yield "unclear", str(reason) if named else f"{', '.join(titles)}: {reason}"
 
 
 def _ids(ids: Sequence[str]) -> str:

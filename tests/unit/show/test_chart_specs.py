@@ -16,7 +16,7 @@ from inferometer.record.run import Run
 from inferometer.record.summary import BatchCase, MeasureSummary, Phase, Startup, Summary, Value
 from inferometer.show.charts import CHARTS, Cannot, Chart, charts_of, charts_of_runs, draw, gallery
 from inferometer.show.charts.chart import MOST, SERIES, ChartedRun, legend_columns
-from inferometer.show.charts.distributions import MARKED, with_room
+from inferometer.show.charts.distributions import MARKED, Mark, with_room
 from inferometer.show.charts.experiments import Varied, cases_of, keys_of
 from inferometer.show.charts.history import MOST_SERIES, History, HistoryPoint, history_of
 from inferometer.show.charts.registry import FLEET, SCHEMA
@@ -193,7 +193,7 @@ def test_a_comparison_has_a_dot_for_every_measure(runs: list[Run]) -> None:
 
 def test_quantiles_that_are_close_share_one_label() -> None:
     def labels(*places: float) -> list[str]:
-        rows = [{"at": place, "label": label} for place, label in zip(places, MARKED, strict=True)]
+        rows = [Mark(at=place, label=label) for place, label in zip(places, MARKED, strict=True)]
         return [row["label"] for row in with_room(rows, 20.0)]
 
     assert labels(5, 9, 12) == ["p50", "p90", "p99"]

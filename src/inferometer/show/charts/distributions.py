@@ -167,19 +167,26 @@ def _marks(subject: ChartedRun, name: str, scale: Scale, shown: tuple[float, flo
     """The quantiles that the summary has enough samples for, as far as they are in the range that is shown."""
     numbers = quantities(subject.run.summary)
     quantiles = [(key, numbers[f"{name}.{key}"].value) for key in MARKED if f"{name}.{key}" in numbers]
-    low, high = map(scale.shown, shown)
-    rows = [{"at": scale.shown(value), "label": key} for key, value in quantiles if value <= shown[1]]
-    return rules("at", with_room(rows, high - low), "label") if rows else []
+    rows = [Mark(at=value * scale.factor, label=key) for key, value in quantiles if value <= shown[1]]
+    span = (shown[1] - shown[0]) * scale.factor
+    return rules("at", with_room(rows, span), "label") if rows else []
 
 
-def with_room(rows: Sequence[dict[str, Any]], span: float) -> list[dict[str, Any]]:
+class Mark(TypedDict):
+    """A vertical line of a distribution."""
+
+    at: float
+    label: str
+
+
+def with_room(rows: Sequence[Mark], span: float) -> list[Mark]:
     """Lines that are too close for two labels share one: `p50, p90`."""
-    placed: list[dict[str, Any]] = []
-    last: dict[str, Any] | None = None
+    placed: list[Mark] = []
+    last: Mark | None = None
     for row in rows:
         text = last["label"] if last else ""
         if last and row["at"] - last["at"] < _ROOM * LETTER * len(text) / WIDTH * span:
-            last["label"], row = f"{text}, {row['label']}", {**row, "label": ""}
+            last["label"], row = f"{text}, {row['label']}", Mark(at=row["at"], label="")
         else:
             last = row
         placed.append(row)

@@ -1,6 +1,6 @@
 """Experiments: a measure as curves over what was varied, or as a grid over two things that were."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
@@ -34,8 +34,8 @@ from inferometer.show.charts.chart import (
 from inferometer.store.experiments import KeptExperiment
 from inferometer.vocabulary import MEASURES, duration_text, number_text
 
-ChartedCase = tuple[dict[str, JsonValue], Run]  # what was set, and the run that came of it
-NumberedCase = tuple[dict[str, JsonValue], Run, Quantity]  # a case with its number
+ChartedCase = tuple[Mapping[str, JsonValue], Run]  # what was set, and the run that came of it
+NumberedCase = tuple[Mapping[str, JsonValue], Run, Quantity]  # a case with its number
 
 
 class CurvePoint(TypedDict):
