@@ -11,7 +11,7 @@ from inferometer.conduct.predict import validate
 from inferometer.errors import PlanError
 from inferometer.exchange.importing.importer import import_file
 from inferometer.simulator.fitting.aiconfigurator import ERRORS, accelerator_named, shape_named
-from inferometer.simulator.fitting.calibration import Observed
+from inferometer.simulator.fitting.calibration import Observed, calibrate
 from inferometer.simulator.fitting.regression import decode_terms_of
 from inferometer.simulator.fitting.server_model import limited_settings, limits_in_log
 from inferometer.store.folder import load_run
@@ -40,6 +40,19 @@ def test_a_32b_model_is_predicted_within_ten_percent_by_runs_that_are_not_it(dat
         assert abs(of_run["ttft_p90"]) < 0.20 and abs(of_run["e2e_p90"]) < 0.20, name
     sizes = [abs(of_run[measure]) for of_run in errors.values() for measure in MAIN]
     assert np.median(sizes) < 0.04
+
+
+def test_long_prompts_are_predicted_from_runs_of_short_ones(data: Path) -> None:
+    """Fitted on the five 8B runs of at most 512 prompt tokens, judged on those of 2,000: within 15%."""
+    folder = data / "vllm-0.24-h200-sweep" / "8b"
+    settings = limited_settings(limits_in_log((folder / "server.log").read_text("utf-8", "replace")))
+    runs = observed(folder)
+    fitted = calibrate([run for run in runs if run.name[0] in "ac"], settings)
+    judged = [run for run in runs if run.name.startswith("b-2000")]
+    assert len(judged) == 2 and len(fitted.errors) == 5
+    for run in judged:
+        errors = errors_of(run, fitted.settings)
+        assert {name: errors[name] for name in MAIN if abs(errors[name]) > 0.15} == {}, run.name
 
 
 def test_arithmetic_alone_is_off_by_what_its_note_says(data: Path) -> None:
