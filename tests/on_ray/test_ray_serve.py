@@ -90,7 +90,7 @@ def serve_once(home: Path, server: dict[str, Any]) -> Served:
             recorded = answer.read()
         assert started.pid is not None
         pids = {seen.pid for seen in belonging(_mark(started.pid), started.pid)}
-        folders = {name for pid in pids for name in re.findall(rf"/\S*/{FOLDER}\w+", _command(pid).decode())}
+        folders = {name for pid in pids for name in re.findall(rf"/[\w/.]*/{FOLDER}\w+", _command(pid).decode())}
     return Served(made, recorded, pids, folders)
 
 
