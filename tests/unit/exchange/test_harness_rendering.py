@@ -173,3 +173,12 @@ def test_an_unknown_harness_lists_those_there_are() -> None:
 def test_other_workloads_and_traffic_classes_are_refused(plan: dict[str, Any]) -> None:
     with pytest.raises(PlanError, match="guidellm"):
         _rendered("guidellm", plan)
+
+
+def test_rates_of_aiperf_are_of_requests_and_its_sessions_keep_their_slots() -> None:
+    plan = {"workload": {"turns": 3, "input_tokens": 50}, "load": {"rate": 2}, "stop": {"sessions": 30}}
+    argv = _rendered("aiperf", plan)[1].argv
+    assert argv[argv.index("--request-rate") + 1] == "6"
+    thinking = {**PLANS["turns"], "workload": {"turns": 3, "input_tokens": 50, "think": "1s"}}
+    with pytest.raises(PlanError, match="sessions_at_once"):
+        _rendered("aiperf", thinking)

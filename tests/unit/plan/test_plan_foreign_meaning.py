@@ -275,7 +275,9 @@ def test_rates_of_genai_bench() -> None:
     cases = found.experiment["cases"]
     assert [case["name"] for case in cases] == ["U(1,512)/(0,512) qps=0.5", "U(1,512)/(0,512) qps=2"]
     assert cases[0]["plan"]["load"] == {"type": "constant", "rate": 0.5}
-    assert cases[0]["plan"]["workload"]["output_tokens"] == "1-512"  # of 0 tokens there is no answer
+    assert cases[0]["plan"]["workload"]["output_tokens"] == "2-512"  # it draws no shorter answer
+    up_to = read(line.replace("U(1,512)/(0,512)", "U(500,100)")).experiment["cases"][0]["plan"]["workload"]
+    assert (up_to["input_tokens"], up_to["output_tokens"]) == ("1-500", "2-100")
     with pytest.raises(PlanError, match="qps-level needs --execution-engine async"):
         read(f"{line} --qps-level 2")
 

@@ -38,7 +38,7 @@ def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
         "tokenizer": endpoint.tokenizer,
         **_lengths(workload),
         "num-dataset-entries": entries,
-        **_load(plan.load),
+        **_load(plan.load, workload.turns.mean_value or 1.0),
         "request-count": plan.stop.requests,
         "benchmark-duration": plan.stop.duration,
         "benchmark-grace-period": plan.stop.drain if plan.stop.duration is not None else None,
@@ -51,12 +51,24 @@ def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
         "no-gpu-telemetry": True,  # we sample both, for every harness in the same way
         "no-server-metrics": True,
     }
+    if not workload.single_turns:
+        notes |= _of_turns(plan, workload)
     argv = ["aiperf", "profile", *flags(values)]
     for name, value in _inputs(plan).items():
         argv += ["--extra-inputs", f"{name}:{value}"]
     for name, value in plan.target.headers.items():
         argv += ["--header", f"{name}:{value}"]
     return Rendered(argv, notes=notes)
+
+
+def _of_turns(plan: Plan, workload: Synthetic) -> dict[str, str]:
+    """Its sessions keep their slot also while they pause, and the last request may be in the middle of one."""
+    notes = {}
+    if plan.stop.whole_sessions and plan.stop.requests is not None:
+        notes["stop.whole_sessions"] = "the last request may be in the middle of its session"
+    if not workload.think.mean_value and plan.load.sessions_at_once is None:
+        notes["load.sessions_at_once"] = "a session keeps its slot to its end; without pauses that is the same"
+    return notes
 
 
 def _entries(plan: Plan) -> tuple[int, dict[str, str]]:
@@ -101,10 +113,11 @@ def _lengths(workload: Synthetic) -> dict[str, JsonValue]:
     return values
 
 
-def _load(load: Load) -> dict[str, JsonValue]:
+def _load(load: Load, turns: float) -> dict[str, JsonValue]:
+    """Its rates are of requests, ours of sessions."""
     if load.type == "concurrency":
         return {"concurrency": load.concurrency}
-    values: dict[str, JsonValue] = {"request-rate": load.rate, "arrival-pattern": load.type}
+    values: dict[str, JsonValue] = {"request-rate": (load.rate or 0.0) * turns, "arrival-pattern": load.type}
     if load.type == "gamma":
         values["arrival-smoothness"] = 1 / load.cv**2
     return {**values, "concurrency": load.max_concurrency}

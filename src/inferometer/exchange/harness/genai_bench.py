@@ -19,6 +19,7 @@ from inferometer.plan.workloads import Lengths, Synthetic
 
 NAME = "genai-bench"
 MOST_MINUTES = 60
+LEAST_OUT = 2  # tokens of a drawn answer
 
 
 def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
@@ -36,6 +37,9 @@ def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
         notes["stop.requests"] = "a minimum: it checks for the end only from time to time, and keeps sending until then"
     if plan.warmup.requests or plan.warmup.duration:
         notes["warmup"] = "not supported: all requests are measured"
+    outputs = synthetic(plan, NAME).output_tokens
+    if outputs is not None and outputs.type != "fixed" and outputs.least < LEAST_OUT:
+        notes["workload.output_tokens.min"] = f"answers have at least {LEAST_OUT} tokens"
     extra: dict[str, JsonValue] = {
         name: value for name, value in {"top_p": sampling.top_p, **sampling.extra}.items() if value is not None
     }

@@ -45,10 +45,12 @@ FLAGS: dict[str, Flag] = {
 }
 _LEVELS = [1, 2, 4, 8, 16, 32, 64, 128, 256]
 _DEFAULT = ["N(480,240)/(300,150)", "D(100,100)", "D(100,1000)", "D(2000,200)", "D(7800,200)"]
-_FIXED, _NORMAL, _UNIFORM = (
+_LEAST_OUT = 2  # tokens of a drawn answer
+_FIXED, _NORMAL, _UNIFORM, _UP_TO = (
     re.compile(r"D\((\d+),(\d+)\)"),
     re.compile(r"N\((\d+),(\d+)\)/\((\d+),(\d+)\)"),
     re.compile(r"U\((\d+),(\d+)\)/\((\d+),(\d+)\)"),
+    re.compile(r"U\((\d+),(\d+)\)"),
 )
 
 
@@ -134,7 +136,7 @@ def _sampling(given: Given, backend: str) -> SamplingDraft:
 
 
 def _workload(given: Given, scenario: str) -> WorkloadDraft:
-    """`D(in,out)`, `N(mean,std)/(mean,std)` or `U(least,most)/(least,most)`."""
+    """`D(in,out)`, `N(mean,std)/(mean,std)`, `U(least,most)/(least,most)`, or `U(most,most)` from one token on."""
     tokenizer = given.text("model-tokenizer")
     if match := _FIXED.fullmatch(scenario):
         return {"input_tokens": int(match[1]), "output_tokens": int(match[2]), "tokenizer": tokenizer}
@@ -142,16 +144,19 @@ def _workload(given: Given, scenario: str) -> WorkloadDraft:
         mean, std, out, out_std = (int(number) for number in match.groups())
         return {
             "input_tokens": bell(mean, std, 1, None),
-            "output_tokens": bell(out, out_std, 1, None),
+            "output_tokens": bell(out, out_std, _LEAST_OUT, None),
             "tokenizer": tokenizer,
         }
-    if match := _UNIFORM.fullmatch(scenario):
+    if match := _UNIFORM.fullmatch(scenario) or _UP_TO.fullmatch(scenario):
+        bounds = [int(number) for number in match.groups()]
+        least, most, least_out, most_out = bounds if len(bounds) == 4 else (1, bounds[0], 1, bounds[1])
         return {
-            "input_tokens": f"{match[1]}-{match[2]}",
-            "output_tokens": f"{max(1, int(match[3]))}-{match[4]}",
+            "input_tokens": f"{max(1, least)}-{most}",
+            "output_tokens": f"{max(_LEAST_OUT, least_out)}-{max(_LEAST_OUT, most_out)}",
             "tokenizer": tokenizer,
         }
-    given.wrong("traffic-scenario", "must be D(in,out), N(mean,std)/(mean,std) or U(least,most)/(least,most)")
+    must = "must be D(in,out), N(mean,std)/(mean,std), U(least,most)/(least,most) or U(most,most)"
+    given.wrong("traffic-scenario", must)
     return {}
 
 

@@ -188,6 +188,9 @@ def _prefix(own: Settings, inputs: Any) -> WorkloadDraft:
         groups, shared = bucket.count("prefix_count", 1), bucket.count("prefix_tokens")
         bucket.no_effect("bucket_weight", "there is one bucket")
     if shared:
+        own.account.general.append(
+            "a prefix begins the first message of the user; in a chat guidellm sends it as system message"
+        )
         return {"prefix": {"tokens": shared, "suffix_tokens": inputs, "groups": groups}}
     return {"input_tokens": inputs}
 
