@@ -106,7 +106,8 @@ def test_a_sweep_answers_within_its_limits(answers: StoreAnswers) -> None:
 
     def headline(met: Callable[[float], bool | None]) -> str:
         cases = [
-            (settings, _limited(run, met(settings["load.concurrency"]))) for settings, run in cases_of(kept, runs.get)
+            (settings, _limited(run, met(float(str(settings["load.concurrency"])))))
+            for settings, run in cases_of(kept, runs.get)
         ]
         return answer_of(kept, cases).headline
 
