@@ -121,11 +121,11 @@ def test_a_stack_that_stands_is_neither_changed_nor_taken_down(
     start_stack(admin, stack_settings(namespace, token="hf_of_mine"), nothing)
     standing = cluster.listing(namespace)
     assert len([one for one in standing - before if one.startswith("secrets/mine-hf-token-")]) == 1
-    with pytest.raises(PlanError, match="has a stack mine already") as error:
+    with pytest.raises(PlanError, match="already has a stack mine") as error:
         start_stack(admin, stack_settings(namespace, image="missing/image:1"), nothing)
     assert f"inferometer k8s down mine -p {namespace}" in str(error.value.hint)
     assert execute(e2e_words(cluster, namespace, tmp_path, "--stack-name", "mine")) == 2
-    assert "has a stack mine already" in capsys.readouterr().err
+    assert "already has a stack mine" in capsys.readouterr().err
     assert cluster.listing(namespace) == standing
     take_down(admin, "mine", namespace, nothing)
     cluster.until(lambda: cluster.listing(namespace) <= before)

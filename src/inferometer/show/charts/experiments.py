@@ -34,8 +34,8 @@ from inferometer.show.charts.chart import (
 from inferometer.store.experiments import KeptExperiment
 from inferometer.vocabulary import MEASURES, duration_text, number_text
 
-ChartedCase = tuple[Mapping[str, JsonValue], Run]  # what was set, and the run that came of it
-NumberedCase = tuple[Mapping[str, JsonValue], Run, Quantity]  # a case with its number
+ChartedCase = tuple[JsonObject, Run]  # what was set, and the run that came of it
+NumberedCase = tuple[JsonObject, Run, Quantity]  # a case with its number
 
 
 class CurvePoint(TypedDict):
@@ -100,7 +100,7 @@ def cases_of(kept: KeptExperiment, load: Callable[[str], Run | None]) -> list[Ch
     return [(settings, run) for settings, run in loaded if run is not None and run.summary != Summary()]
 
 
-def keys_of(cases: Sequence[tuple[JsonObject, Run]]) -> list[str]:
+def keys_of(cases: Sequence[ChartedCase]) -> list[str]:
     """The numbers worth a chart that every case knows; without any of the usual, the first few."""
     known = [set(quantities(run.summary)) for _, run in cases]
     common = set.intersection(*known) if known else set()
