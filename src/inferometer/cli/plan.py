@@ -16,7 +16,6 @@ from inferometer.show.console import console, emit, plain_table
 if TYPE_CHECKING:
     from inferometer.plan.foreign.common import AccountEntry
     from inferometer.plan.foreign.recognise import OpenedExperiment
-    from inferometer.plan.model import Plan
     from inferometer.plan.opening import Opened
 
 
@@ -67,12 +66,15 @@ def check(files: tuple[str, ...]) -> None:
         raise PlanError(mistakes, hint)
 
 
-def _check_routers(plans: "Iterable[Plan]", file: str) -> None:
-    """Policies are known to the router alone, and not to plans."""
+def _check_routers(plans: "Iterable[object]", file: str) -> None:
+    """Policies are known to the router alone, and not to plans. Experiments may also have benchmarks and offline
+    cases, which have no router."""
+    from inferometer.plan.model import Plan
     from inferometer.plan.server import Router
     from inferometer.router.settings import check_policy
 
-    routers = [plan.server.router or Router() for plan in plans if plan.server and plan.server.has_own_router]
+    servers = [plan.server for plan in plans if isinstance(plan, Plan)]
+    routers = [server.router or Router() for server in servers if server is not None and server.has_own_router]
     try:
         for router in routers:
             check_policy(router)

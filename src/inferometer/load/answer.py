@@ -474,10 +474,13 @@ def form_check(structured: Structured | None) -> FormCheck | None:
 def _schema_check(structured: Structured) -> HasForm:
     try:
         from jsonschema.validators import validator_for
+        from jsonschema_specifications import REGISTRY
     except ImportError:
         raise MissingExtra("checking answers against a JSON schema", "structured") from None
     kind = validator_for(structured.json_schema)
-    validator = kind(structured.json_schema)
+    # Without it the schemas that this one refers to would be fetched while the load waits, from a server that may not
+    # answer: only those of JSON schema itself are here, and what refers to others stays unchecked.
+    validator = kind(structured.json_schema, registry=REGISTRY)
 
     def check(text: str) -> bool:
         value = _json_in(text)

@@ -2,6 +2,7 @@
 
 import random
 import signal
+import socket
 from typing import Any
 
 import numpy as np
@@ -170,6 +171,20 @@ def test_a_check_that_would_take_years_is_given_up(form: dict[str, Any]) -> None
         assert check(f"{quotes}{'a' * 60}!{quotes}") == "unchecked"
     assert check(f"{quotes}aab{quotes}") == "unchecked"  # no more checks, which hold up every stream
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
+
+
+def test_a_schema_is_never_fetched_while_the_load_waits() -> None:
+    """What refers to one elsewhere cannot be checked; its own parts and those of JSON schema can."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        elsewhere = f"http://127.0.0.1:{server.getsockname()[1]}/schema.json"
+        assert form_check(Structured(json_schema={"$ref": elsewhere}))("5") == "unchecked"
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    own = {"$defs": {"count": {"type": "integer"}}, "$ref": "#/$defs/count"}
+    assert [form_check(Structured(json_schema=own))(text) for text in ("5", '"x"')] == ["valid", "invalid"]
+    meta = {"$ref": "https://json-schema.org/draft/2020-12/schema"}
+    assert [form_check(Structured(json_schema=meta))(text) for text in ("{}", '{"type": 5}')] == ["valid", "invalid"]
 
 
 def test_an_answer_that_is_too_dense_to_be_parsed_is_not_checked() -> None:
