@@ -40,7 +40,7 @@ from inferometer.show.charts.chart import (
 )
 from inferometer.show.charts.distributions import thinned
 from inferometer.show.charts.timelines import window_marks
-from inferometer.vocabulary import number_text
+from inferometer.vocabulary import number_text, percent_text
 
 POINTS = 1500  # of all series of a chart together
 WINDOW_S = 5.0  # over which times of the servers are averaged
@@ -103,8 +103,8 @@ def prefix_match_rate(subject: ChartedRun) -> Spec:
             "encoding": encoding | {"color": coloured},
         },
     ]
-    mean = 100 * float(decisions.match_rate.mean())
-    title = titled("Prefix match rate over time", f"mean {mean:.1f}%; moving mean over {width} requests")
+    mean = percent_text(float(decisions.match_rate.mean()))
+    title = titled("Prefix match rate over time", f"mean {mean}; moving mean over {width} requests")
     return view(title, rows, [*layers, *window_marks(subject)])
 
 
@@ -121,7 +121,7 @@ def regret_over_time(subject: ChartedRun) -> Spec:
     at = np.array([int(decisions.at[piece].mean()) for piece in pieces])
     series = {name: (at, np.array([values[piece].mean() for piece in pieces])) for name, values in parts.items()}
     regret = float(decisions.regret_tokens.mean())
-    subtitle = f"the difference is the regret, {regret:,.0f} tokens a request on average"
+    subtitle = f"the difference is the regret, {number_text(regret)} tokens a request on average"
     return _lines(subject, titled("Cached tokens of a prompt over time", subtitle), series, "tokens")
 
 
@@ -317,8 +317,8 @@ def routing_decisions(subject: ChartedRun) -> Spec:
     }
     subtitle = f"{len(decisions):,} requests"
     if decisions.knows_caches:
-        best = 100 * float(np.mean(decisions.regret_tokens <= 0))
-        subtitle = f"{best:.1f}% of {subtitle} went to a replica that no other cache beats"
+        best = percent_text(float(np.mean(decisions.regret_tokens <= 0)))
+        subtitle = f"{best} of {subtitle} went to a replica that no other cache beats"
     return view(titled("Decisions of the router", subtitle), rows, [bars], height=max(80, 34 * len(kinds)))
 
 
