@@ -429,6 +429,7 @@ Examples:
     help="With --serve: port to listen on; 0 means any free port.",
 )
 @model_file_option("--model")
+@click.option("--more", is_flag=True, help="Also show the plan, delivery and all notes.")
 @slowest_option
 @json_option
 def simulate(
@@ -437,6 +438,7 @@ def simulate(
     host: str,
     port: int,
     model_file: Path | None,
+    more: bool,
     slowest: int,
     as_json: bool,
     **flags: Any,
@@ -469,7 +471,7 @@ def simulate(
         for text in prediction.notes:
             _note(text)
         run = prediction.run
-    print_run(run, as_json=as_json, slowest=slowest)
+    print_run(run, as_json=as_json, slowest=slowest, more=more)
     return exit_code(run, shown=not as_json)
 
 

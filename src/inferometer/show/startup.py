@@ -14,7 +14,7 @@ from inferometer.show.console import emit, facts_table, first_that_fits, on_a_sc
 from inferometer.show.summary import verdict_table
 from inferometer.target.startup.phases import PHASES
 from inferometer.target.startup.report import SIZES
-from inferometer.vocabulary import duration_text, value_text
+from inferometer.vocabulary import duration_text, spread_text, value_text
 
 BAR = 24
 _ORDER = ["time_to_ready", *(f"{phase.name}_time" for phase in PHASES)]
@@ -207,9 +207,7 @@ def _time(quantity: Quantity | None) -> str:
     """`118 s ±1`, with the resolution of the timestamps."""
     if quantity is None:
         return "-"
-    if quantity.interval is None or quantity.interval[1] is None:
-        return duration_text(quantity.value)
-    return f"{duration_text(quantity.value)} ± {duration_text(quantity.interval[1] - quantity.value)}"
+    return f"{duration_text(quantity.value)} {spread_text(quantity.value, quantity.interval, 's')}".rstrip()
 
 
 # -- several -----------------------------------------------------------------------------------------------------

@@ -75,6 +75,15 @@ def test_an_imported_run(content: Any, tmp_path: Path) -> None:
     checked(replace(run, summary=structs.replace(run.summary, errors=errors)))
 
 
+def test_what_is_behind_more_can_be_seen_of_a_run_that_is_not_stored(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["simulate", "--rate", "10", "--requests", "40"]
+    assert execute(command) == 0
+    assert "with --more" in capsys.readouterr().out
+    assert execute([*command, "--more"]) == 0
+    shown = capsys.readouterr().out
+    assert "note  " in shown and "with --more" not in shown and "delivery" in shown
+
+
 @pytest.mark.parametrize(
     "plan",
     [
