@@ -152,7 +152,7 @@ class Node:
     def _heart(self) -> None:
         while not self._over.wait(BEAT_S):
             self._beat()
-            with suppress(httpx2.HTTPError):
+            with suppress(httpx2.HTTPError, OSError, ValueError, LookupError):  # a heart must not stop for a name
                 self._name_services()
 
     def _name_services(self) -> None:
@@ -255,6 +255,7 @@ class _Pod:
         self._leave_by: float | None = None
         self._leaving = False
         self._killed = False
+        self._naming = threading.Lock()  # of the file with the names of services
         self._reported: Json = {}
         self._is_whole = False
         threading.Thread(target=self._live, name=self.name, daemon=True).start()
@@ -265,15 +266,16 @@ class _Pod:
     def name_services(self, hosts: str) -> None:
         """In place: the file is mounted. A known name stays known, as that of a service without a ready pod."""
         path = self.folder / "hosts"
-        if not path.exists() or self.over:
-            return
-        before = path.read_text()
-        named = {line.split()[1] for line in hosts.splitlines()}
-        after = hosts + "".join(f"{line}\n" for line in before.splitlines() if line.split()[1] not in named)
-        if after != before:
-            with path.open("r+") as file:
-                file.write(after)
-                file.truncate()
+        with self._naming:
+            if not path.exists() or self.over:
+                return
+            before = path.read_text()
+            named = {line.split()[1] for line in hosts.splitlines()}
+            after = hosts + "".join(f"{line}\n" for line in before.splitlines() if line.split()[1] not in named)
+            if after != before:
+                with path.open("r+") as file:
+                    file.write(after)
+                    file.truncate()
 
     def compare(self, status: Json) -> None:
         """Says its status again where the controllers changed it: of a node that they did not hear of for a while."""
@@ -464,7 +466,9 @@ class _Pod:
         """A root of its own, made of the host's folders, with the volumes where the pod wants them."""
         root = self.folder / "root"
         root.mkdir(exist_ok=True)
-        (self.folder / "hosts").write_text(self._node.hosts())
+        hosts = self._node.hosts()
+        with self._naming:
+            (self.folder / "hosts").write_text(hosts)
         steps = [f"R={shlex.quote(str(root))}", "mount -t tmpfs none $R"]
         steps.append(
             'for d in /*; do [ -L "$d" ] && cp -P "$d" $R/ && continue; [ -d "$d" ] || continue; mkdir $R$d; '
