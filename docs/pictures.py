@@ -56,9 +56,11 @@ def fill_store(home: Path, data: Path) -> None:
         "server.args.speed=0.25",
     )  # some requests per second: no matter of this machine
     _command(home, "search", "-q", *limits, *slow, "--budget", "150s", "--input-tokens", "512", "--output-tokens", "64")
-    sides = ("--a", "server:{type: simulator, args: {speed: 2}}", "--b", "server:{type: simulator, args: {speed: 2.4}}")
-    load = ("--rate", "10", "--input-tokens", "256", "--output-tokens", "64")
-    _command(home, "ab", "-q", *sides, "--block", "5s", "--blocks", "8", *load)
+    a, b = (
+        f"server:{{type: simulator, args: {{speed: {speed}}}}}" for speed in (0.25, 0.3)
+    )  # as slow as in the search
+    load = ("--rate", "3", "--input-tokens", "256", "--output-tokens", "64")
+    _command(home, "ab", "-q", "--a", a, "--b", b, "--block", "8s", "--blocks", "8", *load)
 
 
 def _copy_measured(home: Path, folder: Path) -> None:

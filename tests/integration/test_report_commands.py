@@ -56,7 +56,7 @@ def test_two_runs_and_an_experiment(store: Path, tmp_path: Path) -> None:
     experiment = next((store / "experiments").iterdir()).name
     called(store, "report", experiment, "-o", str(tmp_path / "experiment.html"))
     page = (tmp_path / "experiment.html").read_text()
-    assert "E2E p50 by rate" in page
+    assert "E2E, scheduled p50 by rate" in page
     shown = json.loads(called(store, "show", "--json", experiment).stdout)
     assert (shown["id"], shown["kind"], shown["title"]) == (experiment, "sweep", "rates")
     headline = shown["answer"]["headline"]

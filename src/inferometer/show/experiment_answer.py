@@ -15,7 +15,7 @@ from inferometer.plan.text import as_written
 from inferometer.record.encoding import document_of
 from inferometer.record.run import Run
 from inferometer.show.charts.chart import Cannot
-from inferometer.show.charts.experiments import ChartedCase, joined_cases, readable
+from inferometer.show.charts.experiments import ChartedCase, joined_cases, readable, without_unscheduled
 from inferometer.show.charts.trade_offs import front, speed_rows
 from inferometer.show.comparison import comparison_rows
 from inferometer.show.experiment import UNITS, attained_text
@@ -29,7 +29,8 @@ MOST_UNCLEAR = 3  # names in the sentence; the table has all
 _TONES: dict[str, Tone] = {"better": "good", "worse": "bad", "unclear": "doubt", "changed": "doubt"}
 _BEST = (  # what a case can be best in
     *("throughput_per_gpu", "output_rate", "cost_per_million_tokens", "goodput"),
-    *("ttft_scheduled.p99", "ttft.p99", "ttft_scheduled.p50", "ttft.p50", "tpot.p50", "e2e.p50", "latency.mean"),
+    *("ttft_scheduled.p99", "ttft.p99", "ttft_scheduled.p50", "ttft.p50", "tpot.p50"),
+    *("e2e_scheduled.p50", "e2e.p50", "latency.mean"),
 )
 
 
@@ -341,7 +342,7 @@ Numbers = Sequence[Mapping[str, Quantity]]
 def _known_keys(by_case: Numbers) -> list[str]:
     """What every case has; scheduled latencies take the place of the others."""
     keys = [key for key in _BEST if all(key in numbers for numbers in by_case)]
-    return [key for key in keys if not (key.startswith("ttft.") and key.replace("ttft.", "ttft_scheduled.") in keys)]
+    return without_unscheduled(keys)
 
 
 def _best_at(by_case: Numbers, key: str, among: Sequence[int]) -> int:

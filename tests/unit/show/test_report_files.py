@@ -151,6 +151,17 @@ def test_two_runs_are_compared_and_more_are_shown_side_by_side(no_bundle: None) 
     assert three.verdict.text == "3 runs: 3 valid" and line[2].id in as_html(three)
 
 
+def test_plans_are_folded_and_say_whose_they_are() -> None:
+    runs = [charted_run(50, rate=rate, id_=f"20261101-1200{rate:02.0f}-a-b", name=f"r{rate}") for rate in (10, 20, 40)]
+    for report, titles in (
+        (run_report(runs[0]), ["plan.yaml", "Full environment"]),
+        (runs_report(runs), ["plan.yaml of r10", "plan.yaml of r20", "plan.yaml of r40"]),
+    ):
+        blocks = [block for section in report.sections for block in section.blocks if isinstance(block, Code)]
+        assert [block.title for block in blocks if block.fold] == titles
+        assert all("\n" not in block.text for block in blocks if not block.fold)
+
+
 def test_runs_are_rows_and_no_winner_is_coloured_without_a_comparison() -> None:
     runs = line_of([10.0, 20.0, 30.0])
     table = runs_as_rows(runs, ["tpot.mean", "output_rate", "nothing"])

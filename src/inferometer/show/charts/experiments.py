@@ -69,7 +69,7 @@ class StepPoint(TypedDict):
 MOST_SERIES = 12
 WIDE = 8.0  # times the least: colours of a heat map are then by ratios
 KEYS = (
-    *("ttft_scheduled.p50", "ttft_scheduled.p99", "ttft.p50", "ttft.p99", "tpot.p50", "e2e.p50"),
+    *("ttft_scheduled.p50", "ttft_scheduled.p99", "ttft.p50", "ttft.p99", "tpot.p50", "e2e_scheduled.p50", "e2e.p50"),
     *("output_rate", "request_rate", "goodput"),
 )
 
@@ -105,8 +105,14 @@ def keys_of(cases: Sequence[ChartedCase]) -> list[str]:
     known = [set(quantities(run.summary)) for _, run in cases]
     common = set.intersection(*known) if known else set()
     there = [key for key in KEYS if key in common]
-    usual = [key for key in there if key.replace("ttft.", "ttft_scheduled.") not in there or "ttft." not in key]
+    usual = without_unscheduled(there)
     return usual or [key for key in (quantities(cases[0][1].summary) if cases else {}) if key in common][:4]
+
+
+def without_unscheduled(keys: Sequence[str]) -> list[str]:
+    """What is counted from the schedule takes the place of what is counted from the send."""
+    replaced = {key.replace("_scheduled.", ".") for key in keys if "_scheduled." in key}
+    return [key for key in keys if key not in replaced]
 
 
 def readable(path: str) -> str:

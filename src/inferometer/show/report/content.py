@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import yaml
 from rich.table import Table as RichTable
@@ -210,6 +211,9 @@ def _doubts(run: Run, absent: list[Absent]) -> Iterator[ReportBlock]:
         yield facts((chart.title, chart.why) for chart in absent)
 
 
+PLAN, ENVIRONMENT = "plan.yaml", "Full environment"  # titles: what stays folded until somebody opens it
+
+
 def again(run: Run) -> Iterator[ReportBlock]:
     """The command and the plan; of what was imported, where it came from."""
     if run.source is not None:
@@ -219,11 +223,13 @@ def again(run: Run) -> Iterator[ReportBlock]:
     if command := run.environment.command:
         yield Code(command, "Original command:")
     yield Code(
-        yaml.dump(run.plan.settings(), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110), "plan.yaml"
+        yaml.dump(run.plan.settings(), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110),
+        PLAN,
+        fold=True,
     )
     yield Code(
         yaml.dump(environment_document(run.environment), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110),
-        "Full environment",
+        ENVIRONMENT,
         fold=True,
     )
 
@@ -338,8 +344,11 @@ def _doubts_of_runs(runs: Sequence[Run], comparison: Comparison | None, absent: 
 
 
 def _again(runs: Sequence[Run]) -> Iterator[ReportBlock]:
+    names = labels_of(runs)
     for run in runs[:MOST_COLUMNS]:
-        yield from (block for block in again(run) if isinstance(block, Code) and not block.fold)
+        for block in again(run):
+            if isinstance(block, Code) and block.title != ENVIRONMENT:
+                yield replace(block, title=f"{PLAN} of {names[run.id]}") if block.title == PLAN else block
 
 
 def experiment_report(kept: KeptExperiment, cases: Sequence[ChartedCase]) -> Report:
