@@ -1,6 +1,6 @@
 """Experiments: a measure as curves over what was varied, or as a grid over two things that were."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
