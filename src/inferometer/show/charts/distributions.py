@@ -167,9 +167,9 @@ def _marks(subject: ChartedRun, name: str, scale: Scale, shown: tuple[float, flo
     """The quantiles that the summary has enough samples for, as far as they are in the range that is shown."""
     numbers = quantities(subject.run.summary)
     quantiles = [(key, numbers[f"{name}.{key}"].value) for key in MARKED if f"{name}.{key}" in numbers]
-    low, high = map(scale.shown, shown)
+    span = scale.shown(shown[1] - shown[0]) or 0.0
     rows = [{"at": scale.shown(value), "label": key} for key, value in quantiles if value <= shown[1]]
-    return rules("at", with_room(rows, high - low), "label") if rows else []
+    return rules("at", with_room(rows, span), "label") if rows else []
 
 
 def with_room(rows: Sequence[dict[str, Any]], span: float) -> list[dict[str, Any]]:
