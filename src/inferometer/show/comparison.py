@@ -149,10 +149,10 @@ def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
     if comparison.changes:
         yield "intervals", _intervals_text(comparison)
     unclear = [change for change in comparison.changes if change.why and not change.within_only]
-    for reason in dict.fromkeys(change.why for change in unclear):
+    for reason in dict.fromkeys(str(change.why) for change in unclear):
         titles = [change.title for change in unclear if change.why == reason]
-        named = len(titles) == 1 and str(reason).startswith(titles[0])
-        yield "unclear", str(reason) if named else f"{', '.join(titles)}: {reason}"
+        named = len(titles) == 1 and reason.startswith(titles[0])
+        yield "unclear", reason if named else f"{', '.join(titles)}: {reason}"
 
 
 def _ids(ids: Sequence[str]) -> str:
