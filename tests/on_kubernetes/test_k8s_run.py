@@ -509,7 +509,7 @@ def test_a_node_that_is_gone_loses_its_pod(stack: Stack, cluster: TestedCluster)
 
     thread = threading.Thread(target=lose, daemon=True)
     thread.start()
-    launched = stack.run(LONG_PLAN, id="gone", node_selector={"disk": stack.namespace}, **of_class(stack))
+    launched = stack.run(LONG_PLAN, id="gone", launcher_nodes=(f"disk={stack.namespace}",), **of_class(stack))
     thread.join(60)
     cluster.nodes.remove(node)
     assert launched.rows[0].state in ("failed", "partial")
