@@ -132,7 +132,7 @@ def sglang(file: TextIO, size: int) -> None:
 
 def inference_perf(file: TextIO, size: int) -> None:
     """Each request with its answer and an instant for each token."""
-    n = size // (TOKENS * 21 + 3000)
+    n = size // (TOKENS * 17 + 2900)
     file.write("[")
     for at in range(n):
         start = 1.7e9 + at / 10
@@ -146,7 +146,7 @@ def inference_perf(file: TextIO, size: int) -> None:
 def aiperf(file: TextIO, size: int) -> None:
     """A line for each request, with a gap for each chunk."""
     rng = random.Random(1)
-    for at in range(size // (TOKENS * 22 + 700)):
+    for at in range(size // (TOKENS * 19 + 700)):
         start = int((1.7e9 + at / 10) * 1e9)
         about = {"session_num": at, "x_request_id": f"r{at}", "benchmark_phase": "profiling"}
         about |= {"request_start_ns": start, "request_end_ns": start + 8 * 10**9}

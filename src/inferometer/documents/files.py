@@ -1,12 +1,13 @@
 """The bytes and the text of a file, within limits: no file, pipe or device can block us or fill the memory."""
 
 import errno
+import mmap
 import os
 import select
 import stat
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import BufferedReader
 from pathlib import Path
 
@@ -16,6 +17,7 @@ MOST_PLAN_BYTES = 32 << 20  # of a plan, an experiment, a scenario: 20,000 traff
 MOST_GROWTH = 200  # times its size, beyond which what gzip packed is a trap: text shrinks to a tenth or a fiftieth
 SILENCE_S = 30.0  # a pipe without a writer for so long is given up
 _PIECE = 1 << 20
+_MAPPED = 8 << 20  # of a large file, in memory at a time
 GZIP = b"\x1f\x8b"
 _BINARY = {
     b"PAR1": "a Parquet file",
@@ -27,6 +29,24 @@ _BINARY = {
     b"\x7fELF": "a program",
 }
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+Content = bytes | memoryview | mmap.mmap  # of a large file its pages, which are read when they are needed
+
+
+def pieces_of(content: Content) -> Iterator[memoryview]:
+    """All of it, in order. Of a large file what was passed does not stay in memory."""
+    view = memoryview(content)
+    for start in range(0, len(view), _MAPPED):
+        yield view[start : start + _MAPPED]
+        release(content)
+
+
+def release(content: Content) -> None:
+    """The pages of a large file, which are read again if they are needed again."""
+    pages = content.obj if isinstance(content, memoryview) else content
+    if isinstance(pages, mmap.mmap):
+        pages.madvise(mmap.MADV_DONTNEED)
 
 
 def check_plain(path: str | Path) -> None:

@@ -7,7 +7,6 @@ import re
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from mmap import mmap
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,6 +14,7 @@ import msgspec
 import orjson
 from msgspec import structs
 
+from inferometer.documents.files import Content, pieces_of
 from inferometer.errors import PlanError, StoreError
 from inferometer.record.files import check_schema, replacing, schema_of, translated_errors
 from inferometer.store.shapes import FileFacts, ManifestFile, MarksFile, decoded, file_bytes, is_there
@@ -103,8 +103,11 @@ def manifest_of(folder: Path) -> Files:
         return {name: _facts(folder / name) for name in names if name not in (MANIFEST, MARKS)}
 
 
-def facts_of(content: bytes | memoryview | mmap) -> FileFacts:
-    return FileFacts(len(content), hashlib.sha256(content).hexdigest())
+def facts_of(content: Content) -> FileFacts:
+    digest = hashlib.sha256()
+    for piece in pieces_of(content):
+        digest.update(piece)
+    return FileFacts(len(content), digest.hexdigest())
 
 
 def manifest_bytes(files: Mapping[str, FileFacts]) -> bytes:

@@ -7,12 +7,12 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from mmap import mmap
 from pathlib import Path
 
 import orjson
 
 from inferometer.documents.document import JsonObject
+from inferometer.documents.files import Content, pieces_of
 from inferometer.errors import StoreError
 from inferometer.plan.stored import stored
 from inferometer.record.columns import Records
@@ -41,7 +41,6 @@ from inferometer.store.shapes import checked, decoded_environment, decoded_summa
 from inferometer.store.store import Place, Store, open_store
 
 DRAFT = ".draft-"
-Content = bytes | memoryview | mmap  # a large file is not copied into memory to be kept
 
 
 def keep(
@@ -142,7 +141,8 @@ def _write(draft: Path, contents: Mapping[str, Content], *, to_disk: bool) -> No
     facts = manifest_of(draft) | {name: facts_of(content) for name, content in contents.items() if name != MARKS}
     for name, content in {**contents, MANIFEST: manifest_bytes(facts)}.items():
         with translated_errors(draft / name):
-            (draft / name).write_bytes(content)
+            with (draft / name).open("wb") as file:
+                file.writelines(pieces_of(content))
             if to_disk:
                 sync(draft / name)
 

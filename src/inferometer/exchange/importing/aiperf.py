@@ -10,12 +10,16 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
+from inferometer.documents.files import release
 from inferometer.exchange.importing import fields
 from inferometer.exchange.importing.requests import (
     NOT_CONNECTED,
     NOT_SCHEDULED,
     WITHOUT_READS,
     ImportedRequest,
+    Reads,
     records_of,
 )
 from inferometer.exchange.importing.source import ImportedPlan, ImportedRun, ImportFormat, ParsedFile, Source
@@ -204,6 +208,7 @@ def _read_requests(source: Source) -> ParsedFile:
                 requests.append(_request(row.fields))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             broken.append(f"{row.where}: {type(error).__name__}: {error}")
+    release(source.content)
     streamed = any(len(request.reads_s) > 2 for request in requests)
     first = min((request.sent_s for request in requests), default=None)
     run = ImportedRun(
@@ -237,17 +242,19 @@ def _request(entry: Mapping[str, Any]) -> ImportedRequest:
     )
 
 
-def _reads(sent_s: float, metrics: Mapping[str, Any]) -> list[float]:
-    """From the first token and the gaps between chunks; without those the first and the last instant alone."""
+def _reads(sent_s: float, metrics: Mapping[str, Any]) -> Reads:
+    """From the first token and the gaps between chunks; without those the first and the last instant alone. Gaps become
+    an array, because those of all requests are held at once: 8 bytes each instead of 32 as Python's numbers."""
     latency, ttft = _seconds(metrics, "request_latency"), _seconds(metrics, "time_to_first_token")
     ttft = ttft if ttft is not None else _seconds(metrics, "ttft")
     if ttft is None:
-        return [] if latency is None else [sent_s + latency]
+        return () if latency is None else (sent_s + latency,)
     gaps = metrics.get("inter_chunk_latency")
     if isinstance(gaps, Mapping) and isinstance(gaps.get("value"), list):
         scale = SECONDS[gaps["unit"]]
-        return list(itertools.accumulate((gap * scale for gap in gaps["value"]), initial=sent_s + ttft))
-    return [sent_s + ttft, sent_s + latency] if latency is not None and latency > ttft else [sent_s + ttft]
+        instants = itertools.accumulate((gap * scale for gap in gaps["value"]), initial=sent_s + ttft)
+        return np.fromiter(instants, np.float64, len(gaps["value"]) + 1)
+    return (sent_s + ttft, sent_s + latency) if latency is not None and latency > ttft else (sent_s + ttft,)
 
 
 def _metric(metrics: Mapping[str, Any], name: str) -> Any:

@@ -2,7 +2,6 @@
 imported again."""
 
 import fcntl
-import hashlib
 import os
 import re
 import shutil
@@ -11,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from mmap import mmap
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +19,9 @@ from msgspec.structs import replace
 from pydantic import ValidationError
 
 from inferometer.documents.document import settings_of
-from inferometer.documents.files import GZIP
+from inferometer.documents.files import GZIP, Content, pieces_of, release
 from inferometer.errors import DataError, StoreError
-from inferometer.exchange.importing.recognise import check_format, format_named, read_source, recognise, released
+from inferometer.exchange.importing.recognise import check_format, format_named, read_source, recognise
 from inferometer.exchange.importing.source import (
     BrokenResult,
     ImportedRun,
@@ -55,8 +53,8 @@ from inferometer.record.summary import (
     WindowSummary,
 )
 from inferometer.record.verdict import Reason, Status, Verdict, judged
-from inferometer.store.manifest import MARKS, Marks, checked_label, marks_bytes
-from inferometer.store.save import Content, Unkeepable, keep
+from inferometer.store.manifest import MARKS, Marks, checked_label, facts_of, marks_bytes
+from inferometer.store.save import Unkeepable, keep
 from inferometer.store.shapes import LARGEST, large_number
 from inferometer.store.store import Place, Store, open_store
 from inferometer.vocabulary import MEASURES, duration_text, percent_text
@@ -66,10 +64,8 @@ from inferometer.vocabulary import MEASURES, duration_text, percent_text
 FOLDER = "imports"
 
 
-def checksum(content: bytes | mmap) -> str:
-    digest = hashlib.sha256(content).hexdigest()
-    released(content)
-    return digest
+def checksum(content: Content) -> str:
+    return facts_of(content).sha256
 
 
 def runs_of(store: Store, digest: str) -> list[str]:
@@ -107,18 +103,19 @@ def _exists(store: Store, id_: str) -> bool:
     return False
 
 
-def remember(store: Store, digest: str, runs: list[str], original: tuple[str, bytes | mmap] | None) -> None:
+def remember(store: Store, digest: str, runs: list[str], original: tuple[str, Content] | None) -> None:
     """Note what a file became; `original` is kept where no single run holds it."""
     folder = store.home / FOLDER / digest
     with translated_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    files: dict[str, bytes | mmap] = {"runs.json": orjson.dumps({"runs": [*runs_of(store, digest), *runs]})}
+    files: dict[str, Content] = {"runs.json": orjson.dumps({"runs": [*runs_of(store, digest), *runs]})}
     for name, content in (files | dict([original] if original else [])).items():
         with translated_errors(
             folder / name
         ):  # not waited for until it is on disk: the worst is that a file is imported again
             draft = folder / f".{name}.{os.getpid()}.tmp"
-            draft.write_bytes(content)
+            with draft.open("wb") as file:
+                file.writelines(pieces_of(content))
             draft.replace(folder / name)
 
 
@@ -455,7 +452,7 @@ def _new_runs(
 def _read(chosen: ImportFormat, source: Source, path: Path) -> ParsedFile:
     try:
         parsed = chosen.read(source)
-        released(source.content)
+        release(source.content)
     except SiblingError:
         raise
     except DataError as error:

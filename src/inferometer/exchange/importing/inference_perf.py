@@ -6,10 +6,13 @@ Fields: kubernetes-sigs/inference-perf, inference_perf/reportgen/base.py. `confi
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from inferometer.documents.files import text_in
+import numpy as np
+from numpy.typing import NDArray
+
+from inferometer.documents.files import release, text_in
 from inferometer.documents.json_text import json_value
 from inferometer.documents.yaml_text import yaml_value
 from inferometer.exchange.importing import fields
@@ -18,6 +21,7 @@ from inferometer.exchange.importing.requests import (
     NOT_SCHEDULED,
     WITHOUT_READS,
     ImportedRequest,
+    Reads,
     records_of,
 )
 from inferometer.exchange.importing.requests import status_in as _status
@@ -194,6 +198,7 @@ def _read_requests(source: Source) -> ParsedFile:
             requests.append(_request(row.fields))
         except (KeyError, TypeError, ValueError) as error:
             broken.append(f"{row.where}: {type(error).__name__}: {error}")
+    release(source.content)
     streamed = any(len(request.reads_s) > 1 for request in requests)
     lost = WITHOUT_READS if not streamed else ()
     run = ImportedRun(
@@ -225,23 +230,17 @@ def _request(entry: Mapping[str, Any]) -> ImportedRequest:
     )
 
 
-def _reads(answer: Mapping[str, Any], end: float, failed: bool) -> tuple[list[float], list[int] | None]:
-    """Tokens of one chunk share its instant there: here that is one read with so many tokens."""
+def _reads(answer: Mapping[str, Any], end: float, failed: bool) -> tuple[Reads, NDArray[np.int32] | None]:
+    """Tokens of one chunk share its instant there: here that is one read with so many tokens. Arrays, because those of
+    all requests are held at once: 12 bytes for a token instead of 40 as Python's numbers."""
     if failed:
-        return [], None
-    times = [float(time) for time in answer.get("output_token_times") or []]
-    if not times:
-        return [end], None
-    grouped = list(_grouped(sorted(times)))
-    return [at for at, _ in grouped], [n for _, n in grouped]
-
-
-def _grouped(times: list[float]) -> Iterator[tuple[float, int]]:
-    start = 0
-    for at in range(1, len(times) + 1):
-        if at == len(times) or times[at] != times[start]:
-            yield times[start], at - start
-            start = at
+        return (), None
+    written = answer.get("output_token_times") or []
+    if not written:
+        return (end,), None
+    times = np.sort(np.fromiter(map(float, written), np.float64))
+    begins = np.flatnonzero(np.append(True, times[1:] != times[:-1]))
+    return times[begins], np.diff(begins, append=len(times)).astype(np.int32)
 
 
 LIFECYCLE = ImportFormat("an inference-perf report", _is_lifecycle, _read_lifecycle)

@@ -194,12 +194,6 @@ def _content(path: Path) -> bytes | mmap.mmap:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def released(content: bytes | mmap.mmap) -> None:
-    """The pages of a large file, which are read again if they are needed again."""
-    if isinstance(content, mmap.mmap):
-        content.madvise(mmap.MADV_DONTNEED)
-
-
 def _sibling_reader(path: Path) -> Callable[[str], bytes | None]:
     def read(name: str) -> bytes | None:
         """None where it is not there or cannot be read: it only adds to the result."""

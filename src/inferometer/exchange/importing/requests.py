@@ -22,6 +22,7 @@ NOT_CONNECTED = ("connect", "tls", "ttfo")
 WITHOUT_READS = ("itl", "icl", "stall")  # where only the first and the last token have an instant
 MOST_SPAN_S = 100 * 86400.0  # of one run
 _STATUS = re.compile(r"\b([45]\d\d)\b")
+Reads = Sequence[float] | NDArray[np.float64]  # instants
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +30,12 @@ class ImportedRequest:
     """One request in seconds on any clock. `reads` are the instants at which something arrived."""
 
     sent_s: float
-    reads_s: Sequence[float] | NDArray[np.float64] = ()
+    reads_s: Reads = ()
     ended_s: float | None = None
     scheduled_s: float | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
-    read_tokens: Sequence[int] | None = None  # with each read, where that is known
+    read_tokens: Sequence[int] | NDArray[np.int32] | None = None  # with each read, where that is known
     status: int | None = None
     error: str | None = None
     cancelled: bool = False
