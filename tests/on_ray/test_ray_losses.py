@@ -55,13 +55,13 @@ def plan(url: str, nodes: Nodes, **sections: object) -> Plan:
 
 
 def run_with_a_loss(made: Plan, store: Path, lose: Callable[[], None]) -> Run:
-    """Once every worker has had some answers, something is lost."""
+    """Once every worker has had so many answers that logs written every half second have 20, something is lost."""
     done: dict[int, int] = {}
     lost = threading.Event()
 
     def watch(progress: Progress) -> None:
         done[progress.shard] = progress.done
-        if not lost.is_set() and len(done) == WORKERS and all(count >= 20 for count in done.values()):
+        if not lost.is_set() and len(done) == WORKERS and all(count >= 60 for count in done.values()):
             lost.set()
             lose()
 

@@ -373,9 +373,9 @@ def test_a_run_without_records_is_left_out_and_named(light: Run) -> None:
         usable([summary_only])
     observed, notes = usable([light, summary_only])
     assert len(observed) == 1
-    assert any("is left out: it has no records of ours, so no instants of tokens" in note for note in notes)
+    assert any("is left out: it has no records made by Inferometer, so no token timestamps" in note for note in notes)
     imported = replace(light, source="guidellm")
-    assert any("is left out: it has no records of ours" in note for note in usable([light, imported])[1])
+    assert any("is left out: it has no records made by Inferometer" in note for note in usable([light, imported])[1])
 
 
 def test_runs_of_several_servers_at_once_are_left_out_and_named(light: Run) -> None:
