@@ -37,11 +37,15 @@ thorough = pytest.mark.skipif(
 
 def own_network() -> tuple[int, socket.socket]:
     """The N of 127.N.0.0/16 for the pods of one cluster: two processes of tests have a cluster each, and their pods the
-    same ports. It is taken as long as the socket is open."""
+    same ports. Taken as long as the socket is open, and by servers that outlived tests that were killed."""
     for number in range(1, 255):
         held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             held.bind((f"127.{number}.255.254", 10_001))
+            for last in range(11, 16):  # of the first pods
+                with socket.socket() as tried:
+                    tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    tried.bind((f"127.{number}.1.{last}", 8123))
         except OSError:
             held.close()
             continue

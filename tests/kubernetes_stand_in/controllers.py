@@ -5,6 +5,7 @@ import datetime
 import random
 import string
 import threading
+import time
 import traceback
 from collections.abc import Callable
 
@@ -14,12 +15,14 @@ from kubernetes_stand_in.kinds import Json
 from kubernetes_stand_in.objects import ApiFailure, timestamp
 
 TICK_S = 0.2
+RETRY_S = 2.0  # between attempts to add a pod that was refused
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 class Controllers:
     def __init__(self, api: StandIn, node_grace_s: float = 3.0) -> None:
         self._api, self._objects, self._node_grace_s = api, api.objects, node_grace_s
+        self._again_at: dict[str, float] = {}  # when an owner whose pod was refused may try again
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._work, name="controllers", daemon=True)
 
@@ -72,6 +75,8 @@ class Controllers:
         ]
 
     def _add_pod(self, owner: Json, template: Json, name: str, labels: Json, index: int | None = None) -> None:
+        if time.monotonic() < self._again_at.get(owner["metadata"]["uid"], 0):
+            return
         meta = template.get("metadata", {})
         pod: Json = {
             "metadata": {
@@ -93,6 +98,8 @@ class Controllers:
             self._objects.add(kind, pod)
         except ApiFailure as failure:
             if failure.code == 403:
+                # Each attempt is an event with another name: without a pause the store grows, and nothing else runs.
+                self._again_at[owner["metadata"]["uid"]] = time.monotonic() + RETRY_S
                 self._event(owner, "FailedCreate", f"Error creating: {failure.message}")
             else:
                 raise
