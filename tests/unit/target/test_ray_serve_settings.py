@@ -142,13 +142,13 @@ def test_calls_to_rays_tree_are_split_into_ways_and_work(monkeypatch: pytest.Mon
     instants = iter([1.0, 1.5, 2.0, 3.0, 3.25, 9.0])
     monkeypatch.setattr(notes, "monotonic", lambda: next(instants))
     calls = TreeCalls()
-    calls.called("match")  # 1.0
-    calls.returned("match")  # 1.5
-    calls.returned("match")  # only the first time counts
-    calls.called("match")  # 2.0, fails
-    calls.called("insert")  # 3.0
-    calls.returned("insert")  # 3.25
-    calls.called("match")  # 9.0, not worked off yet
+    calls.called("match", "a")  # 1.0
+    calls.returned("match", "a")  # 1.5
+    calls.returned("match", "a")  # only the first time counts
+    calls.called("match", "a")  # 2.0, fails
+    calls.called("insert", "a")  # 3.0
+    calls.returned("insert", "a")  # 3.25
+    calls.called("match", "a")  # 9.0, not worked off yet
     made = calls.samples({"match": [(1.125, 1.375), (2.0, 2.5)], "insert": [(3.0, 3.125)]})
     assert {sample.name: sample.value for sample in made} == {
         "match_there_s": 0.125,
@@ -160,6 +160,19 @@ def test_calls_to_rays_tree_are_split_into_ways_and_work(monkeypatch: pytest.Mon
     }
     assert [sample.at for sample in made] == [1_500_000_000] * 3 + [3_250_000_000] * 3
     assert calls.samples({"match": [], "insert": []}) == []
+
+
+def test_an_answer_of_rays_tree_belongs_to_the_call_of_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two choices under way at once the first is answered first: it ended the second one's call."""
+    instants = iter([1.0, 2.0, 3.0, 4.0])
+    monkeypatch.setattr(notes, "monotonic", lambda: next(instants))
+    calls = TreeCalls()
+    calls.called("match", "a")  # 1.0
+    calls.called("match", "b")  # 2.0
+    calls.returned("match", "a")  # 3.0
+    calls.returned("match", "b")  # 4.0
+    made = calls.samples({"match": [(1.5, 2.5), (2.5, 3.5)], "insert": []})
+    assert [sample.value for sample in made if sample.name == "match_back_s"] == [0.5, 0.5]
 
 
 def test_a_ray_that_is_too_old_is_named() -> None:

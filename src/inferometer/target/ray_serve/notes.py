@@ -35,15 +35,17 @@ class TreeCalls:
 
     def __init__(self) -> None:
         self._calls: dict[str, deque[_Call]] = {"match": deque(), "insert": deque()}
+        self._waits: dict[tuple[str, object], _Call] = {}  # by step and caller
 
-    def called(self, step: str) -> None:
-        self._calls[step].append(_Call(monotonic()))
+    def called(self, step: str, caller: object) -> None:
+        """By a task; others may call before it has its answer."""
+        call = self._waits[step, caller] = _Call(monotonic())
+        self._calls[step].append(call)
 
-    def returned(self, step: str) -> None:
-        """To the last call; only the first time counts, the work of the router comes after it."""
-        calls = self._calls[step]
-        if calls and calls[-1].returned_at is None:
-            calls[-1].returned_at = monotonic()
+    def returned(self, step: str, caller: object) -> None:
+        """Only the first time counts, the work of the router comes after it."""
+        if (call := self._waits.pop((step, caller), None)) is not None:
+            call.returned_at = monotonic()
 
     def samples(self, worked: Worked) -> list[Sample]:
         """The way to the tree, the work there and the way back of the calls that it has worked off."""

@@ -163,7 +163,7 @@ class RecordedPrefixAware(_Recorded, PrefixCacheAffinityRouter):  # type: ignore
         self._tree_actor.matches.pop(asyncio.current_task(), None)
 
     def _after_insert(self) -> None:
-        self._tree_actor.calls.returned("insert")
+        self._tree_actor.calls.returned("insert", asyncio.current_task())
 
     async def _note_calls(self) -> None:
         if not self._tree_actor.is_timed:
@@ -175,7 +175,7 @@ class RecordedPrefixAware(_Recorded, PrefixCacheAffinityRouter):  # type: ignore
                 notes.NOTES.feed.add(sample)
 
     def _how(self, pending_request: Any) -> tuple[str, int]:
-        self._tree_actor.calls.returned("match")
+        self._tree_actor.calls.returned("match", asyncio.current_task())
         match = self._tree_actor.matches.pop(asyncio.current_task(), None)
         if match is None:  # the tree was not queried
             return "fallback_imbalanced", 0
@@ -203,15 +203,15 @@ class _SeenTree:
         self.prefix_match = self  # `.remote` below
 
     def remote(self, *arguments: Any) -> Any:
-        self.calls.called("match")
+        self.calls.called("match", asyncio.current_task())
         match = self.matches[asyncio.current_task()] = self._actor.prefix_match.remote(*arguments)
         return match
 
     def __getattr__(self, name: str) -> Any:
         if name == "insert":
-            self.calls.called("insert")
+            self.calls.called("insert", asyncio.current_task())
         elif name == "get_smallest_tenants":  # its question after a match that was too short
-            self.calls.returned("match")
+            self.calls.returned("match", asyncio.current_task())
         return getattr(self._actor, name)
 
 
