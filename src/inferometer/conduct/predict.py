@@ -61,6 +61,11 @@ MOST_HALVINGS = 12
 CLOSE = 0.03  # how close the reported capacity is
 FIRST_RATE = 1.0
 MOST_RATE = 1e5
+STEP_S = 60.0  # how long a rate is simulated where the plan has no duration
+STEP_STAYS = (
+    20  # or so many times as long as a request takes: of less than that the queue of an overload is a small part
+)
+LONGEST_STEP_S = 600.0
 
 
 # -- predict ---------------------------------------------------------------------------------------------------------
@@ -302,7 +307,7 @@ def capacity(
         sure = None
         if one.rate is not None and (speed := speed_error(model, bool(variant or one.outside))) is not None:
             slower = replace_settings(model, at_speed(settings, 1 / (1 + speed)))
-            aimed = at_rate(plan, one.rate / (1 + speed))
+            aimed = at_rate(plan, one.rate / (1 + speed), one.step_s)
             sure = _capacity_of_one(
                 aimed, slower, progress, f"{_label(variant)}, {percent_text(round(speed, 2))} slower"
             ).rate
@@ -352,17 +357,22 @@ class _RateOfOne:
     broken_at: float | None
     output_rate: float | None
     outside: list[str]
+    step_s: float  # how long a rate was simulated
 
 
 def _capacity_of_one(plan: Plan, model: ServerModel, progress: Notify | None, label: str) -> _RateOfOne:
     """Doubling until a limit breaks, then halving the interval until it is narrow."""
     good, bad, output, outside = 0.0, math.inf, None, list[str]()
-    rate = plan.load.rate or FIRST_RATE
+    rate, step_s = plan.load.rate or FIRST_RATE, STEP_S
     for _ in range(4 * MOST_HALVINGS):
         if progress is not None:
             progress(f"{label}: {number_text(rate)} req/s")
-        run = simulated_run(replayed(at_rate(plan, rate), model.simulator()))
+        run = simulated_run(replayed(at_rate(plan, rate, step_s), model.simulator()))
         if _holds(plan, run):
+            needed_s = min(STEP_STAYS * _stay_s(run), LONGEST_STEP_S)
+            if plan.stop.duration is None and needed_s > step_s:
+                step_s = needed_s
+                continue
             made = run.summary.rates.get("output_rate")
             good, output, outside = rate, made.value if made else None, _range_notes(model, run)
         else:
@@ -377,14 +387,24 @@ def _capacity_of_one(plan: Plan, model: ServerModel, progress: Notify | None, la
             break
         if not FIRST_RATE / 1000 < rate < MOST_RATE:
             break
-    return _RateOfOne(good or None, None if bad == math.inf else bad, output, outside)
+    return _RateOfOne(good or None, None if bad == math.inf else bad, output, outside, step_s)
 
 
-def at_rate(plan: Plan, rate: float) -> Plan:
-    """The plan with another request rate; a closed loop becomes Poisson arrivals."""
+def at_rate(plan: Plan, rate: float, step_s: float = STEP_S) -> Plan:
+    """The plan with another request rate; a closed loop becomes Poisson arrivals. Without a duration it lasts `step_s`:
+    a count of requests is over the sooner the higher the rate, before the queue of an overload can grow."""
     kind = plan.load.type if plan.load.rate is not None else "poisson"
     load = plan.load.model_copy(update={"rate": rate, "type": kind, "concurrency": None})
-    return plan.model_copy(update={"load": load})
+    if plan.stop.duration is not None:
+        return plan.model_copy(update={"load": load})
+    stop = plan.stop.model_copy(update={"duration": step_s, "requests": None, "minutes": None, "sessions": None})
+    return plan.model_copy(update={"load": load, "stop": stop})
+
+
+def _stay_s(run: Run) -> float:
+    """How long a request takes, on average."""
+    stay = quantities(run.summary).get("e2e.mean")
+    return stay.value if stay is not None else 0.0
 
 
 def _holds(plan: Plan, run: Run) -> bool:

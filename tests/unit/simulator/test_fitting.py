@@ -260,6 +260,16 @@ def test_capacity_grows_with_replicas_and_shrinks_with_a_tighter_limit(model: Se
     assert less.rate is not None and less.rate < one.rate
 
 
+def test_a_capacity_is_what_lasts_whatever_count_of_requests_the_plan_has(
+    model: ServerModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A count is reached before the queue of an overload breaks a limit: 60% too much was called the capacity."""
+    monkeypatch.setattr("inferometer.conduct.predict.STEP_S", 15.0)
+    lasting = plan({"type": "poisson", "rate": 4}, 700, 50, 15, limits=["ttft p99 < 2s"])
+    counted = lasting.model_copy(update={"stop": lasting.stop.model_copy(update={"duration": None, "requests": 100})})
+    assert [row.rate for row in capacity(counted, model)] == [row.rate for row in capacity(lasting, model)]
+
+
 def test_a_capacity_without_a_limit_is_refused(model: ServerModel) -> None:
     with pytest.raises(PlanError, match="a capacity needs at least one limit"):
         capacity(PLANS["middle"], model)
