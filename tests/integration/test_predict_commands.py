@@ -92,6 +92,22 @@ def test_simulate_and_search_take_a_model(model: Path, tmp_path: Path) -> None:
     assert 5 < json.loads(found[found.index("{") :])["capacities"][0]["rate"] < 100
 
 
+def test_a_limit_that_no_rate_meets_is_named(model: Path, tmp_path: Path) -> None:
+    words = (
+        "search",
+        "--model-file",
+        str(model),
+        "--duration",
+        "2s",
+        "--limit",
+        "ttft p50 < 1us",
+        "--store",
+        str(tmp_path),
+    )
+    done = command_line.command(*words)
+    assert done.returncode == 1 and "no rate meets the limits, not even one request at a time" in done.stdout
+
+
 def test_search_finds_servers_and_settings_and_measures_its_answer(model: Path, tmp_path: Path, simulator: str) -> None:
     """The capacity of two numbers of servers for two settings, with its cost; then the first row for real."""
     words = ("search", "--model", str(model), "--input-tokens", "64", "--output-tokens", "8", "--duration", "2s")

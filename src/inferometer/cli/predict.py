@@ -178,7 +178,7 @@ def numbers(text: str | None) -> list[int]:
     except ValueError:
         listed = []
     if not listed or min(listed) < 1:
-        raise click.UsageError(f"expected whole numbers such as 1,2,4, got {text}")
+        raise click.UsageError(f"expected whole numbers from 1 on, such as 1,2,4, got {text}")
     return listed
 
 

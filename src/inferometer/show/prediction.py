@@ -177,6 +177,8 @@ def print_capacities(rows: Sequence[Capacity], limits: Sequence[str], to: Consol
         table.add_row(str(row.replicas), *settings, *rates, *((cost,) if priced else ()))
     to.print()
     emit(table, to)
+    if any(row.rate is None for row in rows):
+        to.print("-: no rate meets the limits, not even one request at a time", soft_wrap=True)
     if any(row.sure_rate is not None for row in rows):
         to.print(
             "at least: the same if the server is slower than the model by as much as its errors allow", soft_wrap=True
