@@ -120,7 +120,7 @@ def plan_of(
     model: Any = None,
     url: Any = None,
     api: str | None = None,
-    stream: bool | None = None,
+    stream: JsonValue = None,
     workload: WorkloadDraft | None = None,
     load: LoadDraft | None = None,
     requests: int | None = None,

@@ -6,8 +6,9 @@ the arguments stand in `config.spec`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Literal, TypedDict
 
+from inferometer.documents.document import JsonObject, JsonValue, settings_of
 from inferometer.documents.json_text import json_value
 from inferometer.exchange.importing import fields
 from inferometer.exchange.importing.fields import run_per_row
@@ -48,6 +49,111 @@ DEFINITIONS = {
     "quantiles": "of a weighted distribution",
 }
 
+
+class RequestTotals(TypedDict, total=False):
+    successful: JsonValue
+    errored: JsonValue
+    incomplete: JsonValue
+
+
+class ByOutcome(TypedDict, total=False):
+    """A metric: its statistics for each outcome."""
+
+    successful: JsonObject | None
+
+
+class RequestTimes(TypedDict, total=False):
+    request_start: JsonValue
+    request_end: JsonValue
+    first_token_iteration: JsonValue
+    last_token_iteration: JsonValue
+    targeted_start: JsonValue
+
+
+class SchedulerInfo(TypedDict, total=False):
+    timings: RequestTimes | None
+    request_timings: RequestTimes | None  # its name before 0.5
+    error: JsonValue
+
+
+class TokenCounts(TypedDict, total=False):
+    text_tokens: JsonValue
+    total_tokens: JsonValue
+
+
+class Request(RequestTimes, total=False):
+    """Instants lie in the request itself in version 1."""
+
+    request_id: str | None
+    info: SchedulerInfo | None
+    scheduler_info: SchedulerInfo | None
+    request_start_time: JsonValue
+    input_metrics: TokenCounts | None
+    output_metrics: TokenCounts | None
+    prompt_tokens: JsonValue
+    output_tokens: JsonValue
+
+
+class Requests(TypedDict, total=False):
+    successful: list[Request] | None
+    errored: list[Request] | None
+    incomplete: list[Request] | None
+
+
+class Strategy(TypedDict, total=False):
+    type_: str
+    kind: str
+    rate: JsonValue
+    streams: JsonValue
+    max_concurrency: JsonValue
+
+
+class BenchmarkConfig(TypedDict, total=False):
+    strategy: Strategy | None
+    backend: JsonValue
+    constraints: Mapping[str, JsonValue] | None
+
+
+class RunStats(TypedDict, total=False):
+    duration: JsonValue
+
+
+class Benchmark(TypedDict, total=False):
+    metrics: Mapping[str, ByOutcome | None]
+    request_totals: RequestTotals | None
+    config: BenchmarkConfig | None
+    args: BenchmarkConfig | None
+    start_time: JsonValue
+    end_time: JsonValue
+    duration: JsonValue
+    warmup_duration: JsonValue
+    cooldown_duration: JsonValue
+    run_stats: RunStats
+    requests: Requests | None
+
+
+class Spec(TypedDict, total=False):
+    backend: JsonValue
+    data: JsonValue
+
+
+class ReportConfig(TypedDict, total=False):
+    spec: Spec | None
+
+
+class Metadata(TypedDict, total=False):
+    guidellm_version: str | None
+
+
+class Report(TypedDict, total=False):
+    metadata: Metadata | None
+    config: ReportConfig | None
+    args: JsonValue  # of the command, before 0.7
+    benchmarks: list[Benchmark]
+
+
+RequestOutcome = Literal["successful", "errored", "incomplete"]
+OUTCOMES: tuple[RequestOutcome, ...] = ("successful", "errored", "incomplete")
 _TIMED = ("constant", "poisson", "async", "replay")  # strategies that send by the clock
 
 
@@ -57,12 +163,12 @@ def _fits(source: Source) -> bool:
 
 
 def _read(source: Source) -> ParsedFile:
-    report = source.mapping()
-    rows = [ResultRow(f"benchmark {at}", benchmark) for at, benchmark in enumerate(report["benchmarks"])]
-    return run_per_row(source, lambda row: imported(row.fields, report), rows)
+    report = source.typed(Report)
+    rows = [ResultRow(f"benchmark {at}", settings_of(benchmark)) for at, benchmark in enumerate(report["benchmarks"])]
+    return run_per_row(source, lambda row: imported(row.typed(Benchmark), report), rows)
 
 
-def imported(benchmark: Mapping[str, Any], report: Mapping[str, Any]) -> ImportedRun:
+def imported(benchmark: Benchmark, report: Report) -> ImportedRun:
     metrics = benchmark["metrics"]
     totals = metrics.get("request_totals") or benchmark.get("request_totals") or {}
     answered = whole(totals.get("successful"))
@@ -88,7 +194,7 @@ def imported(benchmark: Mapping[str, Any], report: Mapping[str, Any]) -> Importe
     )
 
 
-def _measured(requests: list[ImportedRequest], benchmark: Mapping[str, Any]) -> list[ImportedRequest]:
+def _measured(requests: list[ImportedRequest], benchmark: Benchmark) -> list[ImportedRequest]:
     """Those that were in flight between warm-up and cool-down: the file's numbers are of these."""
     begin, end = (number(benchmark.get(name)) for name in ("start_time", "end_time"))
     if begin is None or end is None or not (benchmark.get("warmup_duration") or benchmark.get("cooldown_duration")):
@@ -100,20 +206,20 @@ def _scheduled(requests: list[ImportedRequest]) -> bool:
     return bool(requests) and all(request.scheduled_s is not None for request in requests)
 
 
-def _requests(benchmark: Mapping[str, Any], timed: bool) -> Iterator[ImportedRequest]:
+def _requests(benchmark: Benchmark, timed: bool) -> Iterator[ImportedRequest]:
     """The requests that the report keeps: all, or a sample of `--sample-requests`. Only where the clock decides when
     they are sent is `targeted_start` that instant; else it is the start of the benchmark."""
     kept = benchmark.get("requests")
     if not isinstance(kept, Mapping):
         return
-    for outcome in ("successful", "errored", "incomplete"):
+    for outcome in OUTCOMES:
         for entry in kept.get(outcome) or []:
             request = _request(entry, outcome, timed)
             if request is not None:
                 yield request
 
 
-def _request(entry: Mapping[str, Any], outcome: str, timed: bool) -> ImportedRequest | None:
+def _request(entry: Request, outcome: RequestOutcome, timed: bool) -> ImportedRequest | None:
     info = entry.get("info") or entry.get("scheduler_info") or {}
     times = info.get("timings") or info.get("request_timings") or entry
     sent = number(times.get("request_start", entry.get("request_start_time")))
@@ -137,12 +243,12 @@ def _request(entry: Mapping[str, Any], outcome: str, timed: bool) -> ImportedReq
     )
 
 
-def _of(metrics: Mapping[str, Any], key: str, scale: float = 1.0) -> dict[str, float]:
+def _of(metrics: Mapping[str, ByOutcome | None], key: str, scale: float = 1.0) -> dict[str, float]:
     """The statistics of successful requests."""
     return statistics((metrics.get(key) or {}).get("successful"), scale)
 
 
-def _measures(metrics: Mapping[str, Any], count: int | None) -> dict[str, MeasureSummary]:
+def _measures(metrics: Mapping[str, ByOutcome | None], count: int | None) -> dict[str, MeasureSummary]:
     measures: dict[str, MeasureSummary] = {}
     for name, (key, unit) in TIMES.items():
         measures |= measure(name, _of(metrics, key, SECONDS[unit]), count)
@@ -151,7 +257,7 @@ def _measures(metrics: Mapping[str, Any], count: int | None) -> dict[str, Measur
     return measures
 
 
-def _plan(benchmark: Mapping[str, Any], report: Mapping[str, Any]) -> ImportedPlan:
+def _plan(benchmark: Benchmark, report: Report) -> ImportedPlan:
     spec = (report.get("config") or {}).get("spec") or {}
     own = benchmark.get("config") or benchmark.get("args") or {}
     given = _mapping(report.get("args"))  # of the command, before 0.7
@@ -170,23 +276,23 @@ def _plan(benchmark: Mapping[str, Any], report: Mapping[str, Any]) -> ImportedPl
     )
 
 
-def _limit(stops: Mapping[str, Any], names: Sequence[str], keys: Sequence[str]) -> Any:
+def _limit(stops: JsonObject, names: Sequence[str], keys: Sequence[str]) -> int | None:
     """What ended the benchmark, below `args` since 0.7."""
     stop = next((stops[name] for name in names if stops.get(name)), None)
     inner = _mapping(_mapping(stop).get("args")) or _mapping(stop)
     return next((amount for key in keys if (amount := whole(inner.get(key))) is not None), None)
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _mapping(value: JsonValue) -> JsonObject:
     return value if isinstance(value, Mapping) else {}
 
 
-def _strategy(benchmark: Mapping[str, Any]) -> str:
+def _strategy(benchmark: Benchmark) -> str:
     strategy = (benchmark.get("config") or benchmark.get("args") or {}).get("strategy") or {}
     return str(strategy.get("type_") or strategy.get("kind") or "")
 
 
-def _load(strategy: Mapping[str, Any]) -> LoadDraft | None:
+def _load(strategy: Strategy) -> LoadDraft | None:
     kind = strategy.get("type_") or strategy.get("kind")
     if kind == "constant":
         return fields.constant(strategy.get("rate"))
@@ -197,7 +303,7 @@ def _load(strategy: Mapping[str, Any]) -> LoadDraft | None:
     return fields.closed(strategy.get("streams") or strategy.get("max_concurrency"))
 
 
-def _workload(data: Any) -> WorkloadDraft | None:
+def _workload(data: JsonValue) -> WorkloadDraft | None:
     first = data[0] if isinstance(data, list) and data else data
     if isinstance(first, str):
         first = _pairs(first) or first
@@ -225,7 +331,7 @@ def _pairs(text: str) -> dict[str, str]:
     return {key.strip(): value for key, sign, value in parts} if all(sign for _, sign, _ in parts) else {}
 
 
-def _environment(report: Mapping[str, Any]) -> Environment:
+def _environment(report: Report) -> Environment:
     about = report.get("metadata") or {}
     return fields.environment_of(tool=ToolVersion(name="guidellm", version=about.get("guidellm_version")))
 

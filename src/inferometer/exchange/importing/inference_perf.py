@@ -7,11 +7,12 @@ Fields: kubernetes-sigs/inference-perf, inference_perf/reportgen/base.py. `confi
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Literal, TypedDict, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from inferometer.documents.document import JsonValue
 from inferometer.documents.files import release, text_in
 from inferometer.documents.json_text import json_value
 from inferometer.documents.yaml_text import yaml_value
@@ -44,6 +45,11 @@ RATES = {
     "output_rate": "output_tokens_per_sec",
     "total_rate": "total_tokens_per_sec",
 }
+LengthKey = Literal["prompt_len", "prompt_tokens", "output_len", "output_tokens"]
+LENGTHS: dict[str, tuple[LengthKey, ...]] = {
+    "input_tokens": ("prompt_len", "prompt_tokens"),
+    "output_tokens": ("output_len", "output_tokens"),
+}
 DEFINITIONS = {
     "ttft": "from just before the request is posted to the first non-empty content; reasoning is ignored",
     "tpot": "(last - first) / (n - 1), n counted again by a tokenizer unless the server's count is requested",
@@ -52,17 +58,145 @@ DEFINITIONS = {
     "request_rate": "answers / (last end - first start)",
     "quantiles": "linear interpolation, failed requests apart",
 }
+
+
+class Distribution(TypedDict, total=False):
+    """Statistics by their names."""
+
+    mean: JsonValue
+
+
+class Goodput(TypedDict, total=False):
+    request_goodput: JsonValue
+    goodput_percentage: JsonValue
+
+
+class Successes(TypedDict, total=False):
+    count: JsonValue
+    latency: Mapping[str, Distribution]
+    throughput: Mapping[str, JsonValue] | None
+    goodput_metrics: Goodput | None
+    prompt_len: Distribution | None
+    output_len: Distribution | None
+    prompt_tokens: Distribution | None  # newer names of the same
+    output_tokens: Distribution | None
+
+
+class Failures(TypedDict, total=False):
+    count: JsonValue
+
+
+class LoadSummary(TypedDict, total=False):
+    count: JsonValue
+    schedule_delay: Distribution
+    send_duration: JsonValue
+    requested_rate: JsonValue
+    achieved_rate: JsonValue
+    concurrency: JsonValue
+
+
+class LifecycleReport(TypedDict, total=False):
+    load_summary: LoadSummary | None
+    successes: Successes
+    failures: Failures | None
+    goodput_metrics: Goodput | None
+    benchmark_time_seconds: JsonValue
+
+
+class ServerConfig(TypedDict, total=False):
+    type: JsonValue
+    model_name: JsonValue
+    base_url: JsonValue
+
+
+class ApiConfig(TypedDict, total=False):
+    type: JsonValue
+    streaming: bool | None
+
+
+class StageConfig(TypedDict, total=False):
+    duration: JsonValue
+
+
+class LoadConfig(TypedDict, total=False):
+    stages: list[StageConfig] | None
+
+
+class LengthConfig(TypedDict, total=False):
+    mean: JsonValue
+    std_dev: JsonValue
+    std: JsonValue
+
+
+class SharedPrefixConfig(TypedDict, total=False):
+    system_prompt_len: JsonValue
+    question_len: JsonValue
+    output_len: JsonValue
+    num_unique_system_prompts: JsonValue
+    num_users_per_system_prompt: JsonValue
+    num_groups: JsonValue  # older names of the two
+    num_prompts_per_group: JsonValue
+
+
+class DataConfig(TypedDict, total=False):
+    type: JsonValue
+    input_distribution: LengthConfig | None
+    output_distribution: LengthConfig | None
+    shared_prefix: SharedPrefixConfig | None
+
+
+class Config(TypedDict, total=False):
+    """What `config.yaml` has that a plan of ours has too."""
+
+    server: ServerConfig | None
+    api: ApiConfig | None
+    load: LoadConfig | None
+    data: DataConfig | None
+
+
+class ServerUsage(TypedDict, total=False):
+    prompt_tokens: JsonValue
+    completion_tokens: JsonValue
+
+
+class ResponseMetrics(TypedDict, total=False):
+    server_usage: ServerUsage | None
+    output_tokens: JsonValue
+    output_token_times: list[float] | None
+
+
+class RequestInfo(ResponseMetrics, total=False):
+    """In older versions the metrics of the response lie in it."""
+
+    response_metrics: ResponseMetrics | None
+    input_tokens: JsonValue
+
+
+class RequestError(TypedDict, total=False):
+    error_type: JsonValue
+    error_msg: JsonValue
+
+
+class RequestEntry(TypedDict, total=False):
+    start_time: float
+    end_time: float
+    info: RequestInfo | None
+    error: RequestError | None
+
+
 _STAGE = re.compile(r"stage_(\d+)_")
 
 
 def _is_lifecycle(source: Source) -> bool:
-    report = source.mapping()
+    report = source.typed(LifecycleReport)
     return {"load_summary", "successes", "failures"} <= report.keys() and "latency" in (report["successes"] or {})
 
 
 def _read_lifecycle(source: Source) -> ParsedFile:
-    report, config = source.mapping(), _config(source)
-    good, load, bad = report["successes"], report["load_summary"] or {}, report["failures"] or {}
+    report, config = source.typed(LifecycleReport), _config(source)
+    good = report["successes"]
+    load: LoadSummary = report["load_summary"] or {}
+    bad: Failures = report["failures"] or {}
     answered = whole(good.get("count"))
     stage = _STAGE.search(source.name)
     staged = source.name.startswith("summary_") and source.sibling("stage_1_lifecycle_metrics.json") is not None
@@ -85,15 +219,12 @@ def _read_lifecycle(source: Source) -> ParsedFile:
     return ParsedFile([run])
 
 
-def _measures(good: Mapping[str, Any], load: Mapping[str, Any], count: int | None) -> dict[str, MeasureSummary]:
+def _measures(good: Successes, load: LoadSummary, count: int | None) -> dict[str, MeasureSummary]:
     latency = good["latency"]
     measures: dict[str, MeasureSummary] = {}
     for name, key in TIMES.items():
         measures |= measure(name, statistics(latency.get(key)), count)
-    for name, keys in (
-        ("input_tokens", ("prompt_len", "prompt_tokens")),
-        ("output_tokens", ("output_len", "output_tokens")),
-    ):
+    for name, keys in LENGTHS.items():
         measures |= measure(name, statistics(next((good[key] for key in keys if good.get(key)), None)), count)
     delay, title = statistics(load.get("schedule_delay")), "Late by its own schedule"
     return measures | measure(
@@ -101,7 +232,7 @@ def _measures(good: Mapping[str, Any], load: Mapping[str, Any], count: int | Non
     )
 
 
-def _values(report: Mapping[str, Any], load: Mapping[str, Any]) -> dict[str, Value]:
+def _values(report: LifecycleReport, load: LoadSummary) -> dict[str, Value]:
     goodput = report.get("goodput_metrics") or (report.get("successes") or {}).get("goodput_metrics") or {}
     share = number(goodput.get("goodput_percentage"))
     values = {
@@ -130,19 +261,17 @@ def _server_side(source: Source) -> dict[str, MeasureSummary]:
     return measures
 
 
-def _config(source: Source) -> Mapping[str, Any]:
+def _config(source: Source) -> Config:
     """The configuration next to the report, or above it."""
     content = source.sibling("config.yaml") or source.sibling("../config.yaml")
     try:
         config = yaml_value(text_in(content))[0] if content else None
     except ValueError:
         return {}
-    return config if isinstance(config, Mapping) else {}
+    return cast(Config, config) if isinstance(config, Mapping) else {}
 
 
-def _plan(
-    config: Mapping[str, Any], load: Mapping[str, Any], good: Mapping[str, Any], stage: int | None
-) -> ImportedPlan:
+def _plan(config: Config, load: LoadSummary, good: Successes, stage: int | None) -> ImportedPlan:
     server, api = config.get("server") or {}, config.get("api") or {}
     stages = (config.get("load") or {}).get("stages") or []
     duration = stages[stage].get("duration") if stage is not None and stage < len(stages) else None
@@ -159,7 +288,7 @@ def _plan(
     )
 
 
-def _workload(data: Mapping[str, Any], good: Mapping[str, Any]) -> WorkloadDraft | None:
+def _workload(data: DataConfig, good: Successes) -> WorkloadDraft | None:
     """Lengths as requested, if the configuration has them; else those that were served, as means."""
     shared = data.get("shared_prefix")
     if data.get("type") == "shared_prefix" and isinstance(shared, Mapping):
@@ -171,18 +300,19 @@ def _workload(data: Mapping[str, Any], good: Mapping[str, Any]) -> WorkloadDraft
         if (output := whole(shared.get("output_len"))) is not None:
             workload["output_tokens"] = output
         return workload
-    inputs, outputs = data.get("input_distribution") or {}, data.get("output_distribution") or {}
+    inputs: LengthConfig = data.get("input_distribution") or {}
+    outputs: LengthConfig = data.get("output_distribution") or {}
     requested = fields.lengths(inputs.get("mean"), outputs.get("mean"), _deviation(inputs), _deviation(outputs))
-    means = [(good.get(key) or {}).get("mean") for key in ("prompt_len", "output_len")]
+    means = [(part or {}).get("mean") for part in (good.get("prompt_len"), good.get("output_len"))]
     return requested or fields.dataset(str(data.get("type", "")).lower()) or fields.lengths(*means)
 
 
-def _deviation(lengths: Mapping[str, Any]) -> Any:
+def _deviation(lengths: LengthConfig) -> JsonValue:
     """Profiles write std_dev, older ones std; a converter that reads only one of them loses the other."""
     return lengths.get("std_dev", lengths.get("std"))
 
 
-def _environment(config: Mapping[str, Any]) -> Environment:
+def _environment(config: Config) -> Environment:
     return fields.environment_of(engine=(config.get("server") or {}).get("type"))
 
 
@@ -195,7 +325,7 @@ def _read_requests(source: Source) -> ParsedFile:
     config, broken, requests = _config(source), list[str](), list[ImportedRequest]()
     for row in source.rows():
         try:
-            requests.append(_request(row.fields))
+            requests.append(_request(row.typed(RequestEntry)))
         except (KeyError, TypeError, ValueError) as error:
             broken.append(f"{row.where}: {type(error).__name__}: {error}")
     release(source.content)
@@ -211,7 +341,7 @@ def _read_requests(source: Source) -> ParsedFile:
     return ParsedFile([run] if requests else [], broken)
 
 
-def _request(entry: Mapping[str, Any]) -> ImportedRequest:
+def _request(entry: RequestEntry) -> ImportedRequest:
     info, error = entry.get("info") or {}, entry.get("error")
     answer = info.get("response_metrics") or info
     usage = answer.get("server_usage") or {}
@@ -230,7 +360,7 @@ def _request(entry: Mapping[str, Any]) -> ImportedRequest:
     )
 
 
-def _reads(answer: Mapping[str, Any], end: float, failed: bool) -> tuple[Reads, NDArray[np.int32] | None]:
+def _reads(answer: ResponseMetrics, end: float, failed: bool) -> tuple[Reads, NDArray[np.int32] | None]:
     """Tokens of one chunk share its instant there: here that is one read with so many tokens. Arrays, because those of
     all requests are held at once: 12 bytes for a token instead of 40 as Python's numbers."""
     if failed:

@@ -3,8 +3,9 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Literal, TypedDict
 
+from inferometer.documents.document import JsonValue
 from inferometer.errors import DataError
 from inferometer.exchange.importing import fields
 from inferometer.exchange.importing.fields import run_per_row
@@ -29,7 +30,8 @@ from inferometer.record.summary import MeasureSummary, Rate, Value
 
 # -- llmd report -----------------------------------------------------------------------------------------------------
 
-LENGTHS = {"input_tokens": "input_length", "output_tokens": "output_length"}
+LengthKey = Literal["input_length", "output_length"]
+LENGTHS: dict[str, LengthKey] = {"input_tokens": "input_length", "output_tokens": "output_length"}
 RATES = {
     "request_rate": "request_rate",
     "input_rate": "input_token_rate",
@@ -40,24 +42,206 @@ MISLABELLED = ("inference-perf", "fmperf")  # whose seconds reports of version 0
 _DURATION = re.compile(r"PT(?:(?P<h>[\d.]+)H)?(?:(?P<m>[\d.]+)M)?(?:(?P<s>[\d.]+)S)?")
 
 
+class Quantity(TypedDict, total=False):
+    """Statistics of something by their names, and the unit of them all."""
+
+    units: str
+    mean: JsonValue
+
+
+class Accelerator(TypedDict, total=False):
+    model: JsonValue
+    count: JsonValue
+    parallelism: JsonValue
+
+
+class RequestCounts(TypedDict, total=False):
+    total: JsonValue
+    failures: JsonValue
+    incomplete: JsonValue
+    input_length: Quantity | None
+    output_length: Quantity | None
+
+
+class ReportTime(TypedDict, total=False):
+    start: JsonValue
+    duration: JsonValue
+
+
+# Version 0.1
+
+
+class OldModel(TypedDict, total=False):
+    name: JsonValue
+    quantization: JsonValue
+
+
+class OldHost(TypedDict, total=False):
+    accelerator: list[Accelerator] | None
+    type: list[str] | None
+
+
+class OldEngine(TypedDict, total=False):
+    name: str | None
+    version: JsonValue
+    args: JsonValue
+
+
+class OldPlatform(TypedDict, total=False):
+    engine: list[OldEngine] | None
+
+
+OldLoadArgs = TypedDict(
+    "OldLoadArgs",
+    {
+        "request_rate": JsonValue,
+        "qps_values": JsonValue,
+        "max_concurrency": JsonValue,
+        "random-input-len": JsonValue,
+        "random-output-len": JsonValue,
+    },
+    total=False,
+)
+
+
+class OldLoad(TypedDict, total=False):
+    name: JsonValue
+    type: str | None
+    args: OldLoadArgs | None
+
+
+class OldScenario(TypedDict, total=False):
+    host: OldHost | None
+    platform: OldPlatform | None
+    model: OldModel | None
+    load: OldLoad | None
+
+
+class OldMetrics(TypedDict, total=False):
+    time: ReportTime | None
+    requests: RequestCounts | None
+    latency: Mapping[str, Quantity]
+    throughput: Mapping[str, JsonValue]
+
+
+class OldReport(TypedDict, total=False):
+    version: JsonValue
+    scenario: OldScenario
+    metrics: OldMetrics
+
+
+# Versions 0.2 and 0.2.1
+
+
+class NewModel(TypedDict, total=False):
+    name: JsonValue
+
+
+class StandardComponent(TypedDict, total=False):
+    """Of the stack: an engine, and what else there is."""
+
+    kind: str
+    tool: str | None
+    tool_version: JsonValue
+    model: NewModel
+    accelerator: Accelerator | None
+    replicas: JsonValue
+
+
+class ComponentMetadata(TypedDict, total=False):
+    label: JsonValue
+
+
+class Component(TypedDict, total=False):
+    metadata: ComponentMetadata | None
+    standardized: StandardComponent | None
+
+
+class SequenceLength(TypedDict, total=False):
+    value: JsonValue
+    std_dev: JsonValue
+
+
+class StandardLoad(TypedDict, total=False):
+    tool: JsonValue
+    rate_qps: JsonValue
+    concurrency: JsonValue
+    input_seq_len: SequenceLength | None
+    output_seq_len: SequenceLength | None
+
+
+class NewLoad(TypedDict, total=False):
+    standardized: StandardLoad | None
+
+
+class NewScenario(TypedDict, total=False):
+    load: NewLoad | None
+    stack: list[Component] | None
+
+
+class AboutRun(TypedDict, total=False):
+    description: str | None
+    time: ReportTime | None
+
+
+class Aggregate(TypedDict, total=False):
+    requests: RequestCounts | None
+    latency: Mapping[str, Quantity] | None
+    throughput: Mapping[str, Quantity] | None
+
+
+class RequestPerformance(TypedDict, total=False):
+    aggregate: Aggregate | None
+
+
+class SessionCounts(TypedDict, total=False):
+    total: JsonValue
+    session_duration: Quantity | None
+    events_per_session: Quantity | None
+
+
+class SessionPerformance(TypedDict, total=False):
+    sessions: SessionCounts | None
+
+
+class ObservedComponent(TypedDict, total=False):
+    component_label: str
+    aggregate: Mapping[str, Quantity | None] | None
+
+
+class Observability(TypedDict, total=False):
+    components: list[ObservedComponent] | None
+
+
+class NewResults(TypedDict, total=False):
+    request_performance: RequestPerformance | None
+    session_performance: SessionPerformance | None
+    observability: Observability | None
+
+
+class NewReport(TypedDict, total=False):
+    version: JsonValue
+    run: AboutRun | None
+    scenario: NewScenario
+    results: NewResults
+
+
 def _fits_report(source: Source) -> bool:
-    report = source.mapping()
-    old = "metrics" in report and "latency" in (report.get("metrics") or {})
-    new = "request_performance" in (report.get("results") or {}) or "session_performance" in (
-        report.get("results") or {}
-    )
-    return "version" in report and "scenario" in report and (old or new)
+    old, new = source.typed(OldReport), source.typed(NewReport)
+    is_old = "metrics" in old and "latency" in (old.get("metrics") or {})
+    results = new.get("results") or {}
+    is_new = "request_performance" in results or "session_performance" in results
+    return "version" in old and "scenario" in old and (is_old or is_new)
 
 
 def _read_report(source: Source) -> ParsedFile:
-    report = source.mapping()
-    version = str(report["version"])
+    version = str(source.mapping()["version"])
     if version not in ("0.1", "0.2", "0.2.1"):
         raise DataError(f"a benchmark report of version {version}; known are 0.1, 0.2 and 0.2.1")
-    return ParsedFile([_old(report) if version == "0.1" else _new(report)])
+    return ParsedFile([_old(source.typed(OldReport)) if version == "0.1" else _new(source.typed(NewReport))])
 
 
-def _old(report: Mapping[str, Any]) -> ImportedRun:
+def _old(report: OldReport) -> ImportedRun:
     scenario, metrics = report["scenario"], report["metrics"]
     load = scenario.get("load") or {}
     requests, time = metrics.get("requests") or {}, metrics.get("time") or {}
@@ -78,7 +262,7 @@ def _old(report: Mapping[str, Any]) -> ImportedRun:
     )
 
 
-def _units(latency: Mapping[str, Any], tool: str) -> tuple[dict[str, str], list[str]]:
+def _units(latency: Mapping[str, Quantity], tool: str) -> tuple[dict[str, str], list[str]]:
     """The unit of each time: its label, unless that is one of those that are known to be wrong."""
     labels = {name: str(metric.get("units")) for name, key in TIMES.items() if (metric := latency.get(key))}
     means = {name: number(latency[TIMES[name]].get("mean")) for name in labels}
@@ -104,7 +288,7 @@ def _ends_too_early(labels: Mapping[str, str], means: Mapping[str, float | None]
 
 
 def _measures(
-    latency: Mapping[str, Any], units: Mapping[str, str], requests: Mapping[str, Any], count: int | None
+    latency: Mapping[str, Quantity], units: Mapping[str, str], requests: RequestCounts, count: int | None
 ) -> dict[str, MeasureSummary]:
     measures: dict[str, MeasureSummary] = {}
     for name, key in TIMES.items():
@@ -116,8 +300,8 @@ def _measures(
     return measures
 
 
-def _old_plan(scenario: Mapping[str, Any], load: Mapping[str, Any]) -> ImportedPlan:
-    args = load.get("args") or {}
+def _old_plan(scenario: OldScenario, load: OldLoad) -> ImportedPlan:
+    args: OldLoadArgs = load.get("args") or {}
     rate = args.get("request_rate", args.get("qps_values"))
     return fields.plan_of(
         name=load.get("type"),
@@ -127,28 +311,28 @@ def _old_plan(scenario: Mapping[str, Any], load: Mapping[str, Any]) -> ImportedP
     )
 
 
-def _old_environment(scenario: Mapping[str, Any]) -> Environment:
+def _old_environment(scenario: OldScenario) -> Environment:
     host, engines = scenario.get("host") or {}, (scenario.get("platform") or {}).get("engine") or []
     cards = host.get("accelerator") or []
-    first = engines[0] if engines else {}
+    first: OldEngine = engines[0] if engines else {}
     roles = host.get("type") or []
-    stack = {"roles": roles if len(roles) > 1 else None, "parallelism": _parallelism(cards)}
+    stack: dict[str, JsonValue] = {"roles": roles if len(roles) > 1 else None, "parallelism": _parallelism(cards)}
     stack |= {"quantization": (scenario.get("model") or {}).get("quantization"), "args": first.get("args")}
     return fields.environment_of(
         engine=first.get("name"), version=first.get("version"), gpus=_gpus(cards), stack=without_none(stack)
     )
 
 
-def _gpus(cards: Sequence[Mapping[str, Any]]) -> list[str] | None:
+def _gpus(cards: Sequence[Accelerator]) -> list[str] | None:
     return [name for card in cards for name in fields.gpus(str(card.get("model")), card.get("count"))] or None
 
 
-def _parallelism(cards: Sequence[Mapping[str, Any]]) -> list[Any] | None:
+def _parallelism(cards: Sequence[Accelerator]) -> list[JsonValue] | None:
     parallelism = [card.get("parallelism") for card in cards if card.get("parallelism")]
     return parallelism or None
 
 
-def _new(report: Mapping[str, Any]) -> ImportedRun:
+def _new(report: NewReport) -> ImportedRun:
     scenario, results, about = report["scenario"], report["results"], report.get("run") or {}
     load = (scenario.get("load") or {}).get("standardized") or {}
     whole_run = (results.get("request_performance") or {}).get("aggregate") or {}
@@ -171,7 +355,7 @@ def _new(report: Mapping[str, Any]) -> ImportedRun:
     )
 
 
-def _new_rates(throughput: Mapping[str, Any]) -> dict[str, Rate]:
+def _new_rates(throughput: Mapping[str, Quantity]) -> dict[str, Rate]:
     """Rates are distributions over time; their mean is the run's rate."""
     means = {}
     for name, key in RATES.items():
@@ -180,7 +364,7 @@ def _new_rates(throughput: Mapping[str, Any]) -> dict[str, Rate]:
     return known_rates(means)
 
 
-def _sessions(results: Mapping[str, Any]) -> dict[str, MeasureSummary]:
+def _sessions(results: NewResults) -> dict[str, MeasureSummary]:
     sessions = (results.get("session_performance") or {}).get("sessions") or {}
     time = sessions.get("session_duration") or {}
     measures = measure(
@@ -191,7 +375,7 @@ def _sessions(results: Mapping[str, Any]) -> dict[str, MeasureSummary]:
     )
 
 
-def _components(results: Mapping[str, Any]) -> dict[str, Value]:
+def _components(results: NewResults) -> dict[str, Value]:
     """Means of what was observed of each component, as shares and bytes."""
     values = {}
     for component in (results.get("observability") or {}).get("components") or []:
@@ -206,7 +390,7 @@ def _components(results: Mapping[str, Any]) -> dict[str, Value]:
     return without_none(values)
 
 
-def _new_plan(scenario: Mapping[str, Any], load: Mapping[str, Any], about: Mapping[str, Any]) -> ImportedPlan:
+def _new_plan(scenario: NewScenario, load: StandardLoad, about: AboutRun) -> ImportedPlan:
     inputs, outputs = load.get("input_seq_len") or {}, load.get("output_seq_len") or {}
     engine = _engines(scenario)
     models = [component.get("model", {}).get("name") for component in engine]
@@ -222,20 +406,22 @@ def _new_plan(scenario: Mapping[str, Any], load: Mapping[str, Any], about: Mappi
     )
 
 
-def _engines(scenario: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _engines(scenario: NewScenario) -> list[StandardComponent]:
     parts = [component.get("standardized") or {} for component in scenario.get("stack") or []]
     return [part for part in parts if part.get("kind") == "inference_engine"]
 
 
-def _new_environment(scenario: Mapping[str, Any]) -> Environment:
+def _new_environment(scenario: NewScenario) -> Environment:
     engines = _engines(scenario)
-    first = engines[0] if engines else {}
-    cards = [
+    first: StandardComponent = engines[0] if engines else {}
+    cards: list[Accelerator] = [
         {**(component.get("accelerator") or {}), "count": _cards(component)}
         for component in engines
         if component.get("accelerator")
     ]
-    stack = {"parallelism": _parallelism([component.get("accelerator") or {} for component in engines])}
+    stack: dict[str, JsonValue] = {
+        "parallelism": _parallelism([component.get("accelerator") or {} for component in engines])
+    }
     stack |= {"replicas": [component.get("replicas") for component in engines] or None}
     labels = [(component.get("metadata") or {}).get("label") for component in scenario.get("stack") or []]
     return fields.environment_of(
@@ -246,11 +432,11 @@ def _new_environment(scenario: Mapping[str, Any]) -> Environment:
     )
 
 
-def _cards(engine: Mapping[str, Any]) -> int:
+def _cards(engine: StandardComponent) -> int:
     return (whole((engine.get("accelerator") or {}).get("count")) or 1) * (whole(engine.get("replicas")) or 1)
 
 
-def _duration_s(duration: Any) -> float | None:
+def _duration_s(duration: JsonValue) -> float | None:
     """`PT49.97S`, as ISO 8601 has it, or seconds."""
     match = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
     if match is None:
@@ -259,7 +445,7 @@ def _duration_s(duration: Any) -> float | None:
     return 3600 * hours + 60 * minutes + seconds
 
 
-def _definitions(tool: Any) -> dict[str, str]:
+def _definitions(tool: JsonValue) -> dict[str, str]:
     """Its numbers are those of the tool it was converted from."""
     return dict.fromkeys(("ttft", "tpot", "itl", "e2e", "output_rate"), f"as {tool} defines it") if tool else {}
 
@@ -285,10 +471,10 @@ def _fits_treatments(source: Source) -> bool:
 
 
 def _read_treatments(source: Source) -> ParsedFile:
-    return run_per_row(source, lambda row: _imported(row.fields))
+    return run_per_row(source, lambda row: _imported(row.texts()))
 
 
-def _imported(row: Mapping[str, Any]) -> ImportedRun:
+def _imported(row: Mapping[str, str]) -> ImportedRun:
     total, failed = whole(row.get("total_requests")), whole(row.get("failures"))
     answered = None if total is None else total - (failed or 0)
     units = {name: _unit(name, row) for name in TREATMENT_TIMES}
@@ -314,11 +500,11 @@ def _imported(row: Mapping[str, Any]) -> ImportedRun:
     )
 
 
-def _of(name: str, row: Mapping[str, Any], scale: float) -> dict[str, float]:
+def _of(name: str, row: Mapping[str, str], scale: float) -> dict[str, float]:
     return statistics({stat: row.get(f"{name}_{stat}_s") for stat in STATISTICS}, scale)
 
 
-def _unit(name: str, row: Mapping[str, Any]) -> str:
+def _unit(name: str, row: Mapping[str, str]) -> str:
     """By the tool that it comes from; of a tool that is not known, by which is usual."""
     known = WRITTEN_IN.get(str(row.get("tool")))
     mean = next((amount for stat in STATISTICS if (amount := number(row.get(f"{name}_{stat}_s")))), None)

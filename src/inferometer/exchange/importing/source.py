@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from mmap import mmap
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
+from inferometer.documents.document import JsonObject
 from inferometer.documents.json_text import Entries
 from inferometer.errors import DataError
 from inferometer.plan.draft import PlanDraft
@@ -14,6 +15,8 @@ from inferometer.record.environment import Environment
 from inferometer.record.record import Samples
 from inferometer.record.run import RunKind
 from inferometer.record.summary import MeasureSummary, Rate, Value
+
+FormatT = TypeVar("FormatT")  # a TypedDict: the names that a format has, and what is below them
 
 
 class SiblingError(DataError):
@@ -31,7 +34,15 @@ class ResultRow(NamedTuple):
     """One result of a file that may hold several, and where it stands: `line 7`."""
 
     where: str
-    fields: dict[str, Any]
+    fields: JsonObject
+
+    def typed(self, kind: type[FormatT]) -> FormatT:
+        """Its fields under the names of a format, which are not checked; numbers are, when they are read."""
+        return cast(FormatT, self.fields)
+
+    def texts(self) -> Mapping[str, str]:
+        """The cells of a table's row."""
+        return cast(Mapping[str, str], self.fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +56,13 @@ class Source:
     broken: tuple[str, ...] = ()  # rows that could not be read, named
     sibling: Callable[[str], bytes | None] = lambda _name: None
 
-    def mapping(self) -> Mapping[str, Any]:
+    def mapping(self) -> JsonObject:
         """The object in the file; empty where it holds something else."""
         return self.value if isinstance(self.value, Mapping) else {}
+
+    def typed(self, kind: type[FormatT]) -> FormatT:
+        """The object in the file under the names of a format, which are not checked."""
+        return cast(FormatT, self.mapping())
 
     def rows(self) -> list[ResultRow]:
         """Every object in the file: one, those of a list, or one a line."""

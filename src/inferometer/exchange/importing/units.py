@@ -113,7 +113,7 @@ def statistics(mapping: Any, scale: float = 1.0) -> dict[str, float]:
     return scaled
 
 
-def prefixed(mapping: Mapping[str, Any], ending: str, scale: float = 1.0) -> dict[str, float]:
+def prefixed(mapping: Mapping[str, object], ending: str, scale: float = 1.0) -> dict[str, float]:
     """Statistics that are written into names: `mean_ttft_ms`, `p99.9_ttft_ms` for the ending `_ttft_ms`."""
     parts = {name[: -len(ending)]: value for name, value in mapping.items() if name.endswith(ending)}
     return statistics(parts, scale)
