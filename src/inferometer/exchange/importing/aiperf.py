@@ -8,10 +8,12 @@ triton-inference-server/perf_analyzer, genai-perf/genai_perf/export_data/json_ex
 import itertools
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypedDict, cast
 
 import numpy as np
 
+from inferometer.documents.document import JsonObject, JsonValue, settings_of
 from inferometer.documents.files import release
 from inferometer.exchange.importing import fields
 from inferometer.exchange.importing.requests import (
@@ -67,6 +69,69 @@ DEFINITIONS = {
 }
 
 
+class Metric(TypedDict, total=False):
+    """Statistics by their names, and the unit of them all."""
+
+    unit: JsonValue
+    avg: JsonValue
+
+
+class InputConfig(TypedDict, total=False):
+    """Without its sections, each of which is read where it is one."""
+
+    model_names: JsonValue
+    phases: list[JsonValue] | None
+
+
+class Endpoint(TypedDict, total=False):
+    type: JsonValue
+    model_names: JsonValue
+    url: JsonValue
+    urls: list[JsonValue] | None
+    streaming: JsonValue
+    backend: JsonValue
+
+
+class Report(TypedDict, total=False):
+    """Without its metrics, which are read by the names above."""
+
+    aiperf_version: str | None
+    start_time: JsonValue
+    input_config: InputConfig | None
+    goodput: Metric | None
+    request_goodput: Metric | None
+
+
+class RequestMetadata(TypedDict, total=False):
+    benchmark_phase: str
+    session_num: JsonValue
+    turn_index: JsonValue
+    request_start_ns: int
+    request_end_ns: int
+    x_request_id: str | None
+    was_cancelled: JsonValue
+
+
+class RequestError(TypedDict, total=False):
+    type: JsonValue
+    message: JsonValue
+    code: JsonValue
+
+
+class RequestMetric(TypedDict, total=False):
+    value: Any  # a number, or a list of them
+    unit: str
+
+
+RequestMetrics = Mapping[str, RequestMetric | None]
+
+
+class RequestRow(TypedDict, total=False):
+    metadata: RequestMetadata
+    metrics: RequestMetrics | None
+    error: RequestError | None
+
+
 def _is_profile(source: Source) -> bool:
     report = source.mapping()
     latency = report.get("request_latency")
@@ -75,23 +140,23 @@ def _is_profile(source: Source) -> bool:
 
 def _is_aiperf(source: Source) -> bool:
     """genai-perf has no start_time, and names the analyzer it drives."""
-    return _is_profile(source) and "perf_analyzer" not in (source.mapping().get("input_config") or {})
+    return _is_profile(source) and "perf_analyzer" not in (source.typed(Report).get("input_config") or {})
 
 
 def _read(source: Source) -> ParsedFile:
-    report = source.mapping()
-    config = report.get("input_config") or {}
+    about, report = source.typed(Report), source.mapping()
+    config = about.get("input_config") or {}
     answered = whole(_mean(report, "request_count"))
     run = ImportedRun(
-        started=fields.instant(report.get("start_time")),
+        started=fields.instant(about.get("start_time")),
         plan=_plan(config),
         environment=fields.environment_of(
-            engine=_section(config, "endpoint").get("backend"),
-            tool=ToolVersion(name="aiperf", version=report["aiperf_version"]) if report.get("aiperf_version") else None,
+            engine=_endpoint(config).get("backend"),
+            tool=ToolVersion(name="aiperf", version=version) if (version := about.get("aiperf_version")) else None,
         ),
         measures=_measures(report, answered),
         rates=known_rates({name: _mean(report, key) for name, key in RATES.items()}),
-        values=_values(report),
+        values=_values(about),
         answered=answered,
         failed=whole(_mean(report, "error_request_count")),
         duration_s=_mean(report, "benchmark_duration"),
@@ -100,7 +165,7 @@ def _read(source: Source) -> ParsedFile:
     return ParsedFile([run])
 
 
-def _of(report: Mapping[str, Any], key: str) -> dict[str, float]:
+def _of(report: JsonObject, key: str) -> dict[str, float]:
     """The statistics of a metric by the unit it carries."""
     metric = report.get(key)
     if not isinstance(metric, Mapping):
@@ -108,11 +173,11 @@ def _of(report: Mapping[str, Any], key: str) -> dict[str, float]:
     return statistics(metric, factor(str(metric.get("unit", ""))))
 
 
-def _mean(report: Mapping[str, Any], key: str) -> float | None:
+def _mean(report: JsonObject, key: str) -> float | None:
     return _of(report, key).get("mean")
 
 
-def _measures(report: Mapping[str, Any], count: int | None) -> dict[str, MeasureSummary]:
+def _measures(report: JsonObject, count: int | None) -> dict[str, MeasureSummary]:
     measures: dict[str, MeasureSummary] = {}
     for name, key in (TIMES | AMOUNTS).items():
         measures |= measure(name, _of(report, key), count)
@@ -120,17 +185,21 @@ def _measures(report: Mapping[str, Any], count: int | None) -> dict[str, Measure
     return measures | measure("ttst", second, count, unit="s", direction="lower", title="Time to the second token")
 
 
-def _values(report: Mapping[str, Any]) -> dict[str, Value]:
+def _values(report: Report) -> dict[str, Value]:
     goodput = number((report.get("goodput") or report.get("request_goodput") or {}).get("avg"))
     return without_none({"request_goodput": value(goodput, "1/s", "higher", "Goodput, as reported")})
 
 
-def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _section(config: JsonObject, name: str) -> JsonObject:
     section = config.get(name)
     return section if isinstance(section, Mapping) else {}
 
 
-def _first(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _endpoint(config: InputConfig) -> Endpoint:
+    return cast(Endpoint, _section(settings_of(config), "endpoint"))
+
+
+def _first(config: JsonObject, name: str) -> JsonObject:
     """The first of a list of settings, as files since 0.10 have them; also below `items`."""
     value = config.get(name)
     value = value.get("items", value) if isinstance(value, Mapping) else value
@@ -138,7 +207,7 @@ def _first(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return first if isinstance(first, Mapping) else {}
 
 
-def _phase(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _phase(config: InputConfig) -> JsonObject:
     """The phase that was measured, in the words of older files."""
     phases = [phase for phase in config.get("phases") or [] if isinstance(phase, Mapping)]
     measured = [phase for phase in phases if "warm" not in str(phase.get("name") or phase.get("kind") or "").lower()]
@@ -155,9 +224,10 @@ def _phase(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return {ours: phase[theirs] for theirs, ours in names.items() if phase.get(theirs) is not None}
 
 
-def _plan(config: Mapping[str, Any]) -> ImportedPlan:
-    endpoint, load, tokens = (_section(config, name) for name in ("endpoint", "loadgen", "input"))
-    load = load or _phase(config)
+def _plan(given: InputConfig) -> ImportedPlan:
+    config = settings_of(given)
+    endpoint = _endpoint(given)
+    load, tokens = _section(config, "loadgen") or _phase(given), _section(config, "input")
     dataset = _first(config, "datasets")
     tokens = tokens or _section(dataset, "prompts") or dataset
     known = _first(config, "models").get("name")
@@ -179,14 +249,14 @@ def _plan(config: Mapping[str, Any]) -> ImportedPlan:
     )
 
 
-def _load(rate: Any, load: Mapping[str, Any], stimulus: Mapping[str, Any]) -> LoadDraft | None:
+def _load(rate: JsonValue, load: JsonObject, stimulus: JsonObject) -> LoadDraft | None:
     slots = load.get("concurrency") or stimulus.get("concurrency")
     if rate and load.get("request_rate_mode") == "constant":
         return fields.constant(rate, whole(slots))
     return fields.load(rate, slots, None) if rate else fields.closed(slots)
 
 
-def _lengths(tokens: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+def _lengths(tokens: JsonObject, *names: str) -> JsonObject:
     prompt = _section(tokens, "prompt")
     return next((lengths for part in (prompt, tokens) for name in names if (lengths := _section(part, name))), {})
 
@@ -196,7 +266,7 @@ def _is_requests(source: Source) -> bool:
     return (
         bool(rows)
         and {"metadata", "metrics"} <= rows[0].fields.keys()
-        and "request_start_ns" in rows[0].fields["metadata"]
+        and "request_start_ns" in rows[0].typed(RequestRow)["metadata"]
     )
 
 
@@ -204,8 +274,9 @@ def _read_requests(source: Source) -> ParsedFile:
     requests, broken = [], []
     for row in source.rows():
         try:
-            if row.fields["metadata"].get("benchmark_phase", "profiling") == "profiling":
-                requests.append(_request(row.fields))
+            entry = row.typed(RequestRow)
+            if entry["metadata"].get("benchmark_phase", "profiling") == "profiling":
+                requests.append(_request(entry))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             broken.append(f"{row.where}: {type(error).__name__}: {error}")
     release(source.content)
@@ -220,29 +291,29 @@ def _read_requests(source: Source) -> ParsedFile:
     return ParsedFile([run] if requests else [], broken)
 
 
-def _request(entry: Mapping[str, Any]) -> ImportedRequest:
+def _request(entry: RequestRow) -> ImportedRequest:
     """Epoch nanoseconds are whole numbers: as seconds in floating point they are still good to a quarter of a µs."""
     about, metrics, error = entry["metadata"], entry.get("metrics") or {}, entry.get("error")
-    sent_s, ended_s = (int(about[f"request_{name}_ns"]) / NANOSECONDS for name in ("start", "end"))
-    common = {
-        "ended_s": ended_s,
-        "session": whole(about.get("session_num")),
-        "turn": whole(about.get("turn_index")) or 0,
-        "request_id": about.get("x_request_id"),
-    }
+    sent_s, ended_s = (int(at) / NANOSECONDS for at in (about["request_start_ns"], about["request_end_ns"]))
+    made = partial(
+        ImportedRequest,
+        sent_s,
+        ended_s=ended_s,
+        session=whole(about.get("session_num")),
+        turn=whole(about.get("turn_index")) or 0,
+        request_id=about.get("x_request_id"),
+    )
     if error:
         cancelled = bool(about.get("was_cancelled"))
         text = f"{error.get('type')}: {error.get('message')}"[:500]
         code = whole(error.get("code"))
-        return ImportedRequest(sent_s, error=text, status=None if cancelled else code, cancelled=cancelled, **common)
+        return made(error=text, status=None if cancelled else code, cancelled=cancelled)
     tokens = whole(_metric(metrics, "output_sequence_length"))
     inputs = whole(_metric(metrics, "input_sequence_length"))
-    return ImportedRequest(
-        sent_s, _reads(sent_s, metrics), input_tokens=inputs, output_tokens=tokens, status=200, **common
-    )
+    return made(_reads(sent_s, metrics), input_tokens=inputs, output_tokens=tokens, status=200)
 
 
-def _reads(sent_s: float, metrics: Mapping[str, Any]) -> Reads:
+def _reads(sent_s: float, metrics: RequestMetrics) -> Reads:
     """From the first token and the gaps between chunks; without those the first and the last instant alone. Gaps become
     an array, because those of all requests are held at once: 8 bytes each instead of 32 as Python's numbers."""
     latency, ttft = _seconds(metrics, "request_latency"), _seconds(metrics, "time_to_first_token")
@@ -257,11 +328,11 @@ def _reads(sent_s: float, metrics: Mapping[str, Any]) -> Reads:
     return (sent_s + ttft, sent_s + latency) if latency is not None and latency > ttft else (sent_s + ttft,)
 
 
-def _metric(metrics: Mapping[str, Any], name: str) -> Any:
+def _metric(metrics: RequestMetrics, name: str) -> JsonValue:
     return (metrics.get(name) or {}).get("value")
 
 
-def _seconds(metrics: Mapping[str, Any], name: str) -> float | None:
+def _seconds(metrics: RequestMetrics, name: str) -> float | None:
     metric = metrics.get(name)
     return None if not metric else float(metric["value"]) * factor(metric["unit"], SECONDS)
 

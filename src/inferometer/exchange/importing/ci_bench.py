@@ -3,8 +3,10 @@ histories a run of its own, at its time. Latencies are seconds in `data.json`, m
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from datetime import datetime
+from typing import TypedDict, cast
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.errors import DataError
 from inferometer.exchange.importing import fields
 from inferometer.exchange.importing.fields import run_per_row
@@ -19,14 +21,61 @@ from inferometer.exchange.importing.units import (
     whole,
     without_none,
 )
-from inferometer.exchange.importing.vllm import DEFINITIONS, RATES, TIMES, latency_measure, latency_plan, measures_of
+from inferometer.exchange.importing.vllm import (
+    DEFINITIONS,
+    RATES,
+    TIMES,
+    CommonResult,
+    latency_measure,
+    latency_plan,
+    measures_of,
+)
 from inferometer.record.summary import MeasureSummary
+
+
+class BatchResult(TypedDict, total=False):
+    batch_size: str | int
+    avg_latency: JsonValue
+    p50: JsonValue
+    p90: JsonValue
+    p99: JsonValue
+
+
+class Point(TypedDict, total=False):
+    """Of any of the three: when it was measured."""
+
+    timestamp: JsonValue
+
+
+class LatencyPoint(Point, total=False):
+    results: list[BatchResult]
+
+
+class OnlinePoint(Point, CommonResult, total=False):
+    input_len: str | int
+    output_len: str | int
+
+
+class History(TypedDict, total=False):
+    """Of one pair of lengths."""
+
+    input_len: str | int
+    output_len: str | int
+    history: list[OnlinePoint] | None
+
+
+class ConcurrencyPoint(Point, total=False):
+    max_concurrency: JsonValue
+    tokens_per_sec_user: JsonValue
+    cost_per_million_toks: JsonValue
+    total_token_throughput: JsonValue
+
 
 CONCURRENCY_LENGTHS = (1000, 200)  # what the sweep of concurrencies sends, always
 TOKENS_PER_S = 5000  # the load that its rates are derived from: 5000 / (input + output)
 
 
-def _entries(source: Source) -> list[dict[str, Any]]:
+def _entries(source: Source) -> list[JsonObject]:
     if source.form == "json" and isinstance(source.value, list):
         return [entry for entry in source.value if isinstance(entry, dict)]
     return [dict(source.mapping())] if source.mapping() else []
@@ -37,7 +86,7 @@ def _is_latency(source: Source) -> bool:
     return bool(entries) and {"timestamp", "results"} <= entries[0].keys() and _has_batches(entries[0])
 
 
-def _has_batches(entry: Mapping[str, Any]) -> bool:
+def _has_batches(entry: JsonObject) -> bool:
     results = entry["results"]
     return isinstance(results, list) and bool(results) and "batch_size" in results[0]
 
@@ -48,21 +97,22 @@ def _read_latency(source: Source) -> ParsedFile:
 
 
 def _latency_point(row: ResultRow) -> ImportedRun:
+    point = row.typed(LatencyPoint)
     measures: dict[str, MeasureSummary] = {}
-    for result in row.fields["results"]:
+    for result in point["results"]:
         times = {"mean": result.get("avg_latency")} | {name: result.get(name) for name in ("p50", "p90", "p99")}
         measures |= latency_measure(int(result["batch_size"]), statistics(times))
-    sizes = [int(result["batch_size"]) for result in row.fields["results"]]
+    sizes = [int(result["batch_size"]) for result in point["results"]]
     return ImportedRun(
         kind="latency",
-        started=_when(row.fields),
+        started=_when(point),
         plan=latency_plan(sizes, None),
         environment=fields.environment_of(engine="vllm"),
         measures=measures,
     )
 
 
-def _when(point: Mapping[str, Any]) -> Any:
+def _when(point: Point) -> datetime:
     moment = fields.instant(point.get("timestamp"))
     if moment is None:
         raise DataError(f"timestamp must be an instant in ISO 8601, got {point.get('timestamp')!r}")
@@ -79,14 +129,14 @@ def _read_online(source: Source) -> ParsedFile:
 
 
 def _history(source: Source) -> Iterator[ResultRow]:
-    for pair, content in source.mapping().items():
+    for pair, content in cast(Mapping[str, History], source.mapping()).items():
         for at, point in enumerate(content.get("history") or []):
-            lengths = {"input_len": content["input_len"], "output_len": content["output_len"]}
-            yield ResultRow(f"{pair}, point {at}", lengths | point)
+            lengths: dict[str, JsonValue] = {"input_len": content["input_len"], "output_len": content["output_len"]}
+            yield ResultRow(f"{pair}, point {at}", lengths | cast(dict[str, JsonValue], point))
 
 
 def _online_point(row: ResultRow) -> ImportedRun:
-    point = row.fields
+    point = row.typed(OnlinePoint)
     inputs, outputs = int(point["input_len"]), int(point["output_len"])
     return ImportedRun(
         started=_when(point),
@@ -112,7 +162,7 @@ def _read_concurrency(source: Source) -> ParsedFile:
 
 
 def _concurrency_point(row: ResultRow) -> ImportedRun:
-    point = row.fields
+    point = row.typed(ConcurrencyPoint)
     slots = whole(point["max_concurrency"])
     measures: dict[str, MeasureSummary] = {}
     for name in ("ttft", "tpot"):

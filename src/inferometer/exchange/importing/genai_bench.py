@@ -6,8 +6,9 @@ Fields: sgl-project/genai-bench, genai_bench/metrics/metrics.py, aggregated_metr
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TypedDict, cast
 
+from inferometer.documents.document import JsonValue
 from inferometer.documents.files import text_in
 from inferometer.documents.json_text import json_value
 from inferometer.exchange.importing import fields
@@ -40,15 +41,55 @@ _DETERMINISTIC = re.compile(r"D\((\d+),\s*(\d+)\)")
 _NORMAL = re.compile(r"N\((\d+),\s*(\d+)\)/\((\d+),\s*(\d+)\)")
 
 
+class Metrics(TypedDict, total=False):
+    """Without the rates, which are read by the names above."""
+
+    stats: Mapping[str, JsonValue]
+    scenario: JsonValue
+    num_concurrency: JsonValue
+    batch_size: JsonValue
+    num_completed_requests: JsonValue
+    num_error_requests: JsonValue
+    run_duration: JsonValue
+    requests_per_minute: JsonValue
+    arrival_requests_per_second: JsonValue
+
+
+class Result(TypedDict, total=False):
+    aggregated_metrics: Metrics
+    _time_unit: JsonValue
+
+
+class AuthConfig(TypedDict, total=False):
+    api_base: JsonValue
+
+
+class Experiment(TypedDict, total=False):
+    """`experiment_metadata.json`."""
+
+    model: JsonValue
+    api_model_name: JsonValue
+    auth_config: AuthConfig | None
+    api_base: JsonValue
+    task: JsonValue
+    max_requests_per_run: JsonValue
+    num_concurrency: JsonValue
+    server_engine: JsonValue
+    server_version: JsonValue
+    server_gpu_type: JsonValue
+    server_gpu_count: JsonValue
+    benchmark_version: str | None
+
+
 def _fits(source: Source) -> bool:
     metrics = source.mapping().get("aggregated_metrics")
     return isinstance(metrics, Mapping) and "stats" in metrics and "num_concurrency" in metrics
 
 
 def _read(source: Source) -> ParsedFile:
-    metrics = source.mapping()["aggregated_metrics"]
+    metrics = source.typed(Result)["aggregated_metrics"]
     about = _experiment(source)
-    unit = str(source.mapping().get("_time_unit") or "s")
+    unit = str(source.typed(Result).get("_time_unit") or "s")
     answered = whole(metrics.get("num_completed_requests"))
     run = ImportedRun(
         plan=_plan(metrics, about),
@@ -64,7 +105,7 @@ def _read(source: Source) -> ParsedFile:
     return ParsedFile([run])
 
 
-def _measures(stats: Mapping[str, Any], scale: float, count: int | None) -> dict[str, MeasureSummary]:
+def _measures(stats: Mapping[str, JsonValue], scale: float, count: int | None) -> dict[str, MeasureSummary]:
     measures: dict[str, MeasureSummary] = {}
     for name, key in TIMES.items():
         measures |= measure(name, statistics(stats.get(key), scale), count)
@@ -73,7 +114,7 @@ def _measures(stats: Mapping[str, Any], scale: float, count: int | None) -> dict
     return measures
 
 
-def _rates(metrics: Mapping[str, Any]) -> dict[str, Rate]:
+def _rates(metrics: Metrics) -> dict[str, Rate]:
     """Older versions count per minute. A rate of 0 stands for one that was not computed."""
     per_minute = number(metrics.get("requests_per_minute"))
     rates = {name: number(metrics.get(key)) or None for name, key in RATES.items()}
@@ -84,16 +125,16 @@ def _rates(metrics: Mapping[str, Any]) -> dict[str, Rate]:
     return known_rates(rates)
 
 
-def _experiment(source: Source) -> Mapping[str, Any]:
+def _experiment(source: Source) -> Experiment:
     content = source.sibling("experiment_metadata.json")
     try:
         metadata = json_value(text_in(content))[0] if content else {}
     except ValueError:
         return {}
-    return metadata if isinstance(metadata, Mapping) else {}
+    return cast(Experiment, metadata) if isinstance(metadata, Mapping) else {}
 
 
-def _plan(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> ImportedPlan:
+def _plan(metrics: Metrics, about: Experiment) -> ImportedPlan:
     return fields.plan_of(
         model=about.get("model") or about.get("api_model_name"),
         url=(about.get("auth_config") or {}).get("api_base") or about.get("api_base"),
@@ -104,12 +145,12 @@ def _plan(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> ImportedPlan:
     )
 
 
-def _load(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> LoadDraft | None:
+def _load(metrics: Metrics, about: Experiment) -> LoadDraft | None:
     level = metrics.get("num_concurrency")
     return fields.load(level, None, None) if _is_rate(metrics, about) else fields.closed(level)
 
 
-def _is_rate(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
+def _is_rate(metrics: Metrics, about: Experiment) -> bool:
     """Whether `num_concurrency` is the rate of an open loop (`--qps-level`), which the file does not show: it is none
     of the concurrencies of the experiment, or not whole. Only runs with arrivals counted may be open loops."""
     level, listed = number(metrics.get("num_concurrency")), about.get("num_concurrency")
@@ -118,7 +159,7 @@ def _is_rate(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
     return not level.is_integer() or (isinstance(listed, list) and level not in listed)
 
 
-def _notes(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> tuple[str, ...]:
+def _notes(metrics: Metrics, about: Experiment) -> tuple[str, ...]:
     notes = []
     if _is_rate(metrics, about):
         notes.append("num_concurrency is read as the rate of an open loop: the experiment has no such concurrency")
@@ -139,7 +180,7 @@ def _workload(scenario: str) -> WorkloadDraft | None:
     return None
 
 
-def _environment(about: Mapping[str, Any]) -> Environment:
+def _environment(about: Experiment) -> Environment:
     gpu, count = about.get("server_gpu_type"), about.get("server_gpu_count")
     return fields.environment_of(
         engine=about.get("server_engine"),

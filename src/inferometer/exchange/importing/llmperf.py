@@ -7,12 +7,13 @@ Fields: ray-project/llmperf, token_benchmark_ray.py and src/llmperf/common_metri
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TypedDict
 
 import numpy as np
 from msgspec.structs import replace
 
+from inferometer.documents.document import JsonValue
 from inferometer.exchange.importing import fields
 from inferometer.exchange.importing.source import (
     ImportedPlan,
@@ -48,21 +49,38 @@ PERCENTILES = (25, 50, 75, 90, 95, 99)
 _OF_SUMMARY = re.compile("results_ttft_s")
 
 
+class Summary(TypedDict, total=False):
+    """Without its statistics, which are read by the names above."""
+
+    model: JsonValue
+    timestamp: JsonValue
+    mean_input_tokens: JsonValue
+    mean_output_tokens: JsonValue
+    stddev_input_tokens: JsonValue
+    stddev_output_tokens: JsonValue
+    num_concurrent_requests: JsonValue
+    results_num_completed_requests: JsonValue
+    results_num_completed_requests_per_min: JsonValue
+    results_mean_output_throughput_token_per_s: JsonValue
+    results_number_errors: JsonValue
+
+
 def _is_summary(source: Source) -> bool:
     return bool(_summaries(source))
 
 
 def _summaries(source: Source) -> list[ResultRow]:
     """The file itself, or its entries."""
-    rows = [ResultRow("", dict(source.mapping())), *(ResultRow(str(key), row) for key, row in source.mapping().items())]
-    return [row for row in rows if isinstance(row.fields, dict) and any(map(_OF_SUMMARY.match, map(str, row.fields)))]
+    rows = [ResultRow("", dict(source.mapping()))]
+    rows += [ResultRow(str(key), row) for key, row in source.mapping().items() if isinstance(row, dict)]
+    return [row for row in rows if any(map(_OF_SUMMARY.match, map(str, row.fields)))]
 
 
 def _read_summaries(source: Source) -> ParsedFile:
-    return fields.run_per_row(source, lambda row: _summary(row.fields), _summaries(source))
+    return fields.run_per_row(source, lambda row: _summary(row.typed(Summary)), _summaries(source))
 
 
-def _summary(report: Mapping[str, Any]) -> ImportedRun:
+def _summary(report: Summary) -> ImportedRun:
     answered = whole(report.get("results_num_completed_requests"))
     per_minute = number(report.get("results_num_completed_requests_per_min"))
     measures: dict[str, MeasureSummary] = {}
@@ -80,12 +98,12 @@ def _summary(report: Mapping[str, Any]) -> ImportedRun:
     )
 
 
-def _named(report: Mapping[str, Any], start: str) -> dict[str, Any]:
+def _named(report: Summary, start: str) -> dict[str, object]:
     parts = {name.removeprefix(start): value for name, value in report.items() if name.startswith(start)}
     return {name.removeprefix("quantiles_"): value for name, value in parts.items()}
 
 
-def _plan(report: Mapping[str, Any]) -> ImportedPlan:
+def _plan(report: Summary) -> ImportedPlan:
     return fields.plan_of(
         model=report.get("model"),
         api="chat",

@@ -6,8 +6,9 @@ Fields: neuralmagic/nm-vllm, neuralmagic/benchmarks/scripts/logging/benchmark_re
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TypedDict
 
+from inferometer.documents.document import JsonValue
 from inferometer.errors import DataError
 from inferometer.exchange.importing import fields
 from inferometer.exchange.importing.source import ImportedPlan, ImportedRun, ImportFormat, ParsedFile, Source
@@ -48,12 +49,56 @@ _NAMES = {"ttft": "ttft", "tpot": "tpot", "request_latency": "e2e"}
 _GPUS = re.compile(r"(.+?)\s+x\s+(\d+)")
 
 
+class Metric(TypedDict, total=False):
+    key: JsonValue
+    value: JsonValue
+    unit: JsonValue
+    type: str
+    tool: str  # of `type`, in the first version
+
+
+Metrics = Mapping[str, Metric] | list[Metric]  # by key, or as a list
+
+
+class Metadata(TypedDict, total=False):
+    completed: JsonValue
+    duration: JsonValue
+    num_prompts: JsonValue
+    request_rate: JsonValue
+    total_input: JsonValue
+    total_output: JsonValue
+
+
+class Context(TypedDict, total=False):
+    vllm_version: JsonValue
+    python_version: JsonValue
+    torch_version: JsonValue
+    torch_cuda_version: JsonValue
+    cuda_device_names: JsonValue
+
+
+class Report(TypedDict, total=False):
+    script_name: JsonValue
+    script_args: Mapping[str, JsonValue] | None
+    metrics: Metrics
+    metadata: Metadata | None
+    epoch_time: JsonValue
+    date: JsonValue
+    model: str | None
+    dataset: JsonValue
+    description: JsonValue
+    gpu_description: JsonValue
+    vllm_version: JsonValue
+    tensor_parallel_size: JsonValue
+    benchmarking_context: Context | None
+
+
 def _fits(source: Source) -> bool:
     return {"json_schema_version", "metrics", "script_name"} <= source.mapping().keys()
 
 
 def _read(source: Source) -> ParsedFile:
-    report = source.mapping()
+    report = source.typed(Report)
     about = report.get("metadata") or {}
     script = str(report["script_name"])
     answered = whole(about.get("completed"))
@@ -74,7 +119,7 @@ def _read(source: Source) -> ParsedFile:
     return ParsedFile([run])
 
 
-def _metrics(metrics: Any) -> Iterator[Mapping[str, Any]]:
+def _metrics(metrics: Metrics) -> Iterator[Metric]:
     """By key, or as a list."""
     for metric in metrics.values() if isinstance(metrics, Mapping) else metrics:
         way = metric.get("type", metric.get("tool"))
@@ -85,7 +130,9 @@ def _metrics(metrics: Any) -> Iterator[Mapping[str, Any]]:
         yield metric
 
 
-def _sorted_out(metrics: Any, count: int | None) -> tuple[dict[str, MeasureSummary], dict[str, Rate], dict[str, Value]]:
+def _sorted_out(
+    metrics: Metrics, count: int | None
+) -> tuple[dict[str, MeasureSummary], dict[str, Rate], dict[str, Value]]:
     """Times, rates, and what is neither. Times are by the unit they carry."""
     times: dict[str, dict[str, float]] = {}
     rates: dict[str, float | None] = {}
@@ -99,14 +146,14 @@ def _sorted_out(metrics: Any, count: int | None) -> tuple[dict[str, MeasureSumma
         elif key in RATES:
             rates[RATES[key]] = amount
         else:
-            values[key] = value(amount, unit, BETTER[metric.get("type", metric.get("tool"))], key)
+            values[key] = value(amount, unit, BETTER[str(metric.get("type", metric.get("tool")))], key)
     measures = {
         name: metric for key, statistics in times.items() for name, metric in measure(key, statistics, count).items()
     }
     return measures, known_rates(rates), without_none(values)
 
 
-def _lengths(about: Mapping[str, Any], count: int | None) -> dict[str, MeasureSummary]:
+def _lengths(about: Metadata, count: int | None) -> dict[str, MeasureSummary]:
     measures: dict[str, MeasureSummary] = {}
     for name, key in (("input_tokens", "total_input"), ("output_tokens", "total_output")):
         total = number(about.get(key))
@@ -115,7 +162,7 @@ def _lengths(about: Mapping[str, Any], count: int | None) -> dict[str, MeasureSu
     return measures
 
 
-def _plan(report: Mapping[str, Any], about: Mapping[str, Any], offline: bool) -> ImportedPlan:
+def _plan(report: Report, about: Metadata, offline: bool) -> ImportedPlan:
     args = report.get("script_args") or {}
     requests = whole(about.get("num_prompts"))
     lengths = fields.lengths(_first(args, "input"), _first(args, "output"))
@@ -132,13 +179,13 @@ def _plan(report: Mapping[str, Any], about: Mapping[str, Any], offline: bool) ->
     )
 
 
-def _first(args: Mapping[str, Any], side: str) -> Any:
+def _first(args: Mapping[str, JsonValue], side: str) -> JsonValue:
     """Under either of its names; in dashes as on the command line or in underscores."""
     names = (f"num_{side}_tokens", f"num-{side}-tokens", f"{side}_len", f"{side}-len")
     return next((args[name] for name in names if args.get(name)), None)
 
 
-def _environment(report: Mapping[str, Any]) -> Environment:
+def _environment(report: Report) -> Environment:
     context = report.get("benchmarking_context") or {}
     match = _GPUS.fullmatch(str(report.get("gpu_description") or ""))
     return fields.environment_of(
@@ -146,7 +193,13 @@ def _environment(report: Mapping[str, Any]) -> Environment:
         version=report.get("vllm_version") or context.get("vllm_version"),
         gpus=fields.gpus(match[1], match[2]) if match else context.get("cuda_device_names"),
         stack=without_none({"tensor_parallel_size": report.get("tensor_parallel_size")}),
-        versions=without_none({name: context.get(f"{name}_version") for name in ("python", "torch", "torch_cuda")}),
+        versions=without_none(
+            {
+                "python": context.get("python_version"),
+                "torch": context.get("torch_version"),
+                "torch_cuda": context.get("torch_cuda_version"),
+            }
+        ),
         description=report.get("description"),
     )
 

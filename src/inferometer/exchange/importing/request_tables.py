@@ -57,7 +57,7 @@ def _read_inferx(source: Source) -> ParsedFile:
 
 
 def _inferx_request(row: ResultRow) -> ImportedRequest:
-    entry = row.fields
+    entry = row.texts()
     due, sent, first, end = (number(entry[f"{name}_time"]) for name in ("enqueue", "send", "first_byte", "end"))
     if sent is None and due is None:
         raise DataError("neither enqueue_time nor send_time is a number")

@@ -7,8 +7,9 @@ Fields: sgl-project/sglang, python/sglang/bench_serving.py. Times of the summary
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TypedDict
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.exchange.importing import fields
 from inferometer.exchange.importing.fields import run_per_row
 from inferometer.exchange.importing.requests import NOT_CONNECTED, NOT_SCHEDULED, records_of
@@ -24,7 +25,7 @@ from inferometer.exchange.importing.units import (
     whole,
     without_none,
 )
-from inferometer.exchange.importing.vllm import ARRAYS, UNKNOWN_ARRIVALS, failed_of, requests_of
+from inferometer.exchange.importing.vllm import ARRAYS, UNKNOWN_ARRIVALS, CommonResult, failed_of, requests_of
 from inferometer.plan.draft import WorkloadDraft
 from inferometer.record.environment import Environment
 from inferometer.record.summary import MeasureSummary, Rate, Value
@@ -42,7 +43,27 @@ DEFINITIONS = {
 COUNTED_AGAIN = 0.05  # a tokenizer finds 1 or 2% less in the same text; more is missing from answers that ended early
 
 
-def is_serving(result: Mapping[str, Any]) -> bool:
+class ServerInfo(TypedDict, total=False):
+    model_path: JsonValue
+
+
+class ServingResult(CommonResult, total=False):
+    model: JsonValue
+    server_info: ServerInfo | None
+    dataset_name: JsonValue
+    random_input_len: JsonValue
+    random_output_len: JsonValue
+    random_range_ratio: JsonValue
+    total_output_tokens_retokenized: JsonValue
+    input_throughput: JsonValue
+    concurrency: JsonValue
+    accept_length: JsonValue
+
+
+SweepRow = Mapping[str, str]  # a line of a table of Ray's sweeps, by its columns
+
+
+def is_serving(result: JsonObject) -> bool:
     timed = {"mean_ttft_ms", "median_ttft_ms"} & result.keys()  # in 2024 it wrote medians only
     return {"completed", "duration", "output_throughput"} <= result.keys() and bool(timed) and "model_id" not in result
 
@@ -52,10 +73,10 @@ def _fits(source: Source) -> bool:
 
 
 def _read(source: Source) -> ParsedFile:
-    return run_per_row(source, lambda row: imported(row.fields))
+    return run_per_row(source, lambda row: imported(row.typed(ServingResult)))
 
 
-def imported(result: Mapping[str, Any]) -> ImportedRun:
+def imported(result: ServingResult) -> ImportedRun:
     answered = whole(result.get("completed"))
     detailed = all(isinstance(result.get(array), list) for array in ARRAYS)
     timed = isinstance(result.get("start_times"), list)
@@ -79,7 +100,7 @@ def imported(result: Mapping[str, Any]) -> ImportedRun:
     )
 
 
-def measures_of(result: Mapping[str, Any], count: int | None) -> dict[str, MeasureSummary]:
+def measures_of(result: ServingResult, count: int | None) -> dict[str, MeasureSummary]:
     measures: dict[str, MeasureSummary] = {}
     for name, ending in TIMES.items():
         measures |= measure(name, prefixed(result, ending, SECONDS["ms"]), count)
@@ -89,18 +110,18 @@ def measures_of(result: Mapping[str, Any], count: int | None) -> dict[str, Measu
     return measures
 
 
-def _came(result: Mapping[str, Any]) -> float | None:
+def _came(result: ServingResult) -> float | None:
     """Output tokens as the file has them, unless the text holds far fewer: then they were only requested."""
     again = number(result.get("total_output_tokens_retokenized"))
     return again if _requested_only(result) else number(result.get("total_output_tokens"))
 
 
-def _requested_only(result: Mapping[str, Any]) -> bool:
+def _requested_only(result: ServingResult) -> bool:
     stated, again = (number(result.get(f"total_output_tokens{end}")) for end in ("", "_retokenized"))
     return bool(stated and again and again < stated * (1 - COUNTED_AGAIN))
 
 
-def rates_of(result: Mapping[str, Any]) -> dict[str, Rate]:
+def rates_of(result: ServingResult) -> dict[str, Rate]:
     """As the file has them; files of 2024 have the rate of output tokens only. Rates of tokens that were only requested
     are those of the tokens that came."""
     duration, came = number(result.get("duration")), _came(result)
@@ -121,19 +142,19 @@ def rates_of(result: Mapping[str, Any]) -> dict[str, Rate]:
     return known_rates(rates | {"total_rate": None if None in both else sum(part or 0.0 for part in both)})
 
 
-def _length_doubts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _length_doubts(result: ServingResult) -> Iterator[tuple[str, str]]:
     if _requested_only(result):
         requested, came = number(result.get("total_output_tokens")), _came(result)
         text = f"Its TPOT counts {requested:,.0f} output tokens, but {came:,.0f} were counted in the answers"
         yield "asked_lengths", f"{text}: the tool uses the requested length if the server reports none."
 
 
-def _values(result: Mapping[str, Any]) -> dict[str, Value]:
+def _values(result: ServingResult) -> dict[str, Value]:
     accepted = number(result.get("accept_length"))
     return without_none({"accept_length": value(accepted, "tokens", "higher", "Speculated tokens accepted per step")})
 
 
-def _plan(result: Mapping[str, Any]) -> ImportedPlan:
+def _plan(result: ServingResult) -> ImportedPlan:
     name = result.get("dataset_name")
     drawn = name in fields.MADE_UP
     lengths = fields.lengths(result.get("random_input_len"), result.get("random_output_len")) if drawn else None
@@ -148,7 +169,7 @@ def _plan(result: Mapping[str, Any]) -> ImportedPlan:
     )
 
 
-def _stack(result: Mapping[str, Any]) -> dict[str, Any] | None:
+def _stack(result: ServingResult) -> dict[str, JsonValue] | None:
     ratio = number(result.get("random_range_ratio"))
     return {"random_range_ratio": ratio} if ratio is not None and result.get("dataset_name") in fields.MADE_UP else None
 
@@ -191,10 +212,10 @@ def _is_engine(source: Source) -> bool:
 
 
 def _read_serve(source: Source) -> ParsedFile:
-    return run_per_row(source, lambda row: _client(row.fields, source.name))
+    return run_per_row(source, lambda row: _client(row.texts(), source.name))
 
 
-def _client(row: Mapping[str, Any], name: str) -> ImportedRun:
+def _client(row: SweepRow, name: str) -> ImportedRun:
     answered = whole(row.get("completed"))
     measures: dict[str, MeasureSummary] = {}
     for measured, ending in TIMES.items():
@@ -212,22 +233,22 @@ def _client(row: Mapping[str, Any], name: str) -> ImportedRun:
     )
 
 
-def _ray_length_doubts(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _ray_length_doubts(row: SweepRow) -> Iterator[tuple[str, str]]:
     """With ignore_eos on, the requested length is what comes; with it off, tokens were not counted."""
     if _is_on(row.get("disable_ignore_eos")):
         text = "Its TPOT and output rate use the requested lengths, but answers could end earlier"
         yield "asked_lengths", f"{text} (disable_ignore_eos): they are too optimistic by that amount."
 
 
-def _is_on(value: Any) -> bool:
+def _is_on(value: str | None) -> bool:
     return str(value).strip().lower() in ("true", "1", "yes")
 
 
 def _read_engine(source: Source) -> ParsedFile:
-    return run_per_row(source, lambda row: _engine(row.fields, source.name))
+    return run_per_row(source, lambda row: _engine(row.texts(), source.name))
 
 
-def _engine(row: Mapping[str, Any], name: str) -> ImportedRun:
+def _engine(row: SweepRow, name: str) -> ImportedRun:
     """Means of the engines' own histograms: nothing of the way to the client is in them."""
     bare = {_ENGINE.sub("", column): cell for column, cell in row.items() if _ENGINE.match(column)}
     answered = whole(bare.get("request_success_total"))
@@ -248,7 +269,7 @@ def _engine(row: Mapping[str, Any], name: str) -> ImportedRun:
     )
 
 
-def _ray_plan(row: Mapping[str, Any], name: str) -> ImportedPlan:
+def _ray_plan(row: SweepRow, name: str) -> ImportedPlan:
     requests = whole(row.get("num_prompts"))
     strategy = next((row[column] for column in STRATEGY if row.get(column)), None)
     return fields.plan_of(
@@ -261,7 +282,7 @@ def _ray_plan(row: Mapping[str, Any], name: str) -> ImportedPlan:
     )
 
 
-def _workload(row: Mapping[str, Any], name: str) -> WorkloadDraft | None:
+def _workload(row: SweepRow, name: str) -> WorkloadDraft | None:
     least, most = whole(row.get("min_output_len")), whole(row.get("max_output_len"))
     outputs: WorkloadDraft = {}
     if least and most:
@@ -277,7 +298,7 @@ def _workload(row: Mapping[str, Any], name: str) -> WorkloadDraft | None:
     return {**(workload or WorkloadDraft(type="synthetic")), **outputs}
 
 
-def _environment(row: Mapping[str, Any]) -> Environment:
+def _environment(row: SweepRow) -> Environment:
     strategy = next((row[column] for column in STRATEGY if row.get(column)), None)
     return fields.environment_of(
         engine="vllm",

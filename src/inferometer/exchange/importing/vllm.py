@@ -4,10 +4,11 @@ and `startup`."""
 import itertools
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import numpy as np
 
+from inferometer.documents.document import JsonObject, JsonValue, settings_of
 from inferometer.errors import DataError
 from inferometer.exchange.importing import fields
 from inferometer.exchange.importing.fields import run_per_row
@@ -84,7 +85,47 @@ _SPECULATION = ("spec_decode_acceptance_rate", "spec_decode_acceptance_length")
 _CHAT = ("openai-chat", "vllm-chat")
 
 
-def is_serve(result: Mapping[str, Any]) -> bool:
+class CommonResult(TypedDict, total=False):
+    """What results of vLLM and of its relatives have under the same names; statistics of times are read by `prefixed`.
+    `--save-detailed` and `--output-details` add the lists, with an entry for each request."""
+
+    date: JsonValue
+    backend: JsonValue
+    num_prompts: JsonValue
+    request_rate: JsonValue
+    max_concurrency: JsonValue
+    duration: JsonValue
+    completed: JsonValue
+    failed: JsonValue
+    total_input_tokens: JsonValue
+    total_output_tokens: JsonValue
+    request_throughput: JsonValue
+    output_throughput: JsonValue
+    ttfts: list[float]
+    itls: list[list[float]]
+    input_lens: list[int]
+    output_lens: list[int]
+    start_times: list[float] | None
+    errors: list[str] | None
+
+
+OldGoodput = TypedDict("OldGoodput", {"request_goodput:": JsonValue}, total=False)
+
+
+class ServeResult(CommonResult, OldGoodput, total=False):
+    endpoint_type: JsonValue
+    label: str | None
+    model_id: JsonValue
+    burstiness: JsonValue
+    request_goodput: JsonValue
+    max_output_tokens_per_s: JsonValue
+    max_concurrent_requests: JsonValue
+    rtfx: JsonValue
+    spec_decode_acceptance_rate: JsonValue
+    spec_decode_acceptance_length: JsonValue
+
+
+def is_serve(result: JsonObject) -> bool:
     return {"completed", "duration", "request_throughput", "model_id"} <= result.keys()
 
 
@@ -95,10 +136,10 @@ def _fits(source: Source) -> bool:
 def _read(source: Source) -> ParsedFile:
     if source.name == "summary.json" and source.sibling("run=0.json") is not None:
         raise SiblingError(f"{source.name}: lists the results of the files run=N.json next to it", "import those")
-    return run_per_row(source, lambda row: imported(row.fields, source.name))
+    return run_per_row(source, lambda row: imported(row.typed(ServeResult), source.name))
 
 
-def imported(result: Mapping[str, Any], name: str) -> ImportedRun:
+def imported(result: ServeResult, name: str) -> ImportedRun:
     """One result."""
     answered = whole(result.get("completed"))
     detailed = all(isinstance(result.get(array), list) for array in ARRAYS)
@@ -128,7 +169,7 @@ def imported(result: Mapping[str, Any], name: str) -> ImportedRun:
     )
 
 
-def empty_answers(result: Mapping[str, Any]) -> int:
+def empty_answers(result: CommonResult) -> int:
     """Requests without a token that vLLM counts as completed, as its versions before 2025 do: a model that ends at
     once. Where it counts fewer, those without a token failed."""
     errors = result.get("errors") or [""] * len(result["ttfts"])
@@ -137,7 +178,7 @@ def empty_answers(result: Mapping[str, Any]) -> int:
     return silent if (whole(result.get("completed")) or 0) >= answered + silent else 0
 
 
-def failed_of(result: Mapping[str, Any]) -> int | None:
+def failed_of(result: CommonResult) -> int | None:
     """As in the file; older files have only how many were sent and how many answered."""
     failed, sent, answered = (whole(result.get(name)) for name in ("failed", "num_prompts", "completed"))
     if failed is not None or sent is None or answered is None:
@@ -145,7 +186,7 @@ def failed_of(result: Mapping[str, Any]) -> int | None:
     return sent - answered if sent >= answered else None
 
 
-def measures_of(result: Mapping[str, Any], count: int | None) -> dict[str, MeasureSummary]:
+def measures_of(result: CommonResult, count: int | None) -> dict[str, MeasureSummary]:
     """All statistics that the names of the summary spell, in seconds; served lengths as means of the totals."""
     measures: dict[str, MeasureSummary] = {}
     for name, ending in TIMES.items():
@@ -161,7 +202,7 @@ def measures_of(result: Mapping[str, Any], count: int | None) -> dict[str, Measu
     return measures
 
 
-def bare_times(result: Mapping[str, Any]) -> list[str]:
+def bare_times(result: CommonResult) -> list[str]:
     """Measures whose names have no unit. Seconds, where none is longer than the whole run."""
     bare = {name: prefixed(result, ending) for name, ending in BARE.items()}
     longest = max((value for statistics in bare.values() for value in statistics.values()), default=None)
@@ -171,7 +212,7 @@ def bare_times(result: Mapping[str, Any]) -> list[str]:
     return [name for name, statistics in bare.items() if statistics]
 
 
-def rates_of(result: Mapping[str, Any]) -> dict[str, Rate]:
+def rates_of(result: CommonResult) -> dict[str, Rate]:
     rates = {name: number(result.get(key)) for name, key in RATES.items()}
     duration, tokens = number(result.get("duration")), number(result.get("total_input_tokens"))
     if duration and tokens is not None:
@@ -179,7 +220,7 @@ def rates_of(result: Mapping[str, Any]) -> dict[str, Rate]:
     return known_rates(rates)
 
 
-def _values(result: Mapping[str, Any]) -> dict[str, Value]:
+def _values(result: ServeResult) -> dict[str, Value]:
     goodput = number(result.get("request_goodput", result.get("request_goodput:")))
     peak, busiest = number(result.get("max_output_tokens_per_s")), number(result.get("max_concurrent_requests"))
     factor = number(result.get("rtfx"))
@@ -194,7 +235,7 @@ def _values(result: Mapping[str, Any]) -> dict[str, Value]:
     return without_none(values)
 
 
-def _plan(result: Mapping[str, Any], name: str) -> ImportedPlan:
+def _plan(result: ServeResult, name: str) -> ImportedPlan:
     requests, answered = whole(result.get("num_prompts")), whole(result.get("completed"))
     requested = fields.lengths_in_name(name)
     served = [number(result.get(total)) for total in ("total_input_tokens", "total_output_tokens")]
@@ -212,11 +253,11 @@ def _plan(result: Mapping[str, Any], name: str) -> ImportedPlan:
     )
 
 
-def _environment(result: Mapping[str, Any]) -> Environment:
+def _environment(result: ServeResult) -> Environment:
     """`--metadata version=0.6.6 tp=1` stands between the fields, as text."""
     more = {
         str(key): value
-        for key, value in result.items()
+        for key, value in settings_of(result).items()
         if key not in _KNOWN and _is_setting(str(key), value) and not is_secret(str(key))
     }
     version = more.pop("version", None) or more.pop("engine_version", None)
@@ -233,7 +274,7 @@ def _environment(result: Mapping[str, Any]) -> Environment:
     )
 
 
-def _is_setting(name: str, value: Any) -> bool:
+def _is_setting(name: str, value: JsonValue) -> bool:
     """A text or a number that describes the run, such as what a sweep set; not a statistic of it."""
     if isinstance(value, str):
         return len(value) <= 200
@@ -242,13 +283,19 @@ def _is_setting(name: str, value: Any) -> bool:
     return isinstance(value, int | float) and not measured
 
 
-def requests_of(result: Mapping[str, Any]) -> Iterator[ImportedRequest]:
+def requests_of(result: CommonResult) -> Iterator[ImportedRequest]:
     """One of each entry of the arrays; arrays that differ in length are about different requests. Where nobody knows
     when they were sent, they follow each other."""
     names = ("start_times", "ttfts", "itls", "input_lens", "output_lens")
     starts = result.get("start_times")
     starts = starts if isinstance(starts, list) else _one_by_one(result)
-    columns = [starts, *(result[name] for name in names[1:])]
+    columns: list[list[Any]] = [
+        starts,
+        result["ttfts"],
+        result["itls"],
+        result["input_lens"],
+        result["output_lens"],
+    ]
     columns.append(result.get("errors") or [""] * len(columns[0]))
     sizes = {name: len(column) for name, column in zip((*names, "errors"), columns, strict=True)}
     if len(set(sizes.values())) > 1:
@@ -258,7 +305,7 @@ def requests_of(result: Mapping[str, Any]) -> Iterator[ImportedRequest]:
         yield request(*row, completed=completed)
 
 
-def _one_by_one(result: Mapping[str, Any]) -> list[float]:
+def _one_by_one(result: CommonResult) -> list[float]:
     lasts = [float(ttft or 0.0) + sum(gaps or []) for ttft, gaps in zip(result["ttfts"], result["itls"], strict=False)]
     starts = [0.0, *itertools.accumulate(lasts)][: len(lasts)]
     return starts + [starts[-1] if starts else 0.0] * (len(result["ttfts"]) - len(starts))
@@ -295,12 +342,26 @@ OFFLINE_DEFINITIONS = {
 }
 
 
+class LatencyResult(TypedDict, total=False):
+    avg_latency: JsonValue
+    latencies: list[JsonValue]
+    percentiles: Mapping[str, JsonValue]
+
+
+class ThroughputResult(TypedDict, total=False):
+    elapsed_time: JsonValue
+    num_requests: JsonValue
+    requests_per_second: JsonValue
+    tokens_per_second: JsonValue
+    total_num_tokens: JsonValue
+
+
 def _is_latency(source: Source) -> bool:
     return {"avg_latency", "latencies", "percentiles"} <= source.mapping().keys()
 
 
 def _latency(source: Source) -> ParsedFile:
-    result = source.mapping()
+    result = source.typed(LatencyResult)
     size = _BATCH.search(source.name)
     batch = int(size[1]) if size else None
     measures = latency_measure(batch, _of_latencies(result), len(result["latencies"]))
@@ -311,7 +372,7 @@ def _latency(source: Source) -> ParsedFile:
     )
 
 
-def _of_latencies(result: Mapping[str, Any]) -> dict[str, float]:
+def _of_latencies(result: LatencyResult) -> dict[str, float]:
     """The file's mean and percentiles, and the extremes of the latencies it lists."""
     latencies = [number(latency) for latency in result["latencies"]]
     if None in latencies or not latencies:
@@ -332,7 +393,7 @@ def latency_measure(
     return measure(name, statistics, count, unit="s", direction="lower", title=title)
 
 
-def latency_plan(batches: list[int], lengths: tuple[int, int] | None, model: Any = None) -> ImportedPlan:
+def latency_plan(batches: list[int], lengths: tuple[int, int] | None, model: str | None = None) -> ImportedPlan:
     """As the plan of a latency run has it."""
     plan: ImportedPlan = {}
     if model is not None:
@@ -349,7 +410,7 @@ def _is_throughput(source: Source) -> bool:
 
 
 def _throughput(source: Source) -> ParsedFile:
-    result = source.mapping()
+    result = source.typed(ThroughputResult)
     requests = whole(result["num_requests"])
     tokens = value(number(result.get("total_num_tokens")), "tokens", None, "Tokens in all")
     rates = {"request_rate": number(result["requests_per_second"]), "total_rate": number(result["tokens_per_second"])}
@@ -375,7 +436,8 @@ def _startup(source: Source) -> ParsedFile:
     for when in ("cold", "warm"):
         for what, label in (("startup", "Startup"), ("compilation", "Compilation")):
             times = {"mean": result.get(f"avg_{when}_{what}_time")}
-            times |= {f"p{name}": value for name, value in (result.get(f"{when}_{what}_percentiles") or {}).items()}
+            percentiles = cast(JsonObject | None, result.get(f"{when}_{what}_percentiles"))
+            times |= {f"p{name}": value for name, value in (percentiles or {}).items()}
             title = f"{label}, {when}"
             measures |= measure(f"{what}_{when}", statistics(times), unit="s", direction="lower", title=title)
     return ParsedFile([ImportedRun(kind="startup", measures=measures)])
