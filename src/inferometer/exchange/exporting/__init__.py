@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 import orjson
 from pydantic import ValidationError
 
-from inferometer.documents.document import Document
+from inferometer.documents.document import Document, JsonValue
 from inferometer.errors import PlanError, StoreError
 from inferometer.measure.inputs import Facts
 from inferometer.measure.rosetta import SeenRequests
@@ -50,6 +50,10 @@ class DocumentRows:
     batches: Callable[[], Iterable[list[Any]]]
 
 
+DocumentField: TypeAlias = "JsonValue | DocumentRows"
+MadeT = TypeVar("MadeT")
+
+
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
     """Runs, and how they are wanted. `there` gives what a file of that name holds by now: some formats append."""
@@ -72,7 +76,7 @@ def json_piece(name: str, content: Any) -> DocumentPiece:
     return DocumentPiece(name, json_text(content, _JSON | orjson.OPT_APPEND_NEWLINE).encode())
 
 
-def long_json_piece(name: str, content: Mapping[str, Any]) -> DocumentPiece:
+def long_json_piece(name: str, content: Mapping[str, DocumentField]) -> DocumentPiece:
     """The same bytes, written field by field, and `DocumentRows` batch by batch."""
     return DocumentPiece(name, lambda: _json_chunks(content))
 
@@ -81,7 +85,7 @@ def _dumped(content: Any) -> bytes:
     return json_text(content, _JSON).encode()
 
 
-def _json_chunks(content: Mapping[str, Any]) -> Iterator[bytes]:
+def _json_chunks(content: Mapping[str, DocumentField]) -> Iterator[bytes]:
     for number, (key, value) in enumerate(content.items()):
         yield b",\n" if number else b"{\n"
         if isinstance(value, DocumentRows):
@@ -114,7 +118,7 @@ def records_of(run: Run) -> Records:
     return records
 
 
-def of_kind(run: Run, fits: Mapping[str, Any], what: str) -> Any:
+def of_kind(run: Run, fits: Mapping[str, MadeT], what: str) -> MadeT:
     """What a format makes of this kind of run; a kind that it has no place for is an error."""
     if run.kind not in fits:
         kinds = " and ".join(fits)

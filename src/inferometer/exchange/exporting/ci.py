@@ -2,10 +2,11 @@
 pages, and records for the PyTorch HUD's database."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NotRequired, TypedDict, TypeVar
 
 import orjson
 
+from inferometer.documents.document import JsonObject, JsonValue, number_of, settings_of
 from inferometer.errors import StoreError
 from inferometer.exchange.exporting import (
     DocumentPiece,
@@ -21,11 +22,18 @@ from inferometer.exchange.exporting import (
     started,
     text_piece,
 )
-from inferometer.exchange.exporting.vllm import latency_document, latency_documents, serve_document, throughput_document
+from inferometer.exchange.exporting.vllm import (
+    LatencyDocument,
+    latency_document,
+    latency_documents,
+    serve_document,
+    throughput_document,
+)
 from inferometer.judge.identity import identity
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import Run
 from inferometer.record.summary import BatchCase
+from inferometer.vocabulary import Direction
 
 LATENCY, SERVING, TRADE_OFF = (
     f"fake_db/{name}.json" for name in ("data", "e2e_benchmark_data", "max_concurrency_benchmark_data")
@@ -36,6 +44,43 @@ HISTORY = (
     *("total_token_throughput", "request_throughput", "output_throughput"),
     *(f"{stat}_{name}_ms" for name in ("ttft", "tpot", "itl") for stat in STATISTICS),
 )
+
+
+FormT = TypeVar("FormT")
+
+
+class BatchRow(TypedDict):
+    batch_size: int
+    avg_latency: float
+    p50: float
+    p90: float
+    p99: float
+
+
+class DataPoint(TypedDict):
+    """Of one run: the latency of each batch size."""
+
+    timestamp: str
+    results: list[BatchRow]
+
+
+class LengthPair(TypedDict):
+    """The history of one pair of lengths; its points are as this version or an older one wrote them."""
+
+    input_len: int
+    output_len: int
+    total_tokens: int
+    history: list[dict[str, JsonValue]]
+
+
+class TradeOffPoint(TypedDict):
+    timestamp: str
+    max_concurrency: int | None
+    total_token_throughput: JsonValue
+    tokens_per_sec_user: float | None
+    mean_tpot_ms: JsonValue
+    mean_ttft_ms: JsonValue
+    cost_per_million_toks: float | None
 
 
 def export_ci_bench(request: ExportRequest) -> list[DocumentPiece]:
@@ -49,7 +94,7 @@ def export_ci_bench(request: ExportRequest) -> list[DocumentPiece]:
     return [*_latency(groups["latency"], request), *_serving(groups["serving"], request)]
 
 
-def data_point(run: Run) -> dict[str, Any]:
+def data_point(run: Run) -> DataPoint:
     """Of one run, a row per batch size; the timestamp is when it was measured, not when it was exported."""
     rows = [_row(case) for case in run.summary.cases if case.latencies]
     if not rows:
@@ -57,10 +102,16 @@ def data_point(run: Run) -> dict[str, Any]:
     return {"timestamp": started(run).isoformat(), "results": sorted(rows, key=lambda row: row["batch_size"])}
 
 
-def _row(case: BatchCase) -> dict[str, Any]:
+def _row(case: BatchCase) -> BatchRow:
     document = latency_document(case.latencies)
-    quantiles = {f"p{share}": document["percentiles"][str(share)] for share in (50, 90, 99)}
-    return {"batch_size": case.batch_size, "avg_latency": document["avg_latency"], **quantiles}
+    shares = document["percentiles"]
+    return {
+        "batch_size": case.batch_size,
+        "avg_latency": document["avg_latency"],
+        "p50": shares["50"],
+        "p90": shares["90"],
+        "p99": shares["99"],
+    }
 
 
 def _latency(runs: Sequence[Run], request: ExportRequest) -> list[DocumentPiece]:
@@ -77,9 +128,12 @@ def _latency(runs: Sequence[Run], request: ExportRequest) -> list[DocumentPiece]
     ]
 
 
-def markdown_table(rows: Sequence[dict[str, Any]]) -> str:
+def markdown_table(rows: Sequence[BatchRow]) -> str:
     """With the colons that set numbers to the right."""
-    cells = [[str(row["batch_size"]), *(f"{row[name]:.6g}" for name in COLUMNS[1:])] for row in rows]
+    cells = [
+        [str(row["batch_size"]), *(f"{time:.6g}" for time in (row["avg_latency"], row["p50"], row["p90"], row["p99"]))]
+        for row in rows
+    ]
     widths = [max(len(name), *(len(line[at]) for line in cells)) for at, name in enumerate(COLUMNS)]
     ruler = "|".join(f"{'-' * (width + 1)}:" for width in widths)
     lines = [_line(COLUMNS, widths), f"|{ruler}|", *(_line(line, widths) for line in cells)]
@@ -104,17 +158,17 @@ def _serving(runs: Sequence[Run], request: ExportRequest) -> list[DocumentPiece]
     return pieces
 
 
-def _history(runs: Sequence[Run], database: dict[str, Any]) -> dict[str, Any]:
+def _history(runs: Sequence[Run], database: dict[str, LengthPair]) -> dict[str, LengthPair]:
     """A pair is named by the lengths that were requested, else by those served: it is what stays the same. The numbers
     are of what was served."""
     for run in runs:
         inputs, outputs = (
             ask or got or 0 for ask, got in zip(requested_lengths(run), served_lengths(run), strict=True)
         )
-        pair = {"input_len": inputs, "output_len": outputs, "total_tokens": inputs + outputs, "history": []}
+        pair: LengthPair = {"input_len": inputs, "output_len": outputs, "total_tokens": inputs + outputs, "history": []}
         history = database.setdefault(f"{inputs}_{outputs}", pair)["history"]
         document = serve_document(run)
-        point = {"timestamp": _stamp(run)} | {
+        point: dict[str, JsonValue] = {"timestamp": _stamp(run)} | {
             name: document[name] for name in HISTORY if document.get(name) is not None
         }
         if point not in history:
@@ -122,17 +176,17 @@ def _history(runs: Sequence[Run], database: dict[str, Any]) -> dict[str, Any]:
     return database
 
 
-def trade_off_point(run: Run) -> dict[str, Any]:
+def trade_off_point(run: Run) -> TradeOffPoint:
     """Throughput against the speed of one user, 1 / TPOT; the cost only where the run has a price."""
     document = serve_document(run)
-    pace = document.get("mean_tpot_ms")
+    pace = number_of(document.get("mean_tpot_ms"))
     cost = quantities(run.summary).get("cost_per_million_tokens")
     return {
         "timestamp": _stamp(run),
         "max_concurrency": concurrency_of(run),
         "total_token_throughput": document.get("total_token_throughput"),
         "tokens_per_sec_user": 1000 / pace if pace else None,
-        "mean_tpot_ms": pace,
+        "mean_tpot_ms": document.get("mean_tpot_ms"),
         "mean_ttft_ms": document.get("mean_ttft_ms"),
         "cost_per_million_toks": None if cost is None else cost.value,
     }
@@ -142,7 +196,7 @@ def _stamp(run: Run) -> str:
     return started(run).replace(tzinfo=None).isoformat() + "Z"
 
 
-def _database(request: ExportRequest, name: str, form: type) -> Any:
+def _database(request: ExportRequest, name: str, form: type[FormT]) -> FormT:
     """What is there already; something else under its name is not overwritten."""
     content = request.there(name)
     if not content:
@@ -163,8 +217,16 @@ MS = 1000.0
 DIGITS = 6  # of the hash of a workload that has no name
 
 
+class BenchmarkEntry(TypedDict):
+    name: str
+    unit: str
+    value: float
+    range: NotRequired[str]
+    extra: str
+
+
 def export_action_benchmark(request: ExportRequest) -> list[DocumentPiece]:
-    entries: dict[str, list[dict[str, Any]]] = {name: [] for name in FILES.values()}
+    entries: dict[str, list[BenchmarkEntry]] = {name: [] for name in FILES.values()}
     for run in request.runs:
         for quantity in quantities(run.summary).values():
             if quantity.statistic not in LEFT_OUT:
@@ -172,17 +234,17 @@ def export_action_benchmark(request: ExportRequest) -> list[DocumentPiece]:
     return [json_piece(name, content) for name, content in entries.items() if content]
 
 
-def _direction(quantity: Quantity) -> Any:
+def _direction(quantity: Quantity) -> Direction | None:
     return quantity.direction if quantity.statistic in STEADY else None
 
 
-def entry(run: Run, quantity: Quantity) -> dict[str, Any]:
+def entry(run: Run, quantity: Quantity) -> BenchmarkEntry:
     """The name is the line in the chart: no version is part of it, so that an upgrade continues the line."""
     unit, scale = ("ms", MS) if quantity.unit == "s" else (quantity.unit or "1", 1.0)
-    fields = {"name": f"{_subject(run)}: {quantity.key}", "unit": unit, "value": quantity.value * scale}
-    if (range_ := _range(quantity, scale)) is not None:
-        fields["range"] = range_
-    return fields | {"extra": _extra(run, quantity)}
+    name, value = f"{_subject(run)}: {quantity.key}", quantity.value * scale
+    if (range_ := _range(quantity, scale)) is None:
+        return {"name": name, "unit": unit, "value": value, "extra": _extra(run, quantity)}
+    return {"name": name, "unit": unit, "value": value, "range": range_, "extra": _extra(run, quantity)}
 
 
 def _subject(run: Run) -> str:
@@ -214,16 +276,38 @@ SERVE = (
 THROUGHPUT = ("requests_per_second", "tokens_per_second")
 
 
+class HudBenchmark(TypedDict):
+    name: str
+    mode: str
+    extra_info: JsonObject
+
+
+class HudModel(TypedDict):
+    name: str | None
+
+
+class HudMetric(TypedDict):
+    name: str
+    benchmark_values: Sequence[JsonValue]
+    extra_info: JsonObject
+
+
+class HudRecord(TypedDict):
+    benchmark: HudBenchmark
+    model: HudModel
+    metric: HudMetric
+
+
 def export_hud(request: ExportRequest) -> list[DocumentPiece]:
     return [json_piece("inferometer.pytorch.json", [record for run in request.runs for record in records(run)])]
 
 
-def records(run: Run) -> list[dict[str, Any]]:
+def records(run: Run) -> list[HudRecord]:
     match run.kind:
         case "serving":
             return _of_document(run, serve_document(run), SERVE)
         case "throughput":
-            return _of_document(run, throughput_document(run.summary), THROUGHPUT)
+            return _of_document(run, settings_of(throughput_document(run.summary)), THROUGHPUT)
         case "latency":
             return [_hud_latency(run, name, content) for name, content in latency_documents(run).items()]
     return [
@@ -232,18 +316,22 @@ def records(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _of_document(run: Run, document: dict[str, Any], metrics: tuple[str, ...]) -> list[dict[str, Any]]:
+def _of_document(run: Run, document: JsonObject, metrics: tuple[str, ...]) -> list[HudRecord]:
     extra = {name: value for name, value in document.items() if name not in metrics}
     known = {name: document[name] for name in metrics if document.get(name) is not None}
     return [_record(run, name, [value], extra) for name, value in known.items()]
 
 
-def _hud_latency(run: Run, name: str, document: dict[str, Any]) -> dict[str, Any]:
-    extra = {"avg_latency": document["avg_latency"], "percentiles": document["percentiles"], "case": name}
+def _hud_latency(run: Run, name: str, document: LatencyDocument) -> HudRecord:
+    extra: dict[str, JsonValue] = {
+        "avg_latency": document["avg_latency"],
+        "percentiles": document["percentiles"],
+        "case": name,
+    }
     return _record(run, "latency", document["latencies"], extra)
 
 
-def _record(run: Run, name: str, values: list[float], extra: dict[str, Any]) -> dict[str, Any]:
+def _record(run: Run, name: str, values: Sequence[JsonValue], extra: JsonObject) -> HudRecord:
     about = {
         "args": {**run.plan.server_args, "load": dict(load_of(run))},
         "run": run.id,

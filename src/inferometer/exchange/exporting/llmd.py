@@ -3,11 +3,12 @@ records where summaries keep too few of them. The numbers are ours, by our defin
 
 from collections.abc import Collection, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import TypedDict, TypeVar, cast
 
 import orjson
 import yaml
 
+from inferometer.documents.document import JsonObject
 from inferometer.errors import StoreError
 from inferometer.exchange.exporting import (
     DocumentPiece,
@@ -123,6 +124,152 @@ STATISTICS = {
 }
 
 
+Statistics = dict[str, str | float]  # the unit of all as `units`, and each by its name
+SectionT = TypeVar("SectionT")
+
+
+class ReportTime(TypedDict):
+    start: str
+    end: str | None
+    duration: str | None
+
+
+class AboutRun(TypedDict):
+    uid: str
+    eid: str
+    time: ReportTime
+    description: str | None
+    keywords: list[str] | None
+
+
+class ModelName(TypedDict):
+    name: str
+
+
+class Parallelism(TypedDict):
+    tp: int
+
+
+class Accelerator(TypedDict):
+    model: str
+    count: int
+    parallelism: Parallelism
+
+
+class EngineVersion(TypedDict):
+    tool: str
+    tool_version: str
+
+
+class GenericComponent(EngineVersion):
+    kind: str
+    model: str
+
+
+class EngineComponent(EngineVersion):
+    kind: str
+    role: str
+    replicas: int
+    model: ModelName
+    accelerator: Accelerator
+
+
+class ComponentMetadata(TypedDict):
+    schema_version: str
+    label: str
+    cfg_id: str
+
+
+class NativeComponent(TypedDict):
+    args: JsonObject
+
+
+class Component(TypedDict):
+    metadata: ComponentMetadata
+    standardized: EngineComponent | GenericComponent
+    native: NativeComponent
+
+
+class SequenceLength(TypedDict, total=False):
+    distribution: str
+    value: float
+    std_dev: float | None
+    min: float | None
+    max: float | None
+
+
+class StandardLoad(TypedDict):
+    tool: str
+    tool_version: str
+    parallelism: int
+    source: str
+    input_seq_len: SequenceLength
+    output_seq_len: SequenceLength | None
+    rate_qps: float | None
+    concurrency: int | None
+
+
+class LoadMetadata(TypedDict):
+    schema_version: str
+    cfg_id: str
+
+
+class NativeLoad(TypedDict):
+    config: JsonObject
+
+
+class Load(TypedDict):
+    metadata: LoadMetadata
+    standardized: StandardLoad
+    native: NativeLoad
+
+
+class Scenario(TypedDict):
+    stack: list[Component] | None
+    load: Load | None
+
+
+class RequestCounts(TypedDict, total=False):
+    total: int
+    failures: int
+    incomplete: int
+    input_length: Statistics | None
+    output_length: Statistics | None
+
+
+class Aggregate(TypedDict):
+    requests: RequestCounts | None
+    latency: dict[str, Statistics | None]
+    throughput: dict[str, Statistics | None]
+
+
+class RequestPerformance(TypedDict):
+    aggregate: Aggregate
+
+
+class SessionCounts(TypedDict):
+    total: int
+    succeeded: int
+    session_duration: Statistics | None
+    events_per_session: Statistics | None
+
+
+class SessionPerformance(TypedDict):
+    sessions: SessionCounts
+
+
+class Results(TypedDict, total=False):
+    request_performance: RequestPerformance
+    session_performance: SessionPerformance
+
+
+class Report(TypedDict):
+    version: str
+    run: AboutRun
+    scenario: Scenario
+    results: Results
+
+
 def export(request: ExportRequest) -> list[DocumentPiece]:
     """YAML, or JSON where the path says so."""
     as_json = request.suffix == ".json"
@@ -137,52 +284,61 @@ def _piece(run: Run, as_json: bool) -> DocumentPiece:
     return text_piece(f"{name}.yaml", yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
 
 
-def report(run: Run) -> dict[str, Any]:
-    return _known(
-        {
-            "version": VERSION,
-            "run": _run(run),
-            "scenario": _known({"stack": _stack(run), "load": _load(run)}),
-            "results": {"request_performance": {"aggregate": _aggregate(run)}, **_sessions(run)},
-        }
-    )
+def report(run: Run) -> Report:
+    scenario: Scenario = {"stack": _stack(run), "load": _load(run)}
+    return {"version": VERSION, "run": _run(run), "scenario": _known(scenario), "results": _results(run)}
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _results(run: Run) -> Results:
+    results: Results = {"request_performance": {"aggregate": _aggregate(run)}}
+    if (sessions := _sessions(run)) is not None:
+        results["session_performance"] = sessions
+    return results
+
+
+def _run(run: Run) -> AboutRun:
     start, length_s = started(run), duration_of(run)
     end = None if length_s is None else start + timedelta(seconds=length_s)
-    return _known(
-        {
-            "uid": run.id,
-            "eid": identity(run).key,
-            "time": _known(
-                {
-                    "start": start.isoformat(),
-                    "end": None if end is None else end.isoformat(),
-                    "duration": None if length_s is None else f"PT{length_s:.6f}S",
-                }
-            ),
-            "description": run.plan.title,
-            "keywords": [f"verdict:{run.status}"] if run.status else None,
-        }
-    )
+    time: ReportTime = {
+        "start": start.isoformat(),
+        "end": None if end is None else end.isoformat(),
+        "duration": None if length_s is None else f"PT{length_s:.6f}S",
+    }
+    about: AboutRun = {
+        "uid": run.id,
+        "eid": identity(run).key,
+        "time": _known(time),
+        "description": run.plan.title,
+        "keywords": [f"verdict:{run.status}"] if run.status else None,
+    }
+    return _known(about)
 
 
-def _stack(run: Run) -> list[dict[str, Any]] | None:
+def _stack(run: Run) -> list[Component] | None:
     """The engine, where its model and version are known; without accelerators it is a component of no kind."""
     model, gpus = run.subject.model, list(run.subject.accelerators)
-    engine = {"tool": run.subject.engine or "unknown", "tool_version": run.subject.engine_version or "unknown"}
+    engine: EngineVersion = {
+        "tool": run.subject.engine or "unknown",
+        "tool_version": run.subject.engine_version or "unknown",
+    }
     hashes = identity(run)
-    metadata = {"schema_version": "0.0.1", "label": "engine-0", "cfg_id": hashes.stack}
+    metadata: ComponentMetadata = {"schema_version": "0.0.1", "label": "engine-0", "cfg_id": hashes.stack}
     if model is None:
         return None
+    standard: EngineComponent | GenericComponent
     if gpus:
-        shape = {"model": gpus[0], "count": len(gpus), "parallelism": {"tp": _parallel(run) or len(gpus)}}
-        standard = {"kind": "inference_engine", **engine, "role": "replica", "replicas": 1}
-        standard |= {"model": {"name": model}, "accelerator": shape}
+        shape: Accelerator = {"model": gpus[0], "count": len(gpus), "parallelism": {"tp": _parallel(run) or len(gpus)}}
+        standard = {
+            "kind": "inference_engine",
+            **engine,
+            "role": "replica",
+            "replicas": 1,
+            "model": {"name": model},
+            "accelerator": shape,
+        }
     else:
         standard = {"kind": "generic", **engine, "model": model}
-    native = {"args": dict(run.plan.server_args)}
+    native: NativeComponent = {"args": dict(run.plan.server_args)}
     return [{"metadata": metadata, "standardized": standard, "native": native}]
 
 
@@ -191,13 +347,13 @@ def _parallel(run: Run) -> int | None:
     return args.count("tensor_parallel_size") or args.count("tensor-parallel-size")
 
 
-def _load(run: Run) -> dict[str, Any] | None:
+def _load(run: Run) -> Load | None:
     """What was requested; the lengths that were served are in the results."""
     inputs = _length(lengths_of(run, "input_tokens"), served_lengths(run)[0])
     if inputs is None:
         return None
     cap = concurrency_of(run)
-    standard = {
+    standard: StandardLoad = {
         "tool": run.source or "inferometer",
         "tool_version": run.environment.inferometer or "unknown",
         "parallelism": max(1, run.environment.workers or 1),
@@ -207,7 +363,7 @@ def _load(run: Run) -> dict[str, Any] | None:
         "rate_qps": rate_of(run) or None,
         "concurrency": cap if cap and cap >= 1 else None,
     }
-    metadata = {"schema_version": "0.0.1", "cfg_id": identity(run).workload}
+    metadata: LoadMetadata = {"schema_version": "0.0.1", "cfg_id": identity(run).workload}
     return {"metadata": metadata, "standardized": _known(standard), "native": {"config": dict(run.plan)}}
 
 
@@ -216,34 +372,37 @@ def _source(run: Run) -> str:
     return "unknown" if kind is None else "random" if kind == "synthetic" else "sampled"
 
 
-def _length(requested: Lengths | None, served: int | None) -> dict[str, Any] | None:
+def _length(requested: Lengths | None, served: int | None) -> SequenceLength | None:
     """As the plan has it; what it does not have is what was served, of an unknown distribution."""
     middle = None if requested is None else requested.mean_value
     if requested is None or middle is None:
         return None if served is None else {"distribution": "other", "value": served}
     kind = {"fixed": "fixed", "uniform": "uniform", "normal": "gaussian"}.get(requested.type, "other")
-    return _known(
-        {"distribution": kind, "value": middle, "std_dev": requested.std, "min": requested.min, "max": requested.max}
-    )
+    length: SequenceLength = {
+        "distribution": kind,
+        "value": middle,
+        "std_dev": requested.std,
+        "min": requested.min,
+        "max": requested.max,
+    }
+    return _known(length)
 
 
-def _aggregate(run: Run) -> dict[str, Any]:
+def _aggregate(run: Run) -> Aggregate:
     statistics = spreads(run, {name for name, _ in LATENCIES.values()} | set(LENGTHS.values()))
     values = quantities(run.summary)
     latency = {theirs: _statistics(statistics.get(ours), unit) for theirs, (ours, unit) in LATENCIES.items()}
     rates = {theirs: _rate(values.get(ours), unit) for theirs, (ours, unit) in RATES.items()}
-    lengths = {theirs: _statistics(statistics.get(ours), "count") for theirs, ours in LENGTHS.items()}
+    inputs, outputs = (_statistics(statistics.get(ours), "count") for ours in LENGTHS.values())
     requests = _requests(run)
-    return _known(
-        {
-            "requests": None if requests is None else _known(requests | lengths),
-            "latency": _known(latency),
-            "throughput": _known(rates),
-        }
-    )
+    if requests is not None:
+        requests["input_length"], requests["output_length"] = inputs, outputs
+        requests = _known(requests)
+    aggregate: Aggregate = {"requests": requests, "latency": _known(latency), "throughput": _known(rates)}
+    return _known(aggregate)
 
 
-def _requests(run: Run) -> dict[str, Any] | None:
+def _requests(run: Run) -> RequestCounts | None:
     """Failed and unfinished requests are separate, and none is lost: the total is what was sent."""
     outcomes = run.summary.outcomes
     if not outcomes:
@@ -253,29 +412,30 @@ def _requests(run: Run) -> dict[str, Any] | None:
     return {"total": total, "failures": total - outcomes.get("ok", 0) - cut, "incomplete": cut}
 
 
-def _statistics(statistics: Mapping[str, float] | None, unit: str) -> dict[str, Any] | None:
+def _statistics(statistics: Mapping[str, float] | None, unit: str) -> Statistics | None:
     """A mean is required there: without it there is nothing to write."""
     if not statistics or "mean" not in statistics:
         return None
-    return {"units": unit} | {theirs: statistics[ours] for ours, theirs in STATISTICS.items() if ours in statistics}
+    known = {theirs: statistics[ours] for ours, theirs in STATISTICS.items() if ours in statistics}
+    return {"units": unit, **known}
 
 
-def _rate(quantity: Quantity | None, unit: str) -> dict[str, Any] | None:
+def _rate(quantity: Quantity | None, unit: str) -> Statistics | None:
     return None if quantity is None else {"units": unit, "mean": quantity.value}
 
 
-def _sessions(run: Run) -> dict[str, Any]:
+def _sessions(run: Run) -> SessionPerformance | None:
     """Of runs whose sessions have several turns; the others have no such section."""
     sessions = run.summary.sessions
     if sessions is None or not sessions.count:
-        return {}
-    fields = {
+        return None
+    fields: SessionCounts = {
         "total": sessions.count,
         "succeeded": sessions.complete,
         "session_duration": _statistics(_numbers(sessions.measures.get("session_time")), "s"),
         "events_per_session": _statistics(_numbers(sessions.measures.get("session_turns")), "count"),
     }
-    return {"session_performance": {"sessions": _known(fields)}}
+    return {"sessions": _known(fields)}
 
 
 def _numbers(measure: MeasureSummary | None) -> dict[str, float]:
@@ -283,8 +443,74 @@ def _numbers(measure: MeasureSummary | None) -> dict[str, float]:
     return {name: value for name, value in statistics.items() if value is not None}
 
 
-def _known(content: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in content.items() if value is not None}
+def _known(section: SectionT) -> SectionT:
+    """A section without the fields that are unknown."""
+    fields = cast(JsonObject, section)
+    return cast(SectionT, {name: value for name, value in fields.items() if value is not None})
+
+
+class OldAccelerator(TypedDict):
+    model: str
+    count: int
+
+
+class OldHost(TypedDict):
+    accelerator: list[OldAccelerator] | None
+    type: list[str] | None
+
+
+class OldEngine(TypedDict):
+    name: str
+    version: str | None
+    args: JsonObject | None
+
+
+class OldPlatform(TypedDict):
+    engine: list[OldEngine]
+
+
+class OldLoadMetadata(TypedDict):
+    tool: str
+    tool_version: str | None
+
+
+class OldLoad(TypedDict):
+    name: str
+    type: str | None
+    args: JsonObject
+    metadata: OldLoadMetadata
+
+
+class OldScenario(TypedDict):
+    description: str | None
+    host: OldHost | None
+    platform: OldPlatform
+    model: ModelName
+    load: OldLoad
+
+
+class OldTime(TypedDict):
+    duration: float
+    start: float
+    stop: float
+
+
+class OldMetadata(TypedDict):
+    verdict: str | None
+
+
+class OldMetrics(TypedDict):
+    time: OldTime
+    requests: RequestCounts
+    latency: dict[str, Statistics]
+    throughput: dict[str, float]
+    metadata: OldMetadata
+
+
+class OldReport(TypedDict):
+    version: str
+    scenario: OldScenario
+    metrics: OldMetrics
 
 
 VERSION_V01 = "0.1"
@@ -312,7 +538,7 @@ def export_v01(request: ExportRequest) -> list[DocumentPiece]:
     return made
 
 
-def report_v01(run: Run) -> dict[str, Any]:
+def report_v01(run: Run) -> OldReport:
     """What the schema requires must be there: TTFT, total tokens per second, the requests, the duration."""
     newer = report(run)["results"]["request_performance"]["aggregate"]
     latency, requests = newer.get("latency") or {}, newer.get("requests")
@@ -326,27 +552,31 @@ def report_v01(run: Run) -> dict[str, Any]:
         "metrics": {
             "time": _time(run),
             "requests": requests,
-            "latency": {name: _in_ms(statistics) for name, statistics in latency.items()},
+            "latency": {name: _in_ms(statistics) for name, statistics in latency.items() if statistics is not None},
             "throughput": _throughput(run),
             "metadata": {"verdict": run.status},
         },
     }
 
 
-def _scenario(run: Run) -> dict[str, Any]:
+def _scenario(run: Run) -> OldScenario:
     gpus, args = list(run.subject.accelerators), dict(run.plan.server_args)
-    engine = {"name": run.subject.engine or "unknown", "version": run.subject.engine_version, "args": args or None}
-    host = {
+    engine: OldEngine = {
+        "name": run.subject.engine or "unknown",
+        "version": run.subject.engine_version,
+        "args": args or None,
+    }
+    host: OldHost = {
         "accelerator": [{"model": gpus[0], "count": len(gpus)}] if gpus else None,
         "type": ["replica"] if gpus else None,
     }
-    load = {
+    load: OldLoad = {
         "name": run.source if run.source in GENERATORS else NEAREST,
         "type": run.plan.section("load").text("type"),
         "args": dict(run.plan),
         "metadata": {"tool": run.source or "inferometer", "tool_version": run.environment.inferometer},
     }
-    whole = {
+    whole: OldScenario = {
         "description": run.plan.title,
         "host": _known(host) or None,
         "platform": {"engine": [_known(engine)]},
@@ -356,17 +586,17 @@ def _scenario(run: Run) -> dict[str, Any]:
     return _known(whole)
 
 
-def _time(run: Run) -> dict[str, Any]:
+def _time(run: Run) -> OldTime:
     start, length_s = started(run), duration_of(run) or 0.0
     stop = start + timedelta(seconds=length_s)
     return {"duration": length_s, "start": start.timestamp(), "stop": stop.timestamp()}
 
 
-def _in_ms(statistics: Mapping[str, Any]) -> dict[str, Any]:
+def _in_ms(statistics: Statistics) -> Statistics:
     """Times per token in ms/token, the others in seconds as they are."""
     if statistics["units"] != "s/token":
         return dict(statistics)
-    scaled = {name: value * _PER_TOKEN for name, value in statistics.items() if name != "units"}
+    scaled = {name: value * _PER_TOKEN for name, value in statistics.items() if not isinstance(value, str)}
     return {"units": "ms/token", **scaled}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from inferometer.documents.document import Document
+from inferometer.documents.document import Document, JsonObject, JsonValue
 from inferometer.errors import StoreError
 from inferometer.exchange.exporting import (
     DocumentPiece,
@@ -58,7 +58,7 @@ from inferometer.record.run import Run
 from inferometer.record.sanitize import cell, file_name_part
 from inferometer.vocabulary import NANOSECONDS
 
-Row = dict[str, Any]
+Row = dict[str, JsonValue]
 
 CLIENT_DIGITS, SERVER_DIGITS = 4, 7
 STATISTICS = {"mean": None, "median": 0.5, "std": None, "p99": 0.99}
@@ -101,7 +101,7 @@ def _parameters(run: Run) -> Row:
     if engine.text("type") == "simulator":
         arguments = Document({**_SIMULATOR, **arguments})
     outputs = lengths_of(run, "output_tokens")
-    row = {
+    row: Row = {
         "gpu_type": gpus[0] if gpus else _simulated_gpu(arguments),
         "model_name": run.subject.model,
         "num_servers": _servers(run),
@@ -123,7 +123,7 @@ def _parameters(run: Run) -> Row:
 _SIMULATOR = {"enable_prefix_caching": True, "enable_chunked_prefill": True}  # its defaults
 
 
-def _simulated_gpu(arguments: Mapping[str, Any]) -> str | None:
+def _simulated_gpu(arguments: JsonObject) -> str | None:
     """The accelerator whose numbers the simulator was given: `L4 (simulated)`."""
     preset = arguments.get("preset")
     return f"{str(preset).rpartition('/')[2].upper()} (simulated)" if preset else None
@@ -197,7 +197,7 @@ def server_metrics(run: Run) -> Row:
     return _rounded(row, SERVER_DIGITS)
 
 
-def _rounded(row: Mapping[str, Any], digits: int) -> Row:
+def _rounded(row: Row, digits: int) -> Row:
     return {name: round(value, digits) if isinstance(value, float) else value for name, value in row.items()}
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from itertools import groupby
-from typing import Any
+from typing import NotRequired, TypedDict
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -125,17 +125,71 @@ DELTA = 1  # AGGREGATION_TEMPORALITY_DELTA: a run is over when it is exported
 Attributes = dict[str, str | int]
 
 
+class AttributeValue(TypedDict, total=False):
+    intValue: str
+    stringValue: str
+
+
+class KeyValue(TypedDict):
+    key: str
+    value: AttributeValue
+
+
+class DataPoint(TypedDict):
+    """64-bit whole numbers are strings in OTLP's JSON."""
+
+    attributes: list[KeyValue]
+    startTimeUnixNano: str
+    timeUnixNano: str
+    count: str
+    sum: float
+    bucketCounts: list[str]
+    explicitBounds: list[float]
+    min: NotRequired[float]
+    max: NotRequired[float]
+
+
+class Histogram(TypedDict):
+    dataPoints: list[DataPoint]
+    aggregationTemporality: int
+
+
+class Metric(TypedDict):
+    name: str
+    unit: str
+    histogram: Histogram
+
+
+class Scope(TypedDict):
+    name: str
+    version: str
+
+
+class ScopeMetrics(TypedDict):
+    scope: Scope
+    metrics: list[Metric]
+
+
+class Resource(TypedDict):
+    attributes: list[KeyValue]
+
+
+class ResourceMetrics(TypedDict):
+    resource: Resource
+    scopeMetrics: list[ScopeMetrics]
+
+
 def export_opentelemetry(request: ExportRequest) -> list[DocumentPiece]:
     """As a collector's `otlpjsonfile` receiver reads it: a request to export on each line, one for each run."""
     lines = (json_text({"resourceMetrics": [resource(run)]}).encode() for run in request.runs)
     return [DocumentPiece("gen_ai_metrics.otlp.json", b"".join(line + b"\n" for line in lines))]
 
 
-def resource(run: Run) -> dict[str, Any]:
+def resource(run: Run) -> ResourceMetrics:
     about: Attributes = {"service.name": "inferometer", "inferometer.run.id": run.id}
     if run.status:
         about["inferometer.verdict"] = run.status
-    scope = {"name": "inferometer", "version": run.environment.inferometer or ""}
+    scope: Scope = {"name": "inferometer", "version": run.environment.inferometer or ""}
     metrics = [metric for metric in (*_client(run), *_server(run)) if metric["histogram"]["dataPoints"]]
     return {
         "resource": {"attributes": _attributes(about)},
@@ -143,7 +197,7 @@ def resource(run: Run) -> dict[str, Any]:
     }
 
 
-def _client(run: Run) -> Iterator[dict[str, Any]]:
+def _client(run: Run) -> Iterator[Metric]:
     answers = Answers.of(records_of(run))
     about = _about(run)
     ok = answers.ok
@@ -176,7 +230,7 @@ def _tokens(answers: Answers, about: Attributes) -> list[tuple[Attributes, Float
     return [(about | {"gen_ai.token.type": side}, request_values(name, answers)[answers.ok]) for side, name in sides]
 
 
-def _server(run: Run) -> Iterator[dict[str, Any]]:
+def _server(run: Run) -> Iterator[Metric]:
     """What the server measured itself, with its own bounds; the endless bucket has none."""
     series = server_series(run)
     for name, ours in SERVER.items():
@@ -205,14 +259,14 @@ def _histogram(
     unit: str,
     bounds: Sequence[float],
     series: Sequence[tuple[Attributes, Floats | Iterator[Floats]]],
-) -> dict[str, Any]:
+) -> Metric:
     points = [
         _counted(run, about, bounds, [values] if isinstance(values, np.ndarray) else values) for about, values in series
     ]
     return _metric(name, unit, [point for point in points if point["count"] != "0"])
 
 
-def _counted(run: Run, about: Attributes, bounds: Sequence[float], batches: Iterable[Floats]) -> dict[str, Any]:
+def _counted(run: Run, about: Attributes, bounds: Sequence[float], batches: Iterable[Floats]) -> DataPoint:
     """A bucket holds what is above the bound before it and at most its own."""
     counts, sums, ends = np.zeros(len(bounds) + 1, np.int64), [0.0], []
     for batch in batches:
@@ -221,11 +275,10 @@ def _counted(run: Run, about: Attributes, bounds: Sequence[float], batches: Iter
         sums.append(float(values.sum()))
         ends += [float(values.min()), float(values.max())] if len(values) else []
     point = _point(run, about, bounds, counts.tolist(), math.fsum(sums))
-    return point | ({"min": min(ends), "max": max(ends)} if ends else {})
+    return {**point, "min": min(ends), "max": max(ends)} if ends else point
 
 
-def _point(run: Run, about: Attributes, bounds: Sequence[float], counts: Sequence[int], total: float) -> dict[str, Any]:
-    """64-bit whole numbers are strings in OTLP's JSON."""
+def _point(run: Run, about: Attributes, bounds: Sequence[float], counts: Sequence[int], total: float) -> DataPoint:
     start = started(run)
     end = start + timedelta(seconds=duration_of(run) or 0.0)
     return {
@@ -239,11 +292,11 @@ def _point(run: Run, about: Attributes, bounds: Sequence[float], counts: Sequenc
     }
 
 
-def _metric(name: str, unit: str, points: list[dict[str, Any]]) -> dict[str, Any]:
+def _metric(name: str, unit: str, points: list[DataPoint]) -> Metric:
     return {"name": name, "unit": unit, "histogram": {"dataPoints": points, "aggregationTemporality": DELTA}}
 
 
-def _attributes(attributes: Attributes) -> list[dict[str, Any]]:
+def _attributes(attributes: Attributes) -> list[KeyValue]:
     return [
         {"key": name, "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}}
         for name, value in attributes.items()

@@ -5,11 +5,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
+from inferometer.documents.document import JsonValue
 from inferometer.exchange.exporting import (
+    DocumentField,
     DocumentPiece,
     DocumentRows,
     ExportRequest,
@@ -49,7 +51,21 @@ from inferometer.vocabulary import NANOSECONDS
 LATENCY_PERCENTILES = (10, 25, 50, 75, 90, 99)
 
 
-def latency_document(latencies: Sequence[float]) -> dict[str, Any]:
+class LatencyDocument(TypedDict):
+    avg_latency: float
+    latencies: list[float]
+    percentiles: dict[str, float]
+
+
+class ThroughputDocument(TypedDict):
+    elapsed_time: float | None
+    num_requests: int | None
+    total_num_tokens: int | None
+    requests_per_second: float | None
+    tokens_per_second: float | None
+
+
+def latency_document(latencies: Sequence[float]) -> LatencyDocument:
     """As `vllm bench latency --output-json` writes it."""
     percentiles = np.percentile(np.array(latencies), LATENCY_PERCENTILES)
     return {
@@ -59,7 +75,7 @@ def latency_document(latencies: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def throughput_document(summary: Summary) -> dict[str, Any]:
+def throughput_document(summary: Summary) -> ThroughputDocument:
     """As `vllm bench throughput --output-json` writes it."""
     return {
         "elapsed_time": summary.values["elapsed"].value,
@@ -83,7 +99,7 @@ def write_latency_files(summary: Summary, prefix: str) -> list[Path]:
     ]
 
 
-def write_document(document: Mapping[str, Any], path: Path) -> Path:
+def write_document(document: LatencyDocument | ThroughputDocument, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(document, indent=4))
     return path
@@ -107,7 +123,7 @@ def export(request: ExportRequest) -> list[DocumentPiece]:
     return [piece for run in request.runs for piece in of_kind(run, _KINDS, "vLLM's JSON")(run, request.detailed)]
 
 
-def serve_document(run: Run, detailed: bool = False) -> dict[str, Any]:
+def serve_document(run: Run, detailed: bool = False) -> dict[str, JsonValue]:
     """As `vllm bench serve --save-result` writes it; with its arrays as `--save-detailed` does."""
     document = _serve_document(run, detailed)
     return {
@@ -116,7 +132,7 @@ def serve_document(run: Run, detailed: bool = False) -> dict[str, Any]:
     }
 
 
-def _serve_document(run: Run, detailed: bool) -> dict[str, Any]:
+def _serve_document(run: Run, detailed: bool) -> dict[str, DocumentField]:
     """With what there is of every read as `DocumentRows`."""
     records = run.records
     if records is None:
@@ -126,13 +142,13 @@ def _serve_document(run: Run, detailed: bool) -> dict[str, Any]:
     return _head(run) | _counts(run, seen) | (_arrays(seen) if detailed else {}) | measured
 
 
-def _speculation(run: Run) -> dict[str, Any]:
+def _speculation(run: Run) -> dict[str, DocumentField]:
     """Where the server speculates, as vLLM writes it: the rate in percent."""
     values = quantities(run.summary)
     rate, length = (_value(values, f"server_acceptance_{name}") for name in ("rate", "length"))
     if length is None:
         return {}
-    document: dict[str, Any] = {
+    document: dict[str, DocumentField] = {
         "spec_decode_acceptance_rate": None if rate is None else rate * 100,
         "spec_decode_acceptance_length": length,
     }
@@ -150,7 +166,7 @@ def _count(amount: float | None) -> int | None:
     return None if amount is None else round(amount)
 
 
-def _head(run: Run) -> dict[str, Any]:
+def _head(run: Run) -> dict[str, DocumentField]:
     rate = rate_of(run)
     variation = load_of(run).number("cv")
     return {
@@ -174,7 +190,7 @@ def _backend(run: Run) -> str:
     return "vllm" if run.subject.engine in (None, "vLLM", "simulator") else "openai"
 
 
-def _counts(run: Run, seen: SeenRequests) -> dict[str, Any]:
+def _counts(run: Run, seen: SeenRequests) -> dict[str, DocumentField]:
     inputs, outputs = total(input_lengths(seen.good)), total(output_lengths(seen.good))
     figures = {figure.field: figure.value(seen) for figure in rosetta.VLLM.figures}
     good = quantities(run.summary).get("goodput")
@@ -192,7 +208,7 @@ def _counts(run: Run, seen: SeenRequests) -> dict[str, Any]:
     }
 
 
-def _peaks(seen: SeenRequests) -> dict[str, Any]:
+def _peaks(seen: SeenRequests) -> dict[str, DocumentField]:
     figures = {figure.field: figure.value(seen) for figure in rosetta.VLLM.figures}
     at_once = figures["max_concurrent_requests"]
     return {
@@ -202,8 +218,8 @@ def _peaks(seen: SeenRequests) -> dict[str, Any]:
     }
 
 
-def _statistics(seen: SeenRequests) -> dict[str, Any]:
-    statistics: dict[str, Any] = {}
+def _statistics(seen: SeenRequests) -> dict[str, DocumentField]:
+    statistics: dict[str, DocumentField] = {}
     for spread in rosetta.VLLM.spreads:
         series = spread.series(seen)
         for stat, share in STATISTICS.items():
@@ -212,7 +228,7 @@ def _statistics(seen: SeenRequests) -> dict[str, Any]:
     return statistics
 
 
-def _arrays(seen: SeenRequests) -> dict[str, Any]:
+def _arrays(seen: SeenRequests) -> dict[str, DocumentField]:
     """One entry per request. vLLM writes 0 and an empty list for what failed; its start times are seconds on a clock
     of its own, ours begin with the first request."""
     records, ok = seen.every.records, seen.every.ok
@@ -253,12 +269,12 @@ def _whole(lengths: Any) -> list[int]:
     return [round(float(length)) for length in np.nan_to_num(lengths)]
 
 
-def _from_summary(run: Run) -> dict[str, Any]:
+def _from_summary(run: Run) -> dict[str, DocumentField]:
     """For a run without records: its own values, in milliseconds; missing ones stay missing."""
     values = quantities(run.summary)
     outcomes = run.summary.outcomes
     done = outcomes.get("ok")
-    document: dict[str, Any] = {"duration": duration_of(run), "completed": done}
+    document: dict[str, DocumentField] = {"duration": duration_of(run), "completed": done}
     if outcomes:
         document["failed"] = sum(outcomes.values()) - (done or 0)
     for side in ("input", "output"):
@@ -286,7 +302,7 @@ def _value(values: Mapping[str, Quantity], key: str) -> float | None:
     return None if quantity is None else quantity.value
 
 
-def latency_documents(run: Run) -> dict[str, dict[str, Any]]:
+def latency_documents(run: Run) -> dict[str, LatencyDocument]:
     """One per batch size, by the name of its case, in seconds."""
     return {case.name: latency_document(case.latencies) for case in run.summary.cases if case.latencies}
 

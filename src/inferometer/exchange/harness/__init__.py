@@ -2,11 +2,12 @@
 files that make it carry out a plan, and the files that it leaves. Nothing is started here: a process on this machine
 and a pod do the same with what is rendered."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, TypeGuard
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.errors import PlanError
 from inferometer.plan.foreign.common import Foreign
 from inferometer.plan.foreign.recognise import from_command
@@ -134,7 +135,7 @@ def ignores_end(plan: Plan) -> bool:
     return plan.workload.mean_output is not None if chosen is None else chosen
 
 
-def flags(values: Mapping[str, Any]) -> list[str]:
+def flags(values: JsonObject) -> list[str]:
     """`--name value` for each; True is a flag alone, None and False are left out."""
     argv: list[str] = []
     for name, value in values.items():
@@ -144,7 +145,7 @@ def flags(values: Mapping[str, Any]) -> list[str]:
     return argv
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: JsonValue) -> TypeGuard[int | float]:
     return isinstance(value, int | float)
 
 

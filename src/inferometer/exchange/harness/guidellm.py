@@ -1,8 +1,10 @@
 """guidellm since 0.7: `guidellm run`, each section as JSON."""
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import TypedDict
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.errors import PlanError
 from inferometer.exchange.harness import (
     LLMD_IMAGE,
@@ -29,8 +31,42 @@ _FORMATS = {
 }
 
 
+class BackendExtras(TypedDict):
+    headers: Mapping[str, str]
+    body: JsonObject
+
+
+class BackendSection(TypedDict):
+    kind: str
+    target: str
+    model: str
+    request_format: str
+    stream: bool
+    api_routes: Mapping[str, str] | None
+    timeout: float | None
+    extras: BackendExtras
+    verify: bool | None
+
+
+class ProfileSection(TypedDict, total=False):
+    kind: str
+    streams: list[int | None]
+    rate: list[float | None]
+    max_concurrency: int | None
+    warmup: float | None
+
+
+class ConstraintSection(TypedDict, total=False):
+    kind: str
+    count: int
+    seconds: float
+
+
+Section = BackendSection | ProfileSection | ConstraintSection | JsonObject
+
+
 def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
-    sections: list[tuple[str, dict[str, Any]]] = [
+    sections: list[tuple[str, Section]] = [
         ("backend", _backend(plan, endpoint)),
         ("profile", _profile(plan)),
         ("tokenizer", {"kind": "huggingface_auto", "model": endpoint.tokenizer}),
@@ -51,11 +87,15 @@ def _notes(plan: Plan) -> dict[str, str]:
     return {} if ignores_end(plan) else {"sampling.ignore_eos": "sent as a field of the body"}
 
 
-def _backend(plan: Plan, endpoint: HarnessEndpoint) -> dict[str, Any]:
+def _backend(plan: Plan, endpoint: HarnessEndpoint) -> BackendSection:
     target, sampling = plan.target, plan.sampling
     if target.api not in _FORMATS:
         raise PlanError(f"target.api: {NAME} has {', '.join(_FORMATS)}, got {target.api}")
-    body = {"ignore_eos": sampling.ignore_eos, "temperature": sampling.temperature, "top_p": sampling.top_p}
+    chosen: dict[str, JsonValue] = {
+        "ignore_eos": sampling.ignore_eos,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+    }
     route = _FORMATS[target.api]
     return {
         "kind": "openai_http",
@@ -65,12 +105,12 @@ def _backend(plan: Plan, endpoint: HarnessEndpoint) -> dict[str, Any]:
         "stream": target.stream,
         "api_routes": None if target.path is None else {route: target.path.lstrip("/")},
         "timeout": target.timeout.request,
-        "extras": {"headers": dict(target.headers), "body": {**body, **sampling.extra}},
+        "extras": {"headers": dict(target.headers), "body": {**chosen, **sampling.extra}},
         "verify": False if not target.tls.verify and endpoint.url.startswith("https") else None,
     }
 
 
-def _profile(plan: Plan) -> dict[str, Any]:
+def _profile(plan: Plan) -> ProfileSection:
     load, warm = plan.load, plan.warmup
     warmup = warm.requests or warm.duration or None
     if warm.requests and (warm.duration or plan.stop.requests is None):
@@ -84,9 +124,9 @@ def _profile(plan: Plan) -> dict[str, Any]:
     return {"kind": load.type, "rate": [load.rate], "max_concurrency": load.max_concurrency, "warmup": warmup}
 
 
-def _constraints(plan: Plan) -> list[dict[str, Any]]:
+def _constraints(plan: Plan) -> list[ConstraintSection]:
     """A warm-up is a part of the whole there, and comes before it here."""
-    stop, made = plan.stop, []
+    stop, made = plan.stop, list[ConstraintSection]()
     if stop.sessions is not None:
         raise PlanError(f"stop.sessions: {NAME} ends by requests or time, got {stop.sessions}")
     if stop.requests is not None:
@@ -98,8 +138,8 @@ def _constraints(plan: Plan) -> list[dict[str, Any]]:
     return made
 
 
-def _data(workload: Synthetic) -> dict[str, Any]:
-    data: dict[str, Any] = {"kind": "synthetic_text"}
+def _data(workload: Synthetic) -> JsonObject:
+    data: dict[str, JsonValue] = {"kind": "synthetic_text"}
     inputs, path, prefix = workload.input_tokens, "workload.input_tokens", workload.prefix
     if prefix is not None:
         shared = single(prefix.tokens, "workload.prefix.tokens", NAME)
@@ -114,14 +154,16 @@ def _data(workload: Synthetic) -> dict[str, Any]:
     return data
 
 
-def _lengths(lengths: Lengths, name: str, path: str) -> dict[str, Any]:
+def _lengths(lengths: Lengths, name: str, path: str) -> dict[str, JsonValue]:
     if lengths.type == "uniform":
-        bounds = {f"{name}_min": lengths.min, f"{name}_max": lengths.max}
-        return {name: round(lengths.mean_value or 1), **bounds}
+        return {name: round(lengths.mean_value or 1), **_bounds(lengths, name)}
     if lengths.type == "normal" and lengths.mean is not None:
-        bounds = {f"{name}_min": lengths.min, f"{name}_max": lengths.max}
-        return {name: round(lengths.mean), f"{name}_stdev": round(lengths.std or 0), **bounds}
+        return {name: round(lengths.mean), f"{name}_stdev": round(lengths.std or 0), **_bounds(lengths, name)}
     return {name: single(lengths, path, NAME)}
+
+
+def _bounds(lengths: Lengths, name: str) -> dict[str, JsonValue]:
+    return {f"{name}_min": lengths.min, f"{name}_max": lengths.max}
 
 
 HARNESS = Harness(

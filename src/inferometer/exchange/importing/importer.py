@@ -24,6 +24,7 @@ from inferometer.errors import DataError, StoreError
 from inferometer.exchange.importing.recognise import check_format, format_named, read_source, recognise
 from inferometer.exchange.importing.source import (
     BrokenResult,
+    ImportedPlan,
     ImportedRun,
     ImportFormat,
     ParsedFile,
@@ -302,7 +303,7 @@ def _headline(measures: Mapping[str, MeasureSummary]) -> list[str]:
     return [name for name in usual if name in measures] + own
 
 
-def _loop(plan: Mapping[str, Any]) -> Loop:
+def _loop(plan: ImportedPlan) -> Loop:
     load = plan.get("load") or {}
     return "closed" if load.get("type", "concurrency") == "concurrency" else "open"
 

@@ -13,7 +13,7 @@ from typing import TypedDict
 import numpy as np
 from msgspec.structs import replace
 
-from inferometer.documents.document import JsonValue
+from inferometer.documents.document import JsonObject, JsonValue, settings_of
 from inferometer.exchange.importing import fields
 from inferometer.exchange.importing.source import (
     ImportedPlan,
@@ -98,8 +98,8 @@ def _summary(report: Summary) -> ImportedRun:
     )
 
 
-def _named(report: Summary, start: str) -> dict[str, object]:
-    parts = {name.removeprefix(start): value for name, value in report.items() if name.startswith(start)}
+def _named(report: Summary, start: str) -> JsonObject:
+    parts = {name.removeprefix(start): value for name, value in settings_of(report).items() if name.startswith(start)}
     return {name.removeprefix("quantiles_"): value for name, value in parts.items()}
 
 
