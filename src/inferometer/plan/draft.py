@@ -163,6 +163,66 @@ class WorkloadDraft(TypedDict, total=False):
     window: Setting
 
 
+class ServerDraft(TypedDict, total=False):
+    type: str
+    model: str | None
+    args: Mapping[str, Setting] | None
+    flags: list[str] | None
+    command: list[str] | None
+    host: str | None
+    port: int | str | None
+    env: Mapping[str, str] | None
+    folder: str | None
+    prepare: Setting
+    ready: Setting
+    url: str | None
+    image: str | None
+    engine: str | None
+    volumes: list[str] | None
+    gpus: str | None
+    ipc: str | None
+    runtime: str | None
+    pull: str | None
+    entrypoint: str | None
+    container_port: int | None
+    replicas: int | None
+    of: "ServerDraft | None"
+    router: Setting
+    keep: str | None
+    reset_cache: bool | None
+    exclusive: bool | None
+    grace: Setting
+    log_limit: Setting
+
+
+class EngineDraft(TypedDict, total=False):
+    """What the latency and the throughput of an engine in this process share."""
+
+    engine: str
+    model: str | None
+    args: Mapping[str, Setting]
+    env: Mapping[str, str]
+    seed: int | None
+    n: int | None
+
+
+class LatencyDraft(EngineDraft, total=False):
+    batch_size: Setting
+    input_len: Setting
+    output_len: Setting
+    iters: int | None
+    warmup: int | None
+
+
+class ThroughputDraft(EngineDraft, total=False):
+    workload: WorkloadDraft
+    num_prompts: int | None
+    warmup: int | None
+    passes: int | None
+    chat: bool | None
+    adapter: str | None
+
+
 class WhenDraft(TypedDict, total=False):
     """The sections of a plan that a reader of a load makes together."""
 
@@ -186,7 +246,7 @@ class PlanDraft(TypedDict, total=False):
     name: str | None
     about: str | None
     target: TargetDraft
-    server: Setting
+    server: ServerDraft | None
     workload: WorkloadDraft
     load: LoadDraft
     sampling: SamplingDraft
@@ -209,17 +269,21 @@ class CaseDraft(TypedDict, total=False):
     name: str
     set: Mapping[str, Setting]
     plan: PlanDraft
-    latency: Setting
-    throughput: Setting
+    latency: LatencyDraft
+    throughput: ThroughputDraft
     benchmark: Setting
+
+
+class ServerUseDraft(TypedDict, total=False):
+    restart: str
 
 
 class ExperimentDraft(TypedDict, total=False):
     name: str | None
     about: str | None
     plan: PlanDraft
-    latency: Setting
-    throughput: Setting
+    latency: LatencyDraft
+    throughput: ThroughputDraft
     benchmark: Setting
     set: Mapping[str, Setting]
     axes: Mapping[str, Sequence[Setting]]
@@ -234,7 +298,7 @@ class ExperimentDraft(TypedDict, total=False):
     time: Setting
     order: str
     shuffle_seed: int
-    server: str
+    server: ServerUseDraft | None
     budget: Setting
     price_per_gpu_hour: float
     gpus: int

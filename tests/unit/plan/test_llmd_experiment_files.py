@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from inferometer.plan.foreign.llmd_experiment import from_mapping, is_it
 from inferometer.plan.foreign.recognise import open_experiment
 
 ENVIRON = {"LLMDBENCH_HARNESS_EXPERIMENT_PROFILE": "shared_prefix_synthetic.yaml"}
-RUN = {
+RUN: dict[str, Any] = {
     "factors": ["question_len", "output_len"],
     "levels": {"question_len": "100,300", "output_len": "100,300"},
     "treatments": ["100,100", "100,300", "300,100"],
@@ -77,7 +78,10 @@ def test_a_template_is_changed_in_its_own_words(tmp_path: Path) -> None:
 
 def test_a_key_that_the_template_does_not_have(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml.in").write_text(TEMPLATE)
-    said = {"experiment": {"profile": "mine"}, "treatments": [{"name": "x", "data.shared_prefix.question_length": 1}]}
+    said: dict[str, Any] = {
+        "experiment": {"profile": "mine"},
+        "treatments": [{"name": "x", "data.shared_prefix.question_length": 1}],
+    }
     with pytest.raises(PlanError, match=r"x: data\.shared_prefix\.question_length.*did you mean"):
         from_mapping(said, str(tmp_path / "e.yaml"), {})
 
@@ -128,7 +132,7 @@ def test_todays_setup_with_dotted_paths() -> None:
 
 def test_what_only_a_cluster_has_is_named_and_can_be_left_to_a_stack_that_runs() -> None:
     factors = ["LLMDBENCH_VLLM_MODELSERVICE_GAIE_PLUGINS_CONFIGFILE", "LLMDBENCH_DEPLOY_METHODS"]
-    said = {"setup": {"factors": factors, "treatments": ["inf-sche-kv.yaml,modelservice"]}, "run": RUN}
+    said: dict[str, Any] = {"setup": {"factors": factors, "treatments": ["inf-sche-kv.yaml,modelservice"]}, "run": RUN}
     with pytest.raises(PlanError) as error:
         from_mapping(said, "e.yaml", ENVIRON)
     assert len(error.value.mistakes) == 2 and "GAIE_PLUGINS_CONFIGFILE: inf-sche-kv.yaml has no" in str(error.value)
@@ -145,7 +149,11 @@ def test_the_runs_url_leaves_the_setup_out(tmp_path: Path) -> None:
 
 
 def test_commas_in_values_and_settings_beside_the_halves() -> None:
-    said = {"run": {**RUN, "treatments": ["100,100"]}, "treatment_stop_on_error": True, "reset_caches": True}
+    said: dict[str, Any] = {
+        "run": {**RUN, "treatments": ["100,100"]},
+        "treatment_stop_on_error": True,
+        "reset_caches": True,
+    }
     found = from_mapping(said, "e.yaml", ENVIRON)
     assert found.experiment["budget"] == {"failures": 1} and any("reset_caches" in note for note in found.notes)
     odd = {"run": {"factors": ["output_len"], "treatments": ["1REPLACE_COMMA2"]}}

@@ -5,8 +5,9 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from inferometer.plan import draft, load, model, target
-from inferometer.plan.experiment import Experiment
+from inferometer.plan import draft, load, model, offline, target
+from inferometer.plan.experiment import Experiment, ServerUse
+from inferometer.plan.server import Server
 
 
 def names_of(annotation: object) -> set[str]:
@@ -28,6 +29,11 @@ SECTIONS = {
     draft.ClassDraft: model.Traffic,
     draft.PlanDraft: model.Plan,
     draft.ExperimentDraft: Experiment,
+    draft.ServerDraft: Server,
+    draft.ServerUseDraft: ServerUse,
+    draft.EngineDraft: offline.EngineCase,
+    draft.LatencyDraft: offline.Latency,
+    draft.ThroughputDraft: offline.Throughput,
     draft.WorkloadDraft: model.Plan.model_fields["workload"].annotation,
 }
 

@@ -333,7 +333,7 @@ def test_vllm_benchmarks_profiles() -> None:
 
 
 def test_fmperfs_profiles() -> None:
-    said = {
+    said: dict[str, Any] = {
         "model_name": "m",
         "image": None,
         "scenarios": "long-input",

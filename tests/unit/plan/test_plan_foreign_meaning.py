@@ -27,7 +27,7 @@ from inferometer.plan.reading import plan_from, read_plan
 from inferometer.workload.session import WorkloadContext, workload_of
 
 NOWHERE = {"XDG_CONFIG_HOME": "/nowhere"}
-FMPERF = {
+FMPERF: dict[str, Any] = {
     "scenarios": "long-input",
     "qps_values": "1 2",
     "num_rounds": 5,
@@ -373,7 +373,7 @@ def test_llmdbenchmark_run_as_it_is_today(tmp_path: Path) -> None:
 
 def test_several_prefix_buckets_are_a_mistake() -> None:
     bucket = {"prefix_count": 1, "prefix_tokens": 8}
-    said = {"target": "http://h", "profile": "synchronous", "max-requests": 1}
+    said: dict[str, Any] = {"target": "http://h", "profile": "synchronous", "max-requests": 1}
     one: dict[str, Any] = {**said, "data": {"prompt_tokens": 5, "output_tokens": 5, "prefix_buckets": [bucket]}}
     assert guidellm.from_mapping(one).plan["workload"]["prefix"]["tokens"] == 8
     with pytest.raises(PlanError, match=r"prefix_buckets must be one"):
@@ -401,7 +401,7 @@ def test_differences_are_notes(line: str, note: str) -> None:
 
 
 def test_lengths_by_a_tokenizer_that_is_not_here_are_said_to_be_estimated() -> None:
-    said = {
+    said: dict[str, Any] = {
         "data": {"type": "mock"},
         "load": {"stages": [{"rate": 1, "duration": 1}]},
         "server": {"model_name": "m"},
@@ -507,7 +507,7 @@ def test_a_guidellm_command_without_an_end_says_so() -> None:
 
 
 def test_settings_that_nobody_reads_are_said() -> None:
-    said = {
+    said: dict[str, Any] = {
         "data": {"type": "random", "input_distribution": {"mena": 5, "min": 1}, "colour": "red"},
         "load": {"stages": [{"rate": 1, "duration": 1, "pause": 3}], "num_workers": 4},
         "server": {"type": "vllm", "model": "m"},
@@ -574,7 +574,7 @@ def test_a_profile_without_a_template_is_our_own(tmp_path: Path, monkeypatch):
 
 
 def test_a_vllm_profile_without_its_endpoint_has_no_address() -> None:
-    said = {"executable": "benchmark_serving.py", "dataset-name": "random", "base-url": None}
+    said: dict[str, Any] = {"executable": "benchmark_serving.py", "dataset-name": "random", "base-url": None}
     assert "url" not in llmd.from_mapping(said, "x").plan.get("target", {})
     assert llmd.from_mapping({**said, "base-url": "http://h"}, "x").plan["target"]["url"] == "http://h"
 
@@ -700,7 +700,7 @@ def test_a_conversation_is_its_first_two_messages_whoever_wrote_them(
 
 def test_inference_perf_chooses_conversations_by_both_lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INFEROMETER_CACHE", str(tmp_path / "cache"))
-    data = {"type": "shareGPT", "path": str(shared_conversations(tmp_path))}
+    data: dict[str, Any] = {"type": "shareGPT", "path": str(shared_conversations(tmp_path))}
     stages = {"stages": [{"rate": 1, "duration": 1}]}
     free = inference_perf.from_mapping({"data": data, "load": stages})
     assert len(first_prompts(free)) == 4

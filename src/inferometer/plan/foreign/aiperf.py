@@ -1,9 +1,10 @@
 """`aiperf profile` (and genai-perf's, its predecessor): its flags as a plan; llm-d's profiles have the same by name."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.plan.draft import (
     LoadDraft,
     PlanDraft,
@@ -147,14 +148,14 @@ _FILES = {"single_turn": "table", "mooncake_trace": "mooncake"}
 _GOODPUT = {"time_to_first_token": "ttft", "inter_token_latency": "tpot", "request_latency": "e2e"}
 
 
-def is_it(mapping: Mapping[str, Any]) -> bool:
+def is_it(mapping: JsonObject) -> bool:
     """A profile of llm-d: flags by name."""
     return "endpoint-type" in mapping and "url" in mapping
 
 
-def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
+def from_mapping(mapping: JsonObject) -> Foreign:
     """`none` stands for a flag without a value."""
-    values: dict[str, Any] = {}
+    values: dict[str, JsonValue] = {}
     account = Account("aiperf")
     for name, value in mapping.items():
         if value is None:
@@ -425,7 +426,7 @@ def _cancelled(given: Given) -> LoadDraft:
 
 def _sampling(given: Given) -> SamplingDraft:
     """`--extra-inputs name:value`, once or several times."""
-    extra: dict[str, Any] = {}
+    extra: dict[str, JsonValue] = {}
     for pair in given.several("extra-inputs"):
         name, sign, value = pair.partition(":")
         if not sign:
@@ -434,8 +435,8 @@ def _sampling(given: Given) -> SamplingDraft:
     ignore = extra.pop("ignore_eos", None)
     return {
         "ignore_eos": bool(ignore) if ignore is not None else False,
-        "temperature": extra.pop("temperature", None),
-        "top_p": extra.pop("top_p", None),
+        "temperature": cast(float | None, extra.pop("temperature", None)),
+        "top_p": cast(float | None, extra.pop("top_p", None)),
         "extra": extra,
     }
 

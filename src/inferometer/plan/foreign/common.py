@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 from inferometer import vocabulary
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.errors import PlanError
 from inferometer.plan.draft import ExperimentDraft, PlanDraft
 from inferometer.plan.text import as_written
@@ -34,7 +35,7 @@ class Account:
         self.tool = tool
         self.mistakes: list[str] = []
         self.general: list[str] = []  # notes that belong to no single key
-        self._values: dict[str, Any] = {}
+        self._values: dict[str, JsonValue] = {}
         self._read: set[str] = set()
         self._notes: dict[str, tuple[KeyOutcome, str]] = {}
 
@@ -109,7 +110,7 @@ def _above(source: str) -> Iterator[str]:
 class Settings:
     """One section of another tool's file, or its command line; every read is recorded in the account."""
 
-    def __init__(self, values: Mapping[str, Any], account: Account, prefix: str = "", *, known: bool = False) -> None:
+    def __init__(self, values: JsonObject, account: Account, prefix: str = "", *, known: bool = False) -> None:
         self.values = dict(values)
         self.account = account
         self.prefix = prefix

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.plan.draft import LoadDraft, StageDraft, WhenDraft, WorkloadDraft
 from inferometer.plan.foreign.common import Account, Foreign, Settings, without_missing
 from inferometer.plan.foreign.shapes import SHAREGPT, of_sessions, tidy
@@ -23,11 +24,11 @@ _SETTINGS = (
 )
 
 
-def is_it(mapping: Mapping[str, Any]) -> bool:
+def is_it(mapping: JsonObject) -> bool:
     return "scenarios" in mapping and "qps_values" in mapping
 
 
-def from_mapping(mapping: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Foreign:
+def from_mapping(mapping: JsonObject, environ: Mapping[str, str] = os.environ) -> Foreign:
     """Rates are of requests there and of sessions here, so that they are divided by the rounds."""
     mapping, changes = _with_variables(mapping, environ)
     settings = Settings(mapping, Account(TOOL))
@@ -60,7 +61,7 @@ def from_mapping(mapping: Mapping[str, Any], environ: Mapping[str, str] = os.env
     return Foreign.of(settings.account, whole)
 
 
-def _with_variables(mapping: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+def _with_variables(mapping: JsonObject, environ: Mapping[str, str]) -> tuple[dict[str, JsonValue], list[str]]:
     """llm-d's variables override the profile, as they do there."""
     changed, notes = dict(mapping), []
     for name in sorted(environ):

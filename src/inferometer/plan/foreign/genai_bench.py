@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from inferometer.plan.draft import CaseDraft, LoadDraft, PlanDraft, SamplingDraft, StopDraft, TargetDraft, WorkloadDraft
 from inferometer.plan.foreign.common import Foreign, NoPlanError, without_missing
@@ -127,7 +127,7 @@ def _sampling(given: Given, backend: str) -> SamplingDraft:
     extra = given.fields("additional-request-params")
     if "system_message" in extra:
         given.wrong("additional-request-params", "has a system_message, which has no counterpart")
-    temperature = extra.pop("temperature", 0.0)
+    temperature = cast(float | None, extra.pop("temperature", 0.0))
     extra.pop("messages", None)  # is not sent there either
     extra.pop("ignore_eos", None)  # the scenario decides
     if backend == "openai":

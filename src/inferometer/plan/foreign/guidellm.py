@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, TypedDict, cast
 
-from inferometer.documents.document import Document
+from inferometer.documents.document import Document, JsonObject, JsonValue, settings_of
 from inferometer.documents.json_text import json_value
 from inferometer.errors import PlanError
 from inferometer.plan.draft import (
@@ -65,14 +65,22 @@ _SCENARIOS: dict[str, dict[str, int]] = {  # those that guidellm brings along
 }
 
 
-def is_it(mapping: Mapping[str, Any]) -> bool:
+class GuidellmFile(TypedDict, total=False):
+    """A file of `guidellm run --config`, also as a report has it; the sections of `spec` are read by `Settings`."""
+
+    config: "GuidellmFile"
+    spec: dict[str, JsonValue]
+    benchmarks: list[JsonObject] | None
+
+
+def is_it(mapping: JsonObject) -> bool:
     spec = mapping.get("spec")
     if isinstance(spec, Mapping):
         return "data" in spec and "plan" not in mapping
     return "target" in mapping and bool({"rate-type", "profile", "data"} & set(mapping)) and "workload" not in mapping
 
 
-def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
+def from_mapping(mapping: JsonObject) -> Foreign:
     """A file of the flags by name, or one of sections below `spec`."""
     if "spec" in mapping:
         return from_spec(mapping)
@@ -84,21 +92,22 @@ def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
 # -- sections ------------------------------------------------------------------------------------------------------
 
 
-def from_spec(mapping: Mapping[str, Any]) -> Foreign:
+def from_spec(mapping: JsonObject) -> Foreign:
     """What the sections below `spec` mean; each of several `benchmarks` is a case."""
-    mapping = mapping.get("config", mapping) if "spec" not in mapping else mapping  # a report has it there
-    several = mapping.get("benchmarks") or []
+    file = cast(GuidellmFile, mapping)
+    file = file.get("config", file) if "spec" not in file else file  # a report has it there
+    several = file.get("benchmarks") or []
     if len(several) < 2:
-        settings = Settings(_without_benchmarks(mapping), Account(TOOL))
+        settings = Settings(_without_benchmarks(file), Account(TOOL))
         settings.no_effect("metadata", "is only a description")
         return foreign_of(settings.section("spec"))
     account = Account(TOOL)
-    whole = Settings(mapping, account)
+    whole = Settings(settings_of(file), account)
     whole.no_effect("metadata", "is only a description")
     cases: list[CaseDraft] = []
     notes: list[str] = []
     for at, changes in enumerate(several):
-        spec = _changed(mapping["spec"], changes)
+        spec = _changed(file["spec"], changes)
         one = foreign_of(Settings({"spec": spec}, Account(TOOL)).section("spec"))
         if not one.plan:
             raise PlanError(f"{TOOL}: benchmarks.{at} is itself several runs: give it one rate or number of streams")
@@ -112,17 +121,17 @@ def from_spec(mapping: Mapping[str, Any]) -> Foreign:
     return Foreign.of(account, {}, {"cases": with_parameters(cases)})
 
 
-def _without_benchmarks(mapping: Mapping[str, Any]) -> dict[str, Any]:
+def _without_benchmarks(file: GuidellmFile) -> dict[str, JsonValue]:
     """One entry of `benchmarks` is a change of the spec."""
-    (changes,) = mapping.get("benchmarks") or [{}]
+    (changes,) = file.get("benchmarks") or [{}]
     return {
-        name: _changed(value, changes or {}) if name == "spec" else value
-        for name, value in mapping.items()
+        name: _changed(file["spec"], changes or {}) if name == "spec" else value
+        for name, value in settings_of(file).items()
         if name != "benchmarks"
     }
 
 
-def _changed(spec: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _changed(spec: JsonObject, changes: JsonObject) -> dict[str, JsonValue]:
     """`profile.streams: 300`, `constraints[0].count: 320`."""
     made: Any = json.loads(json.dumps(spec))
     for path, value in changes.items():
@@ -213,7 +222,7 @@ def _target(backend: Settings, api: str) -> TargetDraft:
     }
 
 
-def _choose_tools(backend: Settings, data: guidellm_data.GuidellmData, extra: dict[str, Any]) -> None:
+def _choose_tools(backend: Settings, data: guidellm_data.GuidellmData, extra: dict[str, JsonValue]) -> None:
     """A call is required of requests with tools of their own; tools of all requests may not be called."""
     if data.calls_tools:
         if "tools" in extra:
@@ -497,7 +506,7 @@ _PLURAL = {"constraint": "constraints", "output": "outputs", "data-preprocessor"
 def from_run_argv(argv: Sequence[str]) -> Foreign:
     """What a command line after `guidellm run` means."""
     given = parse(TOOL, argv, RUN_FLAGS, _RUN_ALIASES)
-    spec: dict[str, Any] = {}
+    spec: dict[str, JsonValue] = {}
     for name in _SECTIONS:
         if (text := given.text(name)) is not None:
             spec[name.replace("-", "_")] = _section(given, name, text)
@@ -507,19 +516,19 @@ def from_run_argv(argv: Sequence[str]) -> Foreign:
     _override(given, spec)
     base = _config(given)
     given.settle()
-    whole = {**base, "spec": {**(base.get("spec") or {}), **spec}}
+    whole = {**base, "spec": {**cast(JsonObject, base.get("spec") or {}), **spec}}
     foreign = from_spec(whole) if base else foreign_of(Settings(spec, Account(TOOL), "--"))
     flags = [entry for entry in given.account.entries() if entry.outcome == "no effect"]
     foreign.entries = [*flags, *foreign.entries]
     return foreign.noted(given.account.notes)
 
 
-def _section(given: Given, name: str, text: str) -> dict[str, Any]:
+def _section(given: Given, name: str, text: str) -> dict[str, JsonValue]:
     """`kind=sweep,sweep_size=10`, with dots for what is inside another, or the same as JSON."""
     try:
         if text.lstrip().startswith("{"):
             return dict(json_value(text)[0])
-        made: dict[str, Any] = {}
+        made: dict[str, JsonValue] = {}
         for part in _parts(text):
             key, sign, value = part.partition("=")
             if not sign:
@@ -527,7 +536,7 @@ def _section(given: Given, name: str, text: str) -> dict[str, Any]:
             *steps, last = key.strip().split(".")
             at = made
             for step in steps:
-                at = at.setdefault(step, {})
+                at = cast(dict[str, JsonValue], at.setdefault(step, {}))
             at[last] = parse_yaml(value, f"--{name}")[0]
         return made
     except (ValueError, TypeError, AttributeError):
@@ -546,7 +555,7 @@ def _parts(text: str) -> list[str]:
     return [*parts, text[start:]]
 
 
-def _override(given: Given, spec: dict[str, Any]) -> None:
+def _override(given: Given, spec: dict[str, JsonValue]) -> None:
     """`--override profile.rate 10,20,30`: a run for each."""
     args = given.several("override")
     for path, values in zip(args[::2], args[1::2], strict=False):
@@ -555,10 +564,13 @@ def _override(given: Given, spec: dict[str, Any]) -> None:
                 f"{TOOL}: --override {path} has no counterpart but profile.rate and profile.streams"
             )
             continue
-        spec["profile"] = {**spec.get("profile", {}), path.partition(".")[2]: values.strip("[]").split(",")}
+        spec["profile"] = {
+            **cast(JsonObject, spec.get("profile", {})),
+            path.partition(".")[2]: values.strip("[]").split(","),
+        }
 
 
-def _config(given: Given) -> dict[str, Any]:
+def _config(given: Given) -> dict[str, JsonValue]:
     """The content of the file of `--config`, or of one of guidellm's own scenarios."""
     name = given.text("config")
     if name is None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+from inferometer.documents.document import JsonValue
 from inferometer.documents.json_text import json_value
 from inferometer.plan.draft import WorkloadDraft
 from inferometer.plan.foreign.common import Settings
@@ -47,7 +48,7 @@ class GuidellmData:
     calls_tools: bool = False
 
 
-def source_of(text: str) -> dict[str, Any]:
+def source_of(text: str) -> dict[str, JsonValue]:
     """A source as flags before 0.7 have it: `prompt_tokens=256,output_tokens=128`, JSON, a file or a dataset's name."""
     if text.lstrip().startswith(("{", "[")):
         try:

@@ -2,9 +2,10 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.plan.foreign import guidellm_data
 from inferometer.plan.foreign.common import Account, Foreign, Settings, without_missing
 from inferometer.plan.foreign.guidellm import TOOL, foreign_of
@@ -44,7 +45,7 @@ _ALIASES = {
 }
 
 
-def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
+def from_mapping(mapping: JsonObject) -> Foreign:
     """A file of the flags by name."""
     argv = [arg for name, value in mapping.items() if value is not None for arg in (f"--{name}", _flag_value(value))]
     return from_argv(argv)
@@ -88,7 +89,7 @@ def from_argv(argv: Sequence[str]) -> Foreign:
     return foreign.noted(given.account.notes)
 
 
-def _old_backend(given: Given) -> dict[str, Any]:
+def _old_backend(given: Given) -> dict[str, JsonValue]:
     more = given.fields("backend-kwargs")
     headers = more.pop("headers", None)
     if headers:
@@ -96,7 +97,7 @@ def _old_backend(given: Given) -> dict[str, Any]:
     return more
 
 
-def _old_profile(given: Given) -> dict[str, Any]:
+def _old_profile(given: Given) -> dict[str, JsonValue]:
     """`--rate` is what its profile counts: streams, runs of a sweep, or requests per second."""
     kind = given.text("profile") or "sweep"
     rates = [rate for text in given.several("rate") for rate in text.strip("[]").split(",") if rate]
@@ -116,8 +117,8 @@ def _old_profile(given: Given) -> dict[str, Any]:
     return {"kind": kind, name: levels if kind != "synchronous" else None, "warmup": given.number("warmup")}
 
 
-def _old_constraints(given: Given) -> list[dict[str, Any]]:
-    made: dict[str, dict[str, Any]] = {
+def _old_constraints(given: Given) -> list[dict[str, JsonValue]]:
+    made: dict[str, dict[str, JsonValue]] = {
         "max_duration": {"seconds": given.number("max-seconds")},
         "max_requests": {"count": given.count("max-requests")},
         "max_errors": {"count": given.count("max-errors")},
@@ -127,7 +128,7 @@ def _old_constraints(given: Given) -> list[dict[str, Any]]:
     return [{"kind": kind, **own} for kind, own in made.items() if all(value is not None for value in own.values())]
 
 
-def _old_outputs(given: Given) -> list[dict[str, Any]]:
+def _old_outputs(given: Given) -> list[dict[str, JsonValue]]:
     folder = given.text("output-dir")
     names = [name for output in given.several("outputs") for name in output.split(",") if name]
     names = [name if "." in name else f"benchmarks.{name}" for name in names]

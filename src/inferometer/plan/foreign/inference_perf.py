@@ -4,8 +4,9 @@ What it sends is in `inference_perf_data`."""
 import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.errors import PlanError
 from inferometer.plan.draft import (
     ExperimentDraft,
@@ -67,7 +68,7 @@ CONSTANT = (
 BURST_S = 5  # in which a sweep sends all requests of its first stage
 
 
-def is_it(mapping: Mapping[str, Any]) -> bool:
+def is_it(mapping: JsonObject) -> bool:
     """Whether a file's content is an inference-perf configuration: no plan of ours has these sections."""
     known, unknown = set(mapping) & set(SECTIONS), set(mapping) - set(SECTIONS)
     if not {"data", "api", "tokenizer", "report", "storage"} & known or not {"data", "load", "api"} & known:
@@ -76,7 +77,7 @@ def is_it(mapping: Mapping[str, Any]) -> bool:
     return not unknown or (sections > 1 and len(unknown) < len(known) and not unknown & _OURS)
 
 
-def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
+def from_mapping(mapping: JsonObject) -> Foreign:
     """The plan that a configuration means; everything wrong with it at once."""
     settings = Settings(mapping, Account(TOOL))
     account = settings.account
@@ -156,12 +157,13 @@ def _target(settings: Settings) -> TargetDraft:
 def _sampling(settings: Settings) -> SamplingDraft:
     ignore = settings.section("server").on("ignore_eos", True)
     shape = settings.section("api").section("response_format")
-    extra: dict[str, Any] = {}
+    extra: dict[str, JsonValue] = {}
     if shape.values:
         kind, name, schema = shape.text("type", "json_schema"), shape.text("name"), shape.value("json_schema")
-        extra["response_format"] = {"type": kind}
+        form: dict[str, JsonValue] = {"type": kind}
         if kind == "json_schema":
-            extra["response_format"]["json_schema"] = {"name": name or "structured_output", "schema": schema}
+            form["json_schema"] = {"name": name or "structured_output", "schema": schema}
+        extra["response_format"] = form
     return {"ignore_eos": None if ignore else False, "extra": extra}
 
 
@@ -476,15 +478,16 @@ def from_argv(argv: Sequence[str]) -> Foreign:
     return from_mapping(mapping).noted(notes)
 
 
-def _mapping_of(flags: Mapping[str, Any]) -> dict[str, Any]:
+def _mapping_of(flags: JsonObject) -> dict[str, JsonValue]:
     """`--load.type constant --load.stages '[...]'` as the file that they stand for."""
-    whole: dict[str, Any] = {}
+    whole: dict[str, JsonValue] = {}
     for key, value in flags.items():
         *above, last = key.replace("-", "_").split(".")
         section = whole
         for step in above:
-            section = section.setdefault(step, {})
-            if not isinstance(section, dict):
+            below = section.setdefault(step, {})
+            if not isinstance(below, dict):
                 raise PlanError(f"{TOOL}: --{key} is below a setting that has a value already")
+            section = below
         section[last] = parse_yaml(value, f"--{key}")[0] if isinstance(value, str) else value
     return whole

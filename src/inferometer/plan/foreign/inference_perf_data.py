@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from inferometer.documents.document import JsonValue
 from inferometer.plan.draft import WorkloadDraft
 from inferometer.plan.foreign.common import Settings
 from inferometer.plan.foreign.shapes import FIRST_PAIR, RESOLUTIONS, SHAREGPT, bell, tidy, together
@@ -445,7 +446,7 @@ def _media(section: Settings) -> WorkloadDraft:
     return made
 
 
-def _items(own: Settings) -> dict[str, Any]:
+def _items(own: Settings) -> dict[str, JsonValue]:
     position = own.number("insertion_point")
     if position is None:
         why = "without insertion_point inference-perf draws the place in the text, here it is the middle"
@@ -453,7 +454,7 @@ def _items(own: Settings) -> dict[str, Any]:
     return {"count": lengths(own, "count", 1), "position": 0.5 if position is None else position}
 
 
-def _images(own: Settings) -> dict[str, Any]:
+def _images(own: Settings) -> dict[str, JsonValue]:
     value = own.values.get("resolutions")
     made = {**_items(own), "format": own.text("representation", "png"), "content": "solid"}
     if isinstance(value, str) or (isinstance(value, dict) and "height" in value):
@@ -482,7 +483,7 @@ def _size(own: Settings, name: str) -> tuple[int | None, int | None]:
     return RESOLUTIONS[text]
 
 
-def _videos(own: Settings) -> dict[str, Any]:
+def _videos(own: Settings) -> dict[str, JsonValue]:
     made = {**_items(own), "format": own.text("representation", "mp4"), "content": "solid"}
     if made["format"] == "mp4":
         own.account.general.append(f"{own.prefix.rstrip('.')}: MP4 files hold Motion JPEG, every frame a key frame")
@@ -498,7 +499,7 @@ def _videos(own: Settings) -> dict[str, Any]:
     return {**made, "sizes": sizes} if sizes else made
 
 
-def _audio(own: Settings) -> dict[str, Any]:
+def _audio(own: Settings) -> dict[str, JsonValue]:
     value = own.values.get("durations")
     made = {**_items(own), "content": "silence"}
     if value is None or isinstance(value, int | float):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.errors import PlanError
 from inferometer.plan.draft import CaseDraft, PlanDraft, TargetDraft, WorkloadDraft
 from inferometer.plan.foreign import aiperf, fmperf, guidellm, inference_perf, templates, vllm_bench
@@ -17,11 +18,11 @@ PRIORITY_MIX = "priority-mix"
 _HEADERS = {"objective": "x-llm-d-inference-objective", "fairnessID": "x-llm-d-inference-fairness-id"}
 
 
-def is_it(mapping: Mapping[str, Any]) -> bool:
+def is_it(mapping: JsonObject) -> bool:
     return "trafficClasses" in mapping and "endpoint_url" in mapping
 
 
-def priority_mix(mapping: Mapping[str, Any]) -> Foreign:
+def priority_mix(mapping: JsonObject) -> Foreign:
     """Each class sends its share of the rate, as text of its own."""
     settings = Settings(mapping, Account(PRIORITY_MIX))
     load, api, common = settings.section("load"), settings.section("api"), settings.section("request")
@@ -150,7 +151,7 @@ def changed(mapping: Any, changes: Sequence[str], where: str) -> tuple[Any, list
     return templates.changed(mapping, changes, where)
 
 
-def from_mapping(mapping: dict[str, Any], where: str, environ: Mapping[str, str] = os.environ) -> Foreign:
+def from_mapping(mapping: dict[str, JsonValue], where: str, environ: Mapping[str, str] = os.environ) -> Foreign:
     """A harness's own file as a plan."""
     read = reader_of(mapping)
     if read is fmperf.from_mapping:
@@ -160,7 +161,7 @@ def from_mapping(mapping: dict[str, Any], where: str, environ: Mapping[str, str]
     return read(mapping)
 
 
-def reader_of(mapping: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Foreign] | None:
+def reader_of(mapping: JsonObject) -> Callable[[JsonObject], Foreign] | None:
     """The reader for a file, chosen by its settings; `None` if no reader knows it."""
     if mapping.get("executable") == "benchmark_serving.py" or "dataset-name" in mapping:
         return _vllm
@@ -179,18 +180,18 @@ def reader_of(mapping: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Forei
     return fmperf.from_mapping if fmperf.is_it(mapping) else None
 
 
-def _nop(_mapping: Mapping[str, Any]) -> Foreign:
+def _nop(_mapping: JsonObject) -> Foreign:
     text = "llm-d's nop sends no load: it measures how long the server takes to start"
     raise NoPlanError(text, "inferometer startup --server vllm --model MODEL, or --log SERVER.log")
 
 
-def _evaluation(mapping: Mapping[str, Any]) -> Foreign:
+def _evaluation(mapping: JsonObject) -> Foreign:
     raise NoPlanError(f"llm-d's eval-containers runs {mapping.get('benchmark')}, which judges answers and is no load")
 
 
-def _vllm(mapping: Mapping[str, Any]) -> Foreign:
+def _vllm(mapping: JsonObject) -> Foreign:
     """vllm-benchmark's profiles are flags by name; `none` stands for a flag without a value, `____` for a space."""
-    values: dict[str, Any] = {
+    values: dict[str, JsonValue] = {
         name.replace("_", "-"): True if value == "none" else str(value).replace("____", " ")
         for name, value in mapping.items()
         if name not in ("executable", "none") and value is not None

@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypedDict, cast
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.documents.json_text import json_value
 from inferometer.errors import PlanError
-from inferometer.plan.draft import CaseDraft, ExperimentDraft, PlanDraft, TargetDraft
+from inferometer.plan.draft import CaseDraft, ExperimentDraft, PlanDraft, ServerDraft, TargetDraft
 from inferometer.plan.foreign import inference_perf, llmd, templates
 from inferometer.plan.foreign.common import Account, Foreign, NeedsFileError, Settings, without_missing
 from inferometer.plan.foreign.shapes import expanded, with_parameters
@@ -58,9 +59,9 @@ class Collector(Protocol):
     mistakes: dict[str, None]
 
 
-def server_of(sets: Mapping[str, Any], where: str, reading: Collector) -> dict[str, Any]:
+def server_of(sets: JsonObject, where: str, reading: Collector) -> PlanDraft:
     """The part of a plan that starts such a stack: one vLLM server. What only a cluster has is a mistake."""
-    args: dict[str, Any] = {}
+    args: dict[str, JsonValue] = {}
     model: str | None = None
     for key, value in sets.items():
         if key in FLAGS:
@@ -77,7 +78,8 @@ def server_of(sets: Mapping[str, Any], where: str, reading: Collector) -> dict[s
             _of_cluster(key, value, where, reading)
     if transfer := _kv_transfer(sets):
         args["kv-transfer-config"] = json.dumps(transfer)
-    return {"server": without_missing({"type": "vllm", "model": model, "args": args})}
+    server: ServerDraft = without_missing({"type": "vllm", "model": model, "args": args})
+    return {"server": server}
 
 
 def _of_cluster(key: str, value: Any, where: str, reading: Collector) -> None:
@@ -88,7 +90,7 @@ def _of_cluster(key: str, value: Any, where: str, reading: Collector) -> None:
     reading.mistakes[text] = None
 
 
-def _kv_transfer(sets: Mapping[str, Any]) -> dict[str, Any] | None:
+def _kv_transfer(sets: JsonObject) -> dict[str, JsonValue] | None:
     """`vllmCommon.kvTransfer.*` as the JSON of vLLM's own flag; off unless enabled, as there."""
     settings = {key.removeprefix(KV): value for key, value in sets.items() if key.startswith(KV)}
     if not settings or settings.get("enabled") in (False, "false"):
@@ -128,7 +130,7 @@ OURS = {  # their words for what our own profiles have
     "model_name": "target.model",
 }
 
-Pairs = dict[str, Any]
+Pairs = dict[str, JsonValue]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,28 @@ class ExperimentReading:
             raise PlanError(list(self.mistakes), hint)
 
 
-def is_it(mapping: Mapping[str, Any]) -> bool:
+class Half(TypedDict, total=False):
+    """The setup or the run of an experiment; in older files treatments and factors lie at the top."""
+
+    treatments: list[Any] | dict[str, Any] | None
+    factors: list[JsonValue] | None
+    constants: JsonValue
+
+
+class AboutExperiment(TypedDict, total=False):
+    name: str | None
+    description: str | None
+    profile: str | None
+
+
+class ExperimentFile(Half, total=False):
+    experiment: AboutExperiment | None
+    setup: Half | None
+    run: Half | None
+    treatment_stop_on_error: JsonValue
+
+
+def is_it(mapping: JsonObject) -> bool:
     """Treatments in a list or by name, at the top or in one of the halves."""
     halves = [mapping.get(name) for name in ("setup", "run")]
     old = any(isinstance(half, dict) and ("treatments" in half or "factors" in half) for half in halves)
@@ -168,39 +191,39 @@ def is_it(mapping: Mapping[str, Any]) -> bool:
 
 
 def from_mapping(
-    mapping: Mapping[str, Any],
+    mapping: JsonObject,
     where: str,
     environ: Mapping[str, str] = os.environ,
     run_only: bool = False,
     changes: Sequence[str] = (),
 ) -> Foreign:
     """Every treatment of the setup half with every one of the run half; `changes` (`-o`) are made in all of them."""
-    reading = ExperimentReading(where, {**environ, **_variables(mapping)}, templates.changes_in(changes))
-    about = mapping.get("experiment") or {}
+    file = cast(ExperimentFile, mapping)
+    reading = ExperimentReading(where, {**environ, **_variables(file)}, templates.changes_in(changes))
+    about: AboutExperiment = file.get("experiment") or {}
     _of_runtime(mapping, reading)
-    setups = _setups(mapping, reading, run_only or bool(environ.get(_URL)))
-    runs = _treatments(mapping.get("run") or mapping, "run" if "run" in mapping else "", reading) or [
-        TreatmentRow("", {})
-    ]
+    setups = _setups(file, reading, run_only or bool(environ.get(_URL)))
+    half: Half = file.get("run") or file
+    runs = _treatments(half, "run" if "run" in file else "", reading) or [TreatmentRow("", {})]
     reading.settle()
     if not (about.get("profile") or reading.environ.get(_NAMED) or any(row.profile for row in runs)):
         text = f"no profile is named: experiment.profile, or the variable {_NAMED}"
         raise NeedsFileError(f"{where}: {text}", f"llmdbenchmark run -l HARNESS -w PROFILE -e {where}")
-    constants = _constants((mapping.get("run") or {}).get("constants"))
+    constants = _constants((file.get("run") or {}).get("constants"))
     cases = list(_cases(setups, runs, constants, about, reading))
     reading.settle()
     whole: ExperimentDraft = {
         "name": about.get("name") or Path(where).stem,
         "about": " ".join(str(about.get("description") or "").split()) or None,
         "cases": with_parameters(cases),
-        "budget": {"failures": 1} if mapping.get("treatment_stop_on_error") else None,
+        "budget": {"failures": 1} if file.get("treatment_stop_on_error") else None,
     }
     account = _accounted(mapping)
     account.general += list(reading.notes)
     return Foreign.of(account, {}, without_missing(whole))
 
 
-def _accounted(mapping: Mapping[str, Any]) -> Account:
+def _accounted(mapping: JsonObject) -> Account:
     """Every key: what a treatment sets is checked where it is made, the rest here by name."""
     document = Settings(mapping, Account(TOOL))
     for name in ("treatments", "treatment_stop_on_error", *(key for key, why in _RUNTIME.items() if why)):
@@ -217,13 +240,13 @@ def _accounted(mapping: Mapping[str, Any]) -> Account:
     return document.account
 
 
-def _variables(mapping: Mapping[str, Any]) -> dict[str, str]:
+def _variables(file: ExperimentFile) -> dict[str, str]:
     """Constants of the setup half are environment there: the profile and the model may be among them."""
-    constants = _constants((mapping.get("setup") or {}).get("constants"))
+    constants = _constants((file.get("setup") or {}).get("constants"))
     return {key: str(value) for key, value in constants.items() if key.startswith("LLMDBENCH_")}
 
 
-def _of_runtime(mapping: Mapping[str, Any], reading: ExperimentReading) -> None:
+def _of_runtime(mapping: JsonObject, reading: ExperimentReading) -> None:
     for name in mapping:
         if _RUNTIME.get(name):
             reading.notes[f"{name}: {_RUNTIME[name]}"] = None
@@ -234,7 +257,7 @@ def _of_runtime(mapping: Mapping[str, Any], reading: ExperimentReading) -> None:
 # -- treatments ----------------------------------------------------------------------------------------------------
 
 
-def _treatments(half: Mapping[str, Any], prefix: str, reading: ExperimentReading) -> list[TreatmentRow]:
+def _treatments(half: Half, prefix: str, reading: ExperimentReading) -> list[TreatmentRow]:
     """The rows of a half, of either form."""
     rows = half.get("treatments") or []
     factors = [str(entry) for entry in half.get("factors") or []]
@@ -289,9 +312,9 @@ def _constants(entries: Any) -> Pairs:
 # -- the setup half ------------------------------------------------------------------------------------------------
 
 
-def _setups(mapping: Mapping[str, Any], reading: ExperimentReading, run_only: bool) -> list[tuple[str, dict[str, Any]]]:
+def _setups(file: ExperimentFile, reading: ExperimentReading, run_only: bool) -> list[tuple[str, PlanDraft]]:
     """Each with the part of a plan that it makes: a server, or nothing."""
-    half = mapping.get("setup") or {}
+    half: Half = file.get("setup") or {}
     constants = _constants(half.get("constants"))
     treatments = _treatments(half, "setup", reading)
     if run_only:
@@ -308,10 +331,10 @@ def _setups(mapping: Mapping[str, Any], reading: ExperimentReading, run_only: bo
 
 
 def _cases(
-    setups: Sequence[tuple[str, dict[str, Any]]],
+    setups: Sequence[tuple[str, PlanDraft]],
     runs: Sequence[TreatmentRow],
     constants: Pairs,
-    about: Mapping[str, Any],
+    about: AboutExperiment,
     reading: ExperimentReading,
 ) -> Iterator[CaseDraft]:
     plans: dict[str, list[tuple[str, PlanDraft]]] = {}
@@ -327,18 +350,19 @@ def _cases(
                 yield {"name": name, "plan": _merged(plan, server)}
 
 
-def _merged(plan: PlanDraft, server: Mapping[str, Any]) -> PlanDraft:
-    if not server:
+def _merged(plan: PlanDraft, setup: PlanDraft) -> PlanDraft:
+    server = setup.get("server")
+    if not isinstance(server, dict):
         return plan
     target: TargetDraft = {**plan.get("target", {})}
     target.pop("url", None)
-    if model := server["server"].get("model") or target.get("model"):
+    if model := server.get("model") or target.get("model"):
         target["model"] = model
-    return {**plan, "target": target, "server": server["server"]}
+    return {**plan, "target": target, "server": server}
 
 
 def _plans(
-    row: TreatmentRow, constants: Pairs, about: Mapping[str, Any], reading: ExperimentReading
+    row: TreatmentRow, constants: Pairs, about: AboutExperiment, reading: ExperimentReading
 ) -> list[tuple[str, PlanDraft]]:
     """The profile, with what the treatment sets in its own words; a run for each of its stages where they are such."""
     changes = [(key, value) for key, value in {**constants, **row.sets}.items()]

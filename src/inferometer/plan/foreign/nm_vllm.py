@@ -2,14 +2,15 @@
 its workflow: each combination of arguments a plan or an offline throughput."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, cast
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.errors import PlanError
-from inferometer.plan.draft import CaseDraft, Setting
+from inferometer.plan.draft import CaseDraft, ExperimentDraft, PlanDraft, ThroughputDraft, WorkloadDraft
 from inferometer.plan.foreign.common import Account, Foreign, NeedsFileError, Settings, without_missing
 from inferometer.plan.foreign.shapes import (
     ESTIMATED,
@@ -28,7 +29,12 @@ from inferometer.plan.text import as_written
 
 SCRIPTS = ("benchmark_serving", "benchmark_throughput")
 LONGEST = 2048  # tokens of a prompt of their datasets, with its answer
-ULTRACHAT = {"type": "huggingface", "repo": "HuggingFaceH4/ultrachat_200k", "split": "train_sft", "turns": "pieces"}
+ULTRACHAT: WorkloadDraft = {
+    "type": "huggingface",
+    "repo": "HuggingFaceH4/ultrachat_200k",
+    "split": "train_sft",
+    "turns": "pieces",
+}
 _KEYS = {"description", "models", "max_model_lens", "sparsity", "script_name", "script_args"}
 _GPUS = ("tensor_parallel_size", "use_all_available_gpus")
 _PACED = ("nr-qps-pair_", "num-prompts_", "request-rate_")
@@ -82,18 +88,19 @@ class ConfigCase:
     model: str
     labels: dict[str, str]
     work: str  # "plan" or "throughput"
-    settings: dict[str, Any]
+    settings: PlanDraft | ThroughputDraft
     about: str
 
     def draft(self, name: str) -> CaseDraft:
-        settings: Setting = self.settings
-        return {"name": name, "plan": settings} if self.work == "plan" else {"name": name, "throughput": settings}
+        if self.work == "plan":
+            return {"name": name, "plan": cast(PlanDraft, self.settings)}
+        return {"name": name, "throughput": cast(ThroughputDraft, self.settings)}
 
 
 class Config:
     """One config: its mistakes are raised all at once."""
 
-    def __init__(self, mapping: Mapping[str, Any], where: str, known: Known, notes: dict[str, None]) -> None:
+    def __init__(self, mapping: JsonObject, where: str, known: Known, notes: dict[str, None]) -> None:
         self.mapping, self.where, self.known, self.notes = mapping, where, known, notes
         self.mistakes: list[str] = []
         self.script = str(mapping.get("script_name", ""))
@@ -148,7 +155,7 @@ class Config:
             return []
         return value
 
-    def _combinations(self) -> list[dict[str, Any]]:
+    def _combinations(self) -> list[dict[str, JsonValue]]:
         """Every list with every other, in the order of the keys; an empty one is a flag that is there in all."""
         args = self.mapping.get("script_args", {})
         if not isinstance(args, dict):
@@ -158,7 +165,7 @@ class Config:
             if not isinstance(values, list):
                 self._wrong(f"script_args.{name} must be a list, got {as_written(values)}")
         lists = {name: values for name, values in args.items() if isinstance(values, list)}
-        flags = {name: True for name, values in lists.items() if not values}
+        flags: dict[str, JsonValue] = {name: True for name, values in lists.items() if not values}
         valued = {name: values for name, values in lists.items() if values}
         return [flags | dict(zip(valued, values, strict=True)) for values in product(*valued.values())]
 
@@ -180,7 +187,7 @@ class Config:
             self.notes[f"max_model_lens: {text}"] = None
         return list(clipped)
 
-    def _given(self, args: Mapping[str, Any], known: Sequence[str]) -> Given:
+    def _given(self, args: JsonObject, known: Sequence[str]) -> Given:
         given = Given(f"{self.where}: script_args", args)
         for name in args:
             if name in _UNUSED:
@@ -198,7 +205,7 @@ class Config:
             self.mistakes += error.mistakes
 
     def _case(
-        self, model: str, args: Mapping[str, Any], work: str, settings: dict[str, Any], **extra: Any
+        self, model: str, args: JsonObject, work: str, settings: PlanDraft | ThroughputDraft, **extra: Any
     ) -> ConfigCase:
         labels = {"model": PurePath(model).name} | {name: str(value) for name, value in extra.items() if value}
         labels |= {name.rstrip("_"): str(value) for name, value in args.items() if value is not True}
@@ -206,7 +213,7 @@ class Config:
 
     # -- serving ---------------------------------------------------------------------------------------------------
 
-    def _serving(self, model: str, sparsity: Any, length: int | None, args: Mapping[str, Any]) -> ConfigCase:
+    def _serving(self, model: str, sparsity: Any, length: int | None, args: JsonObject) -> ConfigCase:
         given = self._given(args, (*_SERVING, *_SERVING_ALSO))
         for name in _SERVING_ALSO:
             if name in given:
@@ -219,7 +226,7 @@ class Config:
         for note in (_SERVER, _WARM, ESTIMATED):
             self.notes[note] = None
         flags = {"max-model-len": length, "tensor-parallel-size": self._gpus(), "sparsity": sparsity}
-        plan = {
+        plan: PlanDraft = {
             "target": {"model": model},
             "server": {"type": "vllm", "model": model, "args": without_missing(flags)},
             "workload": self._workload(given, "num-input-tokens", "num-output-tokens"),
@@ -273,7 +280,7 @@ class Config:
             self.notes[f"{name}: no GPU was found here, so tensor parallelism is left to the engine"] = None
         return self.known.gpus
 
-    def _workload(self, given: Given, length_in: str, length_out: str) -> dict[str, Any]:
+    def _workload(self, given: Given, length_in: str, length_out: str) -> WorkloadDraft:
         name = given.text("dataset")
         requested = given.count(length_out)
         if name is None:
@@ -290,12 +297,12 @@ class Config:
             given.wrong("dataset", "has no counterpart; there are sharegpt, ultrachat and files (.json)")
             return {}
         least = 4 if requested is None else None  # an answer whose length is given may have any
-        bounds = {"min_tokens": 4, "min_output_tokens": least, "max_total_tokens": LONGEST}
+        bounds: WorkloadDraft = {"min_tokens": 4, "min_output_tokens": least, "max_total_tokens": LONGEST}
         return {**place, **bounds, "output_tokens": requested}
 
     # -- throughput ------------------------------------------------------------------------------------------------
 
-    def _throughput(self, model: str, _sparsity: Any, length: int | None, args: Mapping[str, Any]) -> ConfigCase:
+    def _throughput(self, model: str, _sparsity: Any, length: int | None, args: JsonObject) -> ConfigCase:
         given = self._given(args, _THROUGHPUT)
         if (given.text("backend") or "vllm") != "vllm":
             given.wrong("backend", "has no counterpart but vllm")
@@ -309,7 +316,7 @@ class Config:
         engine["max_model_len"] = engine["max_model_len"] or length
         engine["tensor_parallel_size"] = self._all_gpus("use-all-available-gpus_") if every else size
         engine["enforce_eager"] = True if given.on("enforce-eager") else None
-        settings = {
+        settings: ThroughputDraft = {
             "engine": "vllm",
             "model": model,
             "args": engine,
@@ -323,12 +330,12 @@ class Config:
         return self._case(model, args, "throughput", settings, len=length)
 
 
-def _dataset(name: str) -> dict[str, Any] | None:
+def _dataset(name: str) -> WorkloadDraft | None:
     """Theirs by name; a file is taken as conversations."""
     if name == "sharegpt":
         return {"type": "table", "url": SHAREGPT, "columns": FIRST_PAIR}
     if name == "ultrachat":
-        return dict(ULTRACHAT)
+        return {**ULTRACHAT}
     return {"type": "table", "path": name, "columns": FIRST_PAIR} if name.endswith(".json") else None
 
 
@@ -349,7 +356,7 @@ _BUILDING = (  # inputs of its workflows
 )
 
 
-def is_it(mapping: Mapping[str, Any]) -> bool:
+def is_it(mapping: JsonObject) -> bool:
     """A config, a file of them, or the inputs of the workflow."""
     configs = mapping.get("configs")
     several = isinstance(configs, list) and any(
@@ -387,7 +394,7 @@ def _lines(text: str) -> list[str]:
 def from_list(text: str, where: str, known: Known | None = None) -> Foreign:
     """All cases of all configs that a text file lists; paths are those of the folder one stands in, as there, or of the
     list itself."""
-    configs: list[tuple[str, dict[str, Any]]] = []
+    configs: list[tuple[str, dict[str, JsonValue]]] = []
     for line in _lines(text):
         path = next((place for place in _places(line, where) if place.is_file()), Path(line))
         mapping, twice = read_mapping(path)
@@ -404,7 +411,7 @@ def _places(line: str, where: str) -> Iterator[Path]:
         yield folder / line
 
 
-def from_mapping(mapping: Mapping[str, Any], where: str, known: Known | None = None) -> Foreign:
+def from_mapping(mapping: JsonObject, where: str, known: Known | None = None) -> Foreign:
     """All cases of a config; or of the list that the workflow's inputs name, within their time."""
     if LIST_FILE not in mapping:
         return _experiment(_configs(mapping, where), Path(where).stem, known or Known())
@@ -417,7 +424,7 @@ def from_mapping(mapping: Mapping[str, Any], where: str, known: Known | None = N
     return _in_time(foreign, mapping, where)
 
 
-def _in_time(foreign: Foreign, inputs: Mapping[str, Any], where: str) -> Foreign:
+def _in_time(foreign: Foreign, inputs: JsonObject, where: str) -> Foreign:
     """`timeout` is minutes for the whole; the rest of the inputs describes how their machine is built."""
     settings = Settings(inputs, Account(where))
     settings.value(LIST_FILE)
@@ -431,7 +438,7 @@ def _in_time(foreign: Foreign, inputs: Mapping[str, Any], where: str) -> Foreign
     return foreign.noted(settings.account.notes)
 
 
-def _configs(mapping: Mapping[str, Any], where: str) -> list[tuple[str, dict[str, Any]]]:
+def _configs(mapping: JsonObject, where: str) -> list[tuple[str, dict[str, JsonValue]]]:
     """Each with where it stands."""
     if "configs" in mapping and (others := [name for name in mapping if name != "configs"]):
         raise PlanError([f"{TOOL}: {name} is not understood next to configs" for name in others])
@@ -441,7 +448,7 @@ def _configs(mapping: Mapping[str, Any], where: str) -> list[tuple[str, dict[str
     return [(f"{where}: configs[{at}]", config) for at, config in enumerate(configs)]
 
 
-def _experiment(configs: Sequence[tuple[str, dict[str, Any]]], name: str, known: Known) -> Foreign:
+def _experiment(configs: Sequence[tuple[str, dict[str, JsonValue]]], name: str, known: Known) -> Foreign:
     notes: dict[str, None] = {}
     mistakes: list[str] = []
     cases: list[ConfigCase] = []
@@ -454,7 +461,7 @@ def _experiment(configs: Sequence[tuple[str, dict[str, Any]]], name: str, known:
         raise PlanError(mistakes)
     written = [case.draft(label) for label, case in zip(_named(cases), cases, strict=True)]
     about = list(dict.fromkeys(case.about for case in cases if case.about))
-    whole = {
+    whole: ExperimentDraft = {
         "name": name,
         "about": "; ".join(about) or None,
         "cases": with_parameters(written),

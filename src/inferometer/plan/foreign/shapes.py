@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 
 import yaml
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.documents.json_text import json_value
 from inferometer.plan.draft import CaseDraft, ExperimentDraft, LoadDraft, PlanDraft, Setting, StageDraft
 from inferometer.plan.foreign.common import Account, Settings
@@ -74,7 +75,7 @@ def bell(mean: float, std: float | None, least: float | None, most: float | None
     """Lengths about a mean: fixed without a deviation, else normal (or another shape) within bounds."""
     if not std:
         return tidy(mean)
-    lengths: dict[str, Any] = {"type": shape} if shape != "normal" else {}
+    lengths: dict[str, JsonValue] = {"type": shape} if shape != "normal" else {}
     lengths |= {"mean": tidy(mean), "std": tidy(std)}
     return lengths | {name: tidy(value) for name, value in (("min", least), ("max", most)) if value is not None}
 
@@ -176,7 +177,7 @@ def expanded(experiment: ExperimentDraft) -> list[tuple[str, PlanDraft]] | None:
         return None
     if "cases" in experiment:
         return [(str(case["name"]), case["plan"]) for case in experiment["cases"]]
-    rows: list[dict[str, Any]] = [{}]
+    rows: list[dict[str, Setting]] = [{}]
     group = experiment.get("zip") or {}
     if group:
         rows = [dict(zip(group, values, strict=True)) for values in zip(*group.values(), strict=True)]
@@ -190,7 +191,7 @@ def expanded(experiment: ExperimentDraft) -> list[tuple[str, PlanDraft]] | None:
     return made
 
 
-def _with_paths(plan: PlanDraft, sets: dict[str, Any]) -> PlanDraft:
+def _with_paths(plan: PlanDraft, sets: Mapping[str, Setting]) -> PlanDraft:
     whole = copy.deepcopy(plan)
     for path, value in sets.items():
         *steps, last = path.split(".")
@@ -232,15 +233,15 @@ def _leaves(settings: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, A
 # -- shown -----------------------------------------------------------------------------------------------------------
 
 
-def to_yaml(plan: Plan, given: dict[str, Any]) -> str:
+def to_yaml(plan: Plan, given: dict[str, JsonValue]) -> str:
     """What differs from our defaults, and what the other tool's reader set."""
     shown = _merged(to_mapping(plan), given, to_mapping(plan, full=True))
     return yaml.dump(shown, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
-def _merged(lean: dict[str, Any], given: dict[str, Any], full: dict[str, Any]) -> dict[str, Any]:
+def _merged(lean: JsonObject, given: JsonObject, full: JsonObject) -> dict[str, JsonValue]:
     """The lean mapping with the values of the full one wherever one was given, in its order."""
-    merged: dict[str, Any] = {}
+    merged: dict[str, JsonValue] = {}
     for name, value in full.items():
         own, shown = given.get(name), lean.get(name)
         if isinstance(value, dict) and isinstance(own, dict) and isinstance(shown, dict | None):
@@ -264,12 +265,10 @@ class Flag:
 class Given(Settings):
     """The flags of a command line by name. A file that lists flags by name has no dashes before them."""
 
-    def __init__(
-        self, tool: str, values: Mapping[str, Any], prefix: str = "--", account: Account | None = None
-    ) -> None:
+    def __init__(self, tool: str, values: JsonObject, prefix: str = "--", account: Account | None = None) -> None:
         super().__init__(values, account or Account(tool), prefix)
 
-    def fields(self, name: str) -> dict[str, Any]:
+    def fields(self, name: str) -> dict[str, JsonValue]:
         """A JSON object."""
         value = self.value(name, {})
         try:
@@ -300,7 +299,7 @@ def parse(
     account: Account | None = None,
 ) -> Given:
     """What a command line gives. A flag that the table does not have is refused."""
-    values: dict[str, Any] = {}
+    values: dict[str, JsonValue] = {}
     account = account or Account(tool)
     at = 0
     while at < len(argv):
@@ -314,15 +313,15 @@ def parse(
         taken, at = _values(flags[known], inline if sign else None, argv, at)
         if taken is None:
             account.mistakes.append(f"{tool}: --{known} needs a value")
-        elif isinstance(taken, list) and isinstance(values.get(known), list):
-            values[known] += taken
+        elif isinstance(taken, list) and isinstance(earlier := values.get(known), list):
+            values[known] = [*earlier, *taken]
         else:
             values[known] = taken
     return given_of(tool, values, flags, account=account)
 
 
 def given_of(
-    tool: str, values: Mapping[str, Any], flags: Mapping[str, Flag], prefix: str = "--", account: Account | None = None
+    tool: str, values: JsonObject, flags: Mapping[str, Flag], prefix: str = "--", account: Account | None = None
 ) -> Given:
     """The flags by name, those without an effect accounted for."""
     given = Given(tool, values, prefix, account)

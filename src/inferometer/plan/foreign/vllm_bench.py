@@ -1,9 +1,10 @@
 """`vllm bench serve` (and its predecessor `benchmark_serving.py`): its flags as a plan."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.plan.draft import (
     CaseDraft,
     LoadDraft,
@@ -124,7 +125,7 @@ def from_script(argv: Sequence[str]) -> Foreign:
     return from_given(given)
 
 
-def from_values(values: dict[str, Any], account: Account, prefix: str) -> Foreign:
+def from_values(values: dict[str, JsonValue], account: Account, prefix: str) -> Foreign:
     """The same flags by name, as suites and profiles have them."""
     named = {ALIASES.get(name, name): value for name, value in values.items()}
     unknown = [name for name in named if name not in FLAGS]
@@ -251,7 +252,9 @@ def _stop(given: Given, data: vllm_datasets.VllmData) -> StopDraft | None:
 
 def _sampling(given: Given, data: vllm_datasets.VllmData) -> SamplingDraft:
     numbers = {name: given.number(name) for name in _EXTRA}
-    extra: dict[str, Any] = {name.replace("-", "_"): tidy(own) for name, own in numbers.items() if own is not None}
+    extra: dict[str, JsonValue] = {
+        name.replace("-", "_"): tidy(own) for name, own in numbers.items() if own is not None
+    }
     if given.on("use-beam-search"):
         extra["use_beam_search"] = True
     if (logprobs := given.count("logprobs")) is not None:
@@ -301,11 +304,11 @@ def _outputs(given: Given) -> list[OutputDraft]:
 MULTI_TURN = "benchmark_serving_multi_turn.py"
 
 
-def is_it(mapping: Mapping[str, Any]) -> bool:
+def is_it(mapping: JsonObject) -> bool:
     return mapping.get("filetype") == "generate_conversations"
 
 
-def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
+def from_mapping(mapping: JsonObject) -> Foreign:
     """One client sends them one after the other, as the script does by default."""
     settings = Settings(mapping, Account(MULTI_TURN))
     return Foreign.of(settings.account, generated(settings))

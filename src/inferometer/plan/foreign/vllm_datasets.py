@@ -4,8 +4,9 @@ import ast
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
+from inferometer.documents.document import JsonValue
 from inferometer.plan.draft import WorkloadDraft
 from inferometer.plan.foreign.shapes import FIRST_PAIR, Given, about
 
@@ -32,7 +33,7 @@ class VllmData:
     requests: int | None
     api: str
     made_up: bool = False  # the dataset asks for answers of full length
-    extra: dict[str, Any] = field(default_factory=dict)  # fields of every request's body
+    extra: dict[str, JsonValue] = field(default_factory=dict)  # fields of every request's body
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,7 @@ def _lengths(given: Given) -> WorkloadDraft:
 def _ratios(given: Given) -> dict[str, float]:
     """One ratio for both, or `{"input": 0.1, "output": 0.5}`."""
     if (given.text("random-range-ratio") or "").lstrip().startswith("{"):
-        return {"input": 0.0, "output": 0.0} | given.fields("random-range-ratio")
+        return {"input": 0.0, "output": 0.0} | cast(dict[str, float], given.fields("random-range-ratio"))
     return dict.fromkeys(("input", "output"), given.number("random-range-ratio", 0.0) or 0.0)
 
 
@@ -203,12 +204,12 @@ def _random_images(given: Given, data: VllmData) -> VllmData:
         given.fields("random-mm-limit-mm-per-prompt").get("image") if "random-mm-limit-mm-per-prompt" in given else 255
     )
     low, high = max(0, int(count * (1 - ratio))), int(count * (1 + ratio) + 0.999999)
-    limited = min(high, int(most or 0)) if most is not None else high
+    limited = min(high, int(cast(int, most) or 0)) if most is not None else high
     if limited == high:
         given.no_effect("random-mm-limit-mm-per-prompt", "no prompt has more images")
     high = limited
     sizes = [{"width": width, "height": height, "weight": share} for (height, width, _), share in buckets.items()]
-    images: dict[str, Any] = {
+    images: dict[str, JsonValue] = {
         "count": f"{low}-{high}" if low < high else max(low, 1),
         "format": "jpeg",
         "content": "noise",

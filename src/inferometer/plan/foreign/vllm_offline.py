@@ -4,10 +4,11 @@
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.errors import PlanError
-from inferometer.plan.draft import CaseDraft, PlanDraft
+from inferometer.plan.draft import CaseDraft, EngineDraft, LatencyDraft, PlanDraft, ServerDraft, ThroughputDraft
 from inferometer.plan.foreign import vllm_bench, vllm_datasets
 from inferometer.plan.foreign.common import Account, Foreign, NoPlanError, Settings, without_missing
 from inferometer.plan.foreign.shapes import Given, with_parameters
@@ -61,7 +62,7 @@ def processor(_argv: Sequence[str]) -> Foreign:
 
 def _flags(tool: str, argv: Sequence[str]) -> Given:
     """Flags by name: of the benchmark, or any of the engine."""
-    values: dict[str, Any] = {}
+    values: dict[str, JsonValue] = {}
     account = Account(tool)
     at = 0
     while at < len(argv):
@@ -82,7 +83,7 @@ def _key(name: str) -> str:
     )
 
 
-def latency_of(given: Given) -> dict[str, Any]:
+def latency_of(given: Given) -> LatencyDraft:
     """A case of an experiment; what is none of the benchmark's own flags is the engine's."""
     if given.on("use-beam-search"):
         given.wrong("use-beam-search", "has no counterpart in an experiment: inferometer offline has it")
@@ -90,7 +91,7 @@ def latency_of(given: Given) -> dict[str, Any]:
         given.wrong("profile", "has no counterpart in an experiment: inferometer offline has it")
     given.no_effect("disable-detokenize", "the engine's default is used") if given.on("disable-detokenize") else None
     given.no_effect("output-json", _FILES)
-    case = {
+    case: LatencyDraft = {
         "engine": "vllm",
         "model": given.text("model"),
         "batch_size": given.count("batch-size", 8),
@@ -102,7 +103,7 @@ def latency_of(given: Given) -> dict[str, Any]:
         "seed": given.count("seed") or None,
         "args": _engine(given),
     }
-    whole: dict[str, Any] = without_missing(case)
+    whole: LatencyDraft = without_missing(case)
     return whole
 
 
@@ -120,9 +121,9 @@ _OF_LATENCY = {
 }
 
 
-def _engine(given: Given, own: set[str] = _OF_LATENCY) -> dict[str, Any]:
+def _engine(given: Given, own: set[str] = _OF_LATENCY) -> dict[str, JsonValue]:
     """Every flag that is not the benchmark's is an argument of the engine."""
-    made: dict[str, Any] = {}
+    made: dict[str, JsonValue] = {}
     for name in given:
         if name in own:
             continue
@@ -143,7 +144,7 @@ def _typed(value: Any) -> Any:
     return value
 
 
-def throughput_of(given: Given) -> dict[str, Any]:
+def throughput_of(given: Given) -> ThroughputDraft:
     """A case of an experiment."""
     backend = given.text("backend") or "vllm"
     if backend not in ("vllm", "vllm-chat"):
@@ -159,7 +160,7 @@ def throughput_of(given: Given) -> dict[str, Any]:
     data = _throughput_data(given, "chat" if chat else "completions")
     if not chat and (data.workload.get("images") or data.workload.get("columns", {}).keys() & {"image", "audio"}):
         given.wrong("backend", "must be vllm-chat: only messages hold images or sound")
-    case = {
+    case: ThroughputDraft = {
         "engine": "vllm",
         "model": given.text("model"),
         "workload": data.workload,
@@ -171,7 +172,7 @@ def throughput_of(given: Given) -> dict[str, Any]:
         "adapter": given.text("lora-path"),
         "args": _engine(given, _OF_THROUGHPUT),
     }
-    whole: dict[str, Any] = without_missing(case)
+    whole: ThroughputDraft = without_missing(case)
     return {**whole, "warmup": case["warmup"]}
 
 
@@ -211,7 +212,7 @@ def from_suite(value: Any, where: str) -> Foreign:
         cases += _tests(test, defaults, where)
     for part in ("server_parameters", "client_parameters", "server_environment_variables"):
         for name in defaults.section(part):
-            if all(name in (test.values.get(part) or {}) for test in tests):
+            if all(name in cast(JsonObject, test.values.get(part) or {}) for test in tests):
                 defaults.section(part).no_effect(name, "every test has its own")
     whole.account.settle()
     if not cases:
@@ -230,11 +231,11 @@ def _tests(test: Settings, defaults: Settings, where: str) -> Iterator[CaseDraft
         return
     flags = _parameters(test, "parameters")
     environ = test.value("environment_variables", {})
-    kind = "throughput" if name.startswith("throughput") else "latency"
-    case = throughput_of(flags) if kind == "throughput" else latency_of(flags)
-    if environ:
-        case["env"] = {key: str(value) for key, value in environ.items()}
-    yield {"name": name, "throughput": case} if kind == "throughput" else {"name": name, "latency": case}
+    env: EngineDraft = {"env": {key: str(value) for key, value in environ.items()}} if environ else {}
+    if name.startswith("throughput"):
+        yield {"name": name, "throughput": {**throughput_of(flags), **env}}
+    else:
+        yield {"name": name, "latency": {**latency_of(flags), **env}}
 
 
 def _parameters(test: Settings, name: str) -> Given:
@@ -300,7 +301,7 @@ def _of_engines(name: str, test: Settings) -> Iterator[CaseDraft]:
         yield {"name": f"{name} qps={rate}", "plan": {**one.plan, "target": target, "server": server}}
 
 
-def _common_server(test: Settings, common: Settings, model: str) -> dict[str, Any]:
+def _common_server(test: Settings, common: Settings, model: str) -> ServerDraft:
     """vLLM with its settings; the other engines of a suite are not started."""
     common.no_effect("reuse_server", "a server is started again only if its settings change")
     common.no_effect("port", "a free port is used")
@@ -330,10 +331,10 @@ def _genai_perf(name: str, test: Settings) -> Iterator[CaseDraft]:
         yield {"name": f"{name} qps={rate}", "plan": plan}
 
 
-def _server(parameters: Mapping[str, Any], environ: Mapping[str, Any]) -> dict[str, Any]:
+def _server(parameters: JsonObject, environ: JsonObject) -> ServerDraft:
     args = {
         key.replace("_", "-"): True if value == "" else value for key, value in parameters.items() if key != "model"
     }
     env = {key: str(value) for key, value in environ.items()}
-    made: dict[str, Any] = without_missing({"type": "vllm", "model": parameters.get("model"), "args": args, "env": env})
+    made: ServerDraft = without_missing({"type": "vllm", "model": parameters.get("model"), "args": args, "env": env})
     return made

@@ -5,8 +5,9 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from inferometer.documents.document import JsonValue
 from inferometer.documents.json_text import json_value
 from inferometer.errors import PlanError
 from inferometer.plan.draft import (
@@ -15,6 +16,7 @@ from inferometer.plan.draft import (
     LoadDraft,
     PlanDraft,
     SamplingDraft,
+    ServerDraft,
     StopDraft,
     TargetDraft,
     WorkloadDraft,
@@ -44,7 +46,7 @@ STRUCTURED_FLAGS: dict[str, Flag] = {
     "trust-remote-code": Flag("none", "code from models is never executed"),
 }
 _PROFILE = ("name", "email", "street", "city", "state", "zip", "phone", "website", "company")
-_SCHEMA: dict[str, Any] = {  # the script's default: a user profile
+_SCHEMA: dict[str, JsonValue] = {  # the script's default: a user profile
     "type": "object",
     "properties": {**{name: {"type": "string"} for name in _PROFILE}, "age": {"type": "integer"}},
     "required": ["name", "email"],
@@ -63,7 +65,7 @@ _SQL = """
 
         number ::= "1 " | "2 "
         """
-_FORMS: dict[str, tuple[dict[str, Any], str]] = {
+_FORMS: dict[str, tuple[dict[str, JsonValue], str]] = {
     "grammar": (
         {"grammar": _SQL},
         f"Generate an SQL query to show the 'username' {_INDENT}and 'email' from the 'users' table.",
@@ -110,7 +112,7 @@ def structured_output(argv: Sequence[str]) -> Foreign:
     return Foreign.of(given.account, whole)
 
 
-def _form(given: Given) -> tuple[dict[str, Any], str]:
+def _form(given: Given) -> tuple[dict[str, JsonValue], str]:
     name = given.text("dataset", "json") or "json"
     if name in _FORMS:
         given.no_effect("json-schema-path", f"is not used by the dataset {name}")
@@ -327,7 +329,7 @@ FLAGS: dict[str, Flag] = {
 }
 _WORKLOAD = FLAGS | dict.fromkeys(("workload-var", "workload-iters"), Flag())
 _ALIASES = {"-o": "output-dir", "-e": "experiment-name"}
-SweepRecord = dict[str, Any]
+SweepRecord = dict[str, JsonValue]
 
 
 def from_argv(argv: Sequence[str]) -> Foreign:
@@ -442,16 +444,16 @@ def _flag(name: str) -> str:
 # -- the server ----------------------------------------------------------------------------------------------------
 
 
-def _server(argv: Sequence[str], record: SweepRecord, ready: int | None) -> dict[str, Any]:
+def _server(argv: Sequence[str], record: SweepRecord, ready: int | None) -> ServerDraft:
     """`vllm serve MODEL --flag value` with a record's settings over its own; any other command as it is."""
     if [Path(arg).name for arg in argv[:2]] != ["vllm", "serve"]:
         more = [arg for key, value in _settings(record) for arg in _flag_args(key, value)]
         return {"type": "command", "command": [*argv, *more], "ready": ready}
     model, args, flags = _parsed(argv[2:])
     args |= dict(_settings(record))
-    own = {name: args.pop(name, None) for name in ("host", "port")}
-    model = args.pop("model", model)
-    return {"type": "vllm", "model": model, "args": args, "flags": flags, **own, "ready": ready}
+    host, port = (cast(str | None, args.pop(name, None)) for name in ("host", "port"))
+    model = cast(str | None, args.pop("model", model))
+    return {"type": "vllm", "model": model, "args": args, "flags": flags, "host": host, "port": port, "ready": ready}
 
 
 def _settings(record: SweepRecord) -> Iterator[tuple[str, Any]]:
@@ -461,10 +463,10 @@ def _settings(record: SweepRecord) -> Iterator[tuple[str, Any]]:
             yield (f"no-{_flag(key)}" if off else _flag(key)), (True if off else value)
 
 
-def _parsed(argv: Sequence[str]) -> tuple[str | None, dict[str, Any], list[str]]:
+def _parsed(argv: Sequence[str]) -> tuple[str | None, dict[str, JsonValue], list[str]]:
     """The model, the flags by name, and the words that are neither (`-tp 2`)."""
     model, at = None, 0
-    args: dict[str, Any] = {}
+    args: dict[str, JsonValue] = {}
     rest: list[str] = []
     while at < len(argv):
         name, sign, inline = argv[at].partition("=")
@@ -493,7 +495,7 @@ def _flag_args(name: str, value: Any) -> list[str]:
 # -- the load ------------------------------------------------------------------------------------------------------
 
 
-def _plan(bench: Sequence[str], record: SweepRecord, server: dict[str, Any], notes: list[str]) -> PlanDraft:
+def _plan(bench: Sequence[str], record: SweepRecord, server: ServerDraft, notes: list[str]) -> PlanDraft:
     """The benchmark's command with a record's flags behind its own, aimed at the server."""
     from inferometer.plan.foreign.recognise import from_command
 
