@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from inferometer.documents.document import Document, JsonObject
 from inferometer.errors import InferometerError, MissingExtra, TargetError
 from inferometer.scale.kubernetes.kubeconfig import Access, access_to_cluster
 from inferometer.vocabulary import duration_text
@@ -175,14 +176,13 @@ class Cluster:
         server."""
         return self._retried(lambda: self._received(path), path, namespace, retry_s)
 
-    def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def post(self, path: str, body: JsonObject) -> Document:
         """A question that the API takes as an object, such as a review of rights."""
 
-        def posted() -> dict[str, Any]:
+        def posted() -> Document:
             response = self._http.post(path, json=dict(body))
             _raise_error(response)
-            answer: dict[str, Any] = response.json()
-            return answer
+            return Document.of(response.json())
 
         return self._retried(posted, path, None)
 

@@ -3,7 +3,7 @@ A method of llm-d names one of them, or a part of a name does."""
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypedDict, TypeVar, cast
 
 import msgspec
 
@@ -150,8 +150,8 @@ def _pods(namespace: str, pods: Sequence[PodFacts]) -> Iterator[ClusterEndpoint]
 
 def _gateways(cluster: Cluster, namespace: str, pods: Sequence[PodFacts]) -> Iterator[ClusterEndpoint]:
     """By the address in its status, or the service of its own name: implementations make one."""
-    gateways = _custom(cluster, namespace, GATEWAYS, "gateways")
-    pools = _custom(cluster, namespace, POOLS, "inferencepools") if gateways else []
+    gateways = _custom(cluster, namespace, GATEWAYS, "gateways", Gateway)
+    pools = _custom(cluster, namespace, POOLS, "inferencepools", InferencePool) if gateways else []
     behind = [pod for pool in pools for pod in _selected(pods, _pool_selector(pool))]
     ports = [port for pool in pools for port in _pool_ports(pool)]
     pickers = [name for pool in pools if (name := _picker(pool))]
@@ -175,7 +175,79 @@ def _gateways(cluster: Cluster, namespace: str, pods: Sequence[PodFacts]) -> Ite
         )
 
 
-def _custom(cluster: Cluster, namespace: str, versions: Sequence[str], plural: str) -> list[dict[str, Any]]:
+class Address(TypedDict):
+    value: str
+
+
+class GatewayStatus(TypedDict, total=False):
+    addresses: list[Address] | None
+
+
+class Listener(TypedDict, total=False):
+    port: int
+    protocol: str
+
+
+class GatewaySpec(TypedDict, total=False):
+    listeners: list[Listener] | None
+
+
+class Metadata(TypedDict):
+    name: str
+
+
+class Gateway(TypedDict, total=False):
+    metadata: Metadata
+    spec: GatewaySpec | None
+    status: GatewayStatus | None
+
+
+class TargetPort(TypedDict):
+    number: int
+
+
+class PickerReference(TypedDict, total=False):
+    name: str
+
+
+class PoolSpec(TypedDict, total=False):
+    selector: dict[str, str] | None  # below `matchLabels` since v1
+    targetPorts: list[TargetPort] | None
+    targetPortNumber: int | None  # before v1
+    endpointPickerRef: PickerReference | None
+    extensionRef: PickerReference | None  # before v1
+
+
+class InferencePool(TypedDict, total=False):
+    spec: PoolSpec | None
+
+
+class PathMatch(TypedDict, total=False):
+    value: str
+
+
+class RouteMatch(TypedDict, total=False):
+    path: PathMatch | None
+
+
+class RouteRule(TypedDict, total=False):
+    matches: list[RouteMatch] | None
+
+
+class RouteSpec(TypedDict, total=False):
+    rules: list[RouteRule] | None
+
+
+class HttpRoute(TypedDict, total=False):
+    spec: RouteSpec | None
+
+
+CustomT = TypeVar("CustomT", Gateway, InferencePool, HttpRoute)
+
+
+def _custom(
+    cluster: Cluster, namespace: str, versions: Sequence[str], plural: str, kind: type[CustomT]
+) -> list[CustomT]:
     """Objects of an API that a cluster may not have, of its newest version that it has."""
     for version in versions:
         try:
@@ -184,29 +256,28 @@ def _custom(cluster: Cluster, namespace: str, versions: Sequence[str], plural: s
             if error.code == NOT_FOUND:
                 continue
             raise
-        items: list[dict[str, Any]] = msgspec.json.decode(answer).get("items") or []
+        items: list[CustomT] = msgspec.json.decode(answer).get("items") or []
         return items
     return []
 
 
-def _pool_selector(pool: dict[str, Any]) -> dict[str, str]:
+def _pool_selector(pool: InferencePool) -> dict[str, str]:
     """`{"matchLabels": {...}}` since v1, plain labels before."""
     selector = (pool.get("spec") or {}).get("selector") or {}
-    labels: dict[str, str] = selector.get("matchLabels", selector)
-    return labels
+    return cast(dict[str, str], selector.get("matchLabels", selector))
 
 
-def _pool_ports(pool: dict[str, Any]) -> list[int]:
+def _pool_ports(pool: InferencePool) -> list[int]:
     spec = pool.get("spec") or {}
     listed = [entry["number"] for entry in spec.get("targetPorts") or []]
-    return listed or ([spec["targetPortNumber"]] if spec.get("targetPortNumber") else [])
+    single = spec.get("targetPortNumber")
+    return listed or ([single] if single else [])
 
 
-def _picker(pool: dict[str, Any]) -> str | None:
+def _picker(pool: InferencePool) -> str | None:
     spec = pool.get("spec") or {}
     reference = spec.get("endpointPickerRef") or spec.get("extensionRef") or {}
-    name: str | None = reference.get("name")
-    return name
+    return reference.get("name")
 
 
 def _picker_metrics(cluster: Cluster, namespace: str, names: Sequence[str], pods: Sequence[PodFacts]) -> list[str]:
@@ -266,7 +337,7 @@ def _named(entries: Sequence[ClusterEndpoint], part: str) -> list[ClusterEndpoin
 
 def _with_path(cluster: Cluster, gateway: ClusterEndpoint, model_id: str) -> ClusterEndpoint:
     """llm-d routes `/<model id>` where several models share a gateway; without such a route the path stays away."""
-    routes = _custom(cluster, gateway.namespace, GATEWAYS, "httproutes")
+    routes = _custom(cluster, gateway.namespace, GATEWAYS, "httproutes", HttpRoute)
     prefixes = {
         (match.get("path") or {}).get("value", "/").strip("/")
         for route in routes

@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, cast
 
 import msgspec
 
+from inferometer.documents.document import JsonValue, settings_of
 from inferometer.documents.files import file_bytes, text_in
 from inferometer.documents.json_text import RefusedError
 from inferometer.documents.yaml_text import yaml_value
@@ -22,8 +23,87 @@ if TYPE_CHECKING:
 
 USUAL_FILE = "~/.kube/config"
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+FileKey = Literal["client-certificate", "client-key", "tokenFile"]
+_FILES: tuple[FileKey, ...] = ("client-certificate", "client-key", "tokenFile")
+EntryT = TypeVar("EntryT")
 PLUGIN_S = 60.0  # for a program that gives credentials
-_FILES = ("certificate-authority", "client-certificate", "client-key", "tokenFile")  # keys that name a file
+
+
+class Plugin(TypedDict, total=False):
+    apiVersion: str
+    command: str
+    args: list[str] | None
+    env: list[dict[str, str]] | None
+    installHint: str | None
+    provideClusterInfo: bool | None
+
+
+UserEntry = TypedDict(
+    "UserEntry",
+    {
+        "client-certificate": str | None,
+        "client-certificate-data": str | None,
+        "client-key": str | None,
+        "client-key-data": str | None,
+        "tokenFile": str | None,
+        "exec": Plugin | None,
+    },
+    total=False,
+)
+ClusterEntry = TypedDict(
+    "ClusterEntry",
+    {
+        "server": str,
+        "tls-server-name": str | None,
+        "proxy-url": str | None,
+        "certificate-authority": str | None,
+        "certificate-authority-data": str | None,
+    },
+    total=False,
+)
+
+
+class ContextEntry(TypedDict, total=False):
+    cluster: str
+    user: str | None
+    namespace: str | None
+
+
+class NamedUser(TypedDict, total=False):
+    name: str
+    user: UserEntry | None
+
+
+class NamedCluster(TypedDict, total=False):
+    name: str
+    cluster: ClusterEntry | None
+
+
+class NamedContext(TypedDict, total=False):
+    name: str
+    context: ContextEntry | None
+
+
+Content = TypedDict(
+    "Content",
+    {
+        "current-context": str | None,
+        "contexts": list[NamedContext] | None,
+        "clusters": list[NamedCluster] | None,
+        "users": list[NamedUser] | None,
+    },
+    total=False,
+)
+
+
+@dataclass(slots=True)
+class MergedFiles:
+    """The entries of several files by name."""
+
+    current: str | None = None
+    contexts: dict[str, ContextEntry] = field(default_factory=dict)
+    clusters: dict[str, ClusterEntry] = field(default_factory=dict)
+    users: dict[str, UserEntry] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +156,12 @@ def _from_files(files: list[Path], context: str | None, words: tuple[str, ...]) 
 
     merged = _merged(files)
     where = os.pathsep.join(map(str, files))
-    name = context or merged["current-context"]
+    name = context or merged.current
     if not name:
         raise PlanError(f"{where}: no current-context", "choose one: --context NAME; kubectl config get-contexts")
-    chosen = _entry(merged, "context", name, where)
-    cluster = _entry(merged, "cluster", chosen.get("cluster", ""), where)
-    user = _entry(merged, "user", chosen["user"], where) if chosen.get("user") else {}
+    chosen = _entry(merged.contexts, "context", name, where)
+    cluster = _entry(merged.clusters, "cluster", chosen.get("cluster", ""), where)
+    user = _entry(merged.users, "user", named, where) if (named := chosen.get("user")) else UserEntry()
     if cluster.get("tls-server-name"):
         raise PlanError(f"{where}: tls-server-name is not supported", "give the server by the name in its certificate")
     known_user = {key: value for key, value in _with_credentials(user, cluster).items() if key in _USER_KEYS}
@@ -109,15 +189,18 @@ def _converted(value: Any, kind: type[Any], where: str) -> Any:
         raise PlanError(f"{where}: {error}") from error
 
 
-def _merged(files: list[Path]) -> dict[str, Any]:
+def _merged(files: list[Path]) -> MergedFiles:
     """The first file that has a name decides, as with kubectl; paths are relative to the file that has them."""
-    merged: dict[str, Any] = {"current-context": None, "context": {}, "cluster": {}, "user": {}}
+    merged = MergedFiles()
     for path in files:
         content = _content(path)
-        merged["current-context"] = merged["current-context"] or content.get("current-context")
-        for kind in ("context", "cluster", "user"):
-            for entry in content.get(f"{kind}s") or ():
-                merged[kind].setdefault(entry["name"], _absolute(entry.get(kind) or {}, path))
+        merged.current = merged.current or content.get("current-context")
+        for context in content.get("contexts") or ():
+            merged.contexts.setdefault(context["name"], context.get("context") or {})
+        for cluster in content.get("clusters") or ():
+            merged.clusters.setdefault(cluster["name"], _absolute_cluster(cluster.get("cluster") or {}, path))
+        for user in content.get("users") or ():
+            merged.users.setdefault(user["name"], _absolute_user(user.get("user") or {}, path))
     return merged
 
 
@@ -175,7 +258,7 @@ class _Kubeconfig(msgspec.Struct, rename="kebab"):
     contexts: list[_NamedContext] | None = None
 
 
-def _content(path: Path) -> dict[str, Any]:
+def _content(path: Path) -> Content:
     try:
         content, _ = yaml_value(text_in(file_bytes(path)))
         msgspec.convert({} if content is None else content, _Kubeconfig)
@@ -185,29 +268,41 @@ def _content(path: Path) -> dict[str, Any]:
         raise PlanError(f"{path}{error.position}: not a kubeconfig: {error.text}", error.hint) from error
     except msgspec.ValidationError as error:
         raise PlanError(f"{path}: not a kubeconfig: {error}", "kubectl config view") from error
-    return content or {}
+    return cast(Content, content or {})
 
 
-def _absolute(entry: dict[str, Any], file: Path) -> dict[str, Any]:
-    paths: dict[str, Any] = {key: str(file.parent.absolute() / entry[key]) for key in _FILES if entry.get(key)}
-    plugin = entry.get("exec")
+def _absolute_cluster(cluster: ClusterEntry, file: Path) -> ClusterEntry:
+    if authority := cluster.get("certificate-authority"):
+        return {**cluster, "certificate-authority": _absolute(authority, file)}
+    return cluster
+
+
+def _absolute_user(user: UserEntry, file: Path) -> UserEntry:
+    absolute = user.copy()
+    for key in _FILES:
+        if path := user.get(key):
+            absolute[key] = _absolute(path, file)
+    plugin = user.get("exec")
     if isinstance(plugin, dict) and os.sep in str(plugin.get("command", "")):
-        paths["exec"] = plugin | {"command": str(file.parent.absolute() / plugin["command"])}
-    return entry | paths
+        absolute["exec"] = {**plugin, "command": _absolute(plugin["command"], file)}
+    return absolute
 
 
-def _entry(merged: dict[str, Any], kind: str, name: str, where: str) -> dict[str, Any]:
-    if name not in merged[kind]:
-        known = ", ".join(merged[kind]) or "none"
+def _absolute(path: str, file: Path) -> str:
+    return str(file.parent.absolute() / path)
+
+
+def _entry(entries: Mapping[str, EntryT], kind: str, name: str, where: str) -> EntryT:
+    if name not in entries:
+        known = ", ".join(entries) or "none"
         raise PlanError(f"{where}: no {kind} {name!r}, there are: {known}", "kubectl config get-contexts")
-    entry: dict[str, Any] = merged[kind][name]
-    return entry
+    return entries[name]
 
 
 # -- programs that give credentials ----------------------------------------------------------------------------------
 
 
-def _with_credentials(user: dict[str, Any], cluster: dict[str, Any]) -> dict[str, Any]:
+def _with_credentials(user: UserEntry, cluster: ClusterEntry) -> UserEntry:
     """lightkube runs such a program itself when it needs a token, but knows neither its version v1, nor the description
     of the cluster that it may want, nor certificates as its answer."""
     plugin = user.get("exec")
@@ -215,7 +310,6 @@ def _with_credentials(user: dict[str, Any], cluster: dict[str, Any]) -> dict[str
         return user
     version = str(plugin.get("apiVersion", ""))
     environment = [*(plugin.get("env") or ()), {"name": "KUBERNETES_EXEC_INFO", "value": _information(plugin, cluster)}]
-    changed = {key: plugin[key] for key in ("command", "args", "installHint") if plugin.get(key) is not None}
     answer = _answer_of(plugin, {entry["name"]: entry["value"] for entry in environment})
     if not answer.token and answer.client_certificate_data:
         return {
@@ -223,12 +317,20 @@ def _with_credentials(user: dict[str, Any], cluster: dict[str, Any]) -> dict[str
             "client-key-data": base64.b64encode((answer.client_key_data or "").encode()).decode(),
         }
     spoken = version if version.endswith(("v1alpha1", "v1beta1")) else "client.authentication.k8s.io/v1beta1"
-    return {"exec": changed | {"apiVersion": spoken, "env": environment}}
+    changed: Plugin = {"apiVersion": spoken, "env": environment, "command": plugin["command"]}
+    if (args := plugin.get("args")) is not None:
+        changed["args"] = args
+    if (hint := plugin.get("installHint")) is not None:
+        changed["installHint"] = hint
+    return {"exec": changed}
 
 
-def _information(plugin: dict[str, Any], cluster: dict[str, Any]) -> str:
-    described = {key: cluster[key] for key in ("server", "certificate-authority-data") if cluster.get(key)}
-    spec = {"interactive": False} | ({"cluster": described} if plugin.get("provideClusterInfo") else {})
+def _information(plugin: Plugin, cluster: ClusterEntry) -> str:
+    facts = {name: settings_of(cluster).get(name) for name in ("server", "certificate-authority-data")}
+    described: dict[str, JsonValue] = {name: fact for name, fact in facts.items() if fact}
+    spec: dict[str, JsonValue] = {"interactive": False}
+    if plugin.get("provideClusterInfo"):
+        spec["cluster"] = described
     return json.dumps({"apiVersion": plugin.get("apiVersion"), "kind": "ExecCredential", "spec": spec})
 
 
@@ -242,7 +344,7 @@ class _Answer(msgspec.Struct):
     status: _Credentials
 
 
-def _answer_of(plugin: dict[str, Any], environment: Mapping[str, str]) -> _Credentials:
+def _answer_of(plugin: Plugin, environment: Mapping[str, str]) -> _Credentials:
     command = [str(plugin.get("command", "")), *map(str, plugin.get("args") or ())]
     where = f"{command[0]}, which gives the credentials of the cluster,"
     hint = str(plugin.get("installHint") or "").strip() or f"run it by hand: {' '.join(command)}"

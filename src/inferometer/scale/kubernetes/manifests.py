@@ -7,7 +7,6 @@ Needs lightkube: import this module where it is used.
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 from lightkube.models.batch_v1 import JobSpec
@@ -41,6 +40,7 @@ from lightkube.resources.batch_v1 import Job
 from lightkube.resources.core_v1 import ConfigMap, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount
 from lightkube.resources.rbac_authorization_v1 import Role, RoleBinding
 
+from inferometer.documents.document import Document, JsonObject
 from inferometer.errors import PlanError
 from inferometer.plan.redactor import REDACTED
 
@@ -309,9 +309,9 @@ def as_yaml(things: Sequence[Manifest]) -> str:
     return yaml.safe_dump_all([_shown(thing.to_dict()) for thing in things], sort_keys=False, width=120)
 
 
-def _shown(thing: dict[str, Any]) -> dict[str, Any]:
-    held = thing.get("stringData") if thing["kind"] == "Secret" else None
-    return thing if held is None else {**thing, "stringData": dict.fromkeys(held, REDACTED)}
+def _shown(thing: JsonObject) -> JsonObject:
+    held = Document.of(thing).section("stringData") if thing["kind"] == "Secret" else None
+    return thing if not held else {**thing, "stringData": dict.fromkeys(held, REDACTED)}
 
 
 LAUNCHING = (

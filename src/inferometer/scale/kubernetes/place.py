@@ -39,6 +39,8 @@ from inferometer.scale.remote_shard import NODE_FOLDER_ENV, Parcel
 from inferometer.vocabulary import duration_text
 
 if TYPE_CHECKING:
+    from lightkube.models.core_v1 import Pod
+
     from inferometer.scale.kubernetes.manifests import PodSettings
 
 LOOK_S = 0.3  # between two looks at the pods
@@ -220,7 +222,7 @@ class _Crew(RemoteCrew[_Worker]):
             hint = self._cluster.kubectl_events(first.pod, self._place.namespace)
             raise errors.LostError(f"no worker started on Kubernetes: {first.why}", hint)
 
-    def _pods(self) -> dict[str, Any]:
+    def _pods(self) -> "dict[str, Pod]":
         from lightkube.resources.core_v1 import Pod
 
         from inferometer.scale.kubernetes.manifests import RUN

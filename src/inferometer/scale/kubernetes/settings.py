@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
 from inferometer import __version__
+from inferometer.documents.document import JsonObject, JsonValue, text_of
 from inferometer.documents.files import file_bytes, text_in
 from inferometer.documents.json_text import RefusedError
 from inferometer.errors import PlanError
@@ -241,7 +242,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def settings_from(
-    environ: Mapping[str, str], scenario: str | None = None, given: Mapping[str, Any] | None = None
+    environ: Mapping[str, str], scenario: str | None = None, given: JsonObject | None = None
 ) -> RunSettings:
     """`given` has settings of the command line, by their names; what was not given is missing there or `None`."""
     variables = {name: value for name, value in environ.items() if name.startswith(PREFIX) and value}
@@ -252,16 +253,16 @@ def settings_from(
         variables |= read.variables
         notes += read.notes
     typed = {name: value for name, value in (given or {}).items() if value is not None}
-    values: dict[str, Any] = {
+    values: dict[str, JsonValue] = {
         variable.setting: variables.get(PREFIX + variable.name, variable.default) for variable in VARIABLES
     }
     notes += list(_without_effect(variables))
     if values["storage_class"] == CLUSTERS_OWN:
         values["storage_class"] = ""
     values |= typed
-    values["node_selector"] = paired("--launcher-node K=V", values.pop("launcher_nodes", ()))
+    values["node_selector"] = paired("--launcher-node K=V", cast(Sequence[str], values.pop("launcher_nodes", ())))
     values["id"] = str(values["id"] or f"{int(time.time())}-{secrets.token_hex(2)}")
-    names = _namespaces(values["namespace"], values["harness_namespace"], typed)
+    names = _namespaces(str(values["namespace"]), text_of(values["harness_namespace"]) or "", typed)
     whole = {name: value for name, value in values.items() if value != ""}
     whole |= {
         "namespace": names[0],
@@ -278,7 +279,7 @@ def settings_from(
     return _checked(whole)
 
 
-def _checked(values: dict[str, Any]) -> RunSettings:
+def _checked(values: JsonObject) -> RunSettings:
     try:
         settings = msgspec.convert(values, RunSettings, strict=False)
     except msgspec.ValidationError as error:
@@ -317,14 +318,14 @@ def paired(option: str, texts: Sequence[str]) -> dict[str, str]:
     return dict(text.partition("=")[::2] for text in texts)
 
 
-def _namespaces(text: str, harness: str, typed: Mapping[str, Any]) -> tuple[str, str]:
+def _namespaces(text: str, harness: str, typed: JsonObject) -> tuple[str, str]:
     """`-p A,B`: the stack's and the launchers'; B is A where it is not given."""
     first, _, second = str(text).partition(",")
     other = second if "namespace" in typed else (harness or second)
     return first.strip(), (other or first).strip()
 
 
-def _listed(value: Any) -> list[str]:
+def _listed(value: JsonValue) -> list[str]:
     return list(value) if isinstance(value, list | tuple) else str(value).replace(",", " ").split()
 
 

@@ -5,10 +5,11 @@ import threading
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import msgspec
 
+from inferometer.documents.document import JsonValue, settings_of
 from inferometer.errors import InferometerError, StoreError
 from inferometer.scale.kubernetes.client import FORBIDDEN, NOT_FOUND, Cluster, ClusterError
 
@@ -47,16 +48,32 @@ class PodStart(msgspec.Struct, frozen=True):
 Kind = TypeVar("Kind", Replicas, PodStart)
 
 
-def observability(folder: Path) -> dict[str, Any]:
+class PodTimes(TypedDict, total=False):
+    name: str
+    node: str
+    creation_timestamp: str
+    ready_timestamp: str
+    startup_seconds: float
+
+
+class Controller(TypedDict):
+    kind: str
+    name: str
+    desired_replicas: int
+    available_replicas: int
+    ready_replicas: int
+
+
+def observability(folder: Path) -> dict[str, JsonValue]:
     """What was written below `folder`, as the report's section of that name has it; nothing where nothing was."""
     replicas = _read(folder / TIMESERIES, Replicas)
     starts = _read(folder / STARTS, PodStart)
-    made: dict[str, Any] = {}
+    made: dict[str, JsonValue] = {}
     if starts:
-        made["pod_startup_times"] = {"pods": [_pod_of(one) for one in starts]}
+        made["pod_startup_times"] = {"pods": [settings_of(_pod_of(one)) for one in starts]}
     if replicas:
-        series = [
-            {"timestamp": at, "controllers": [_controller_of(one) for one in seen]}
+        series: list[dict[str, JsonValue]] = [
+            {"timestamp": at, "controllers": [settings_of(_controller_of(one)) for one in seen]}
             for at, seen in groupby(replicas, key=lambda one: one.at)
         ]
         made["replica_status"] = {**series[-1], "time_series": series}
@@ -72,17 +89,26 @@ def _read(file: Path, kind: type[Kind]) -> list[Kind]:
         raise StoreError(f"{file}: cannot be read: {error}") from error
 
 
-def _pod_of(pod: PodStart) -> dict[str, Any]:
-    known: dict[str, Any] = {"name": pod.name, "node": pod.node, "creation_timestamp": pod.created or None}
+def _pod_of(pod: PodStart) -> PodTimes:
+    times: PodTimes = {"name": pod.name}
+    if pod.node is not None:
+        times["node"] = pod.node
+    if pod.created:
+        times["creation_timestamp"] = pod.created
     if pod.ready_s is not None and pod.created:
         ready_at = datetime.fromisoformat(pod.created) + timedelta(seconds=pod.ready_s)
-        known |= {"ready_timestamp": ready_at.isoformat(), "startup_seconds": pod.ready_s}
-    return {name: value for name, value in known.items() if value is not None}
+        times["ready_timestamp"], times["startup_seconds"] = ready_at.isoformat(), pod.ready_s
+    return times
 
 
-def _controller_of(one: Replicas) -> dict[str, Any]:
-    counts = {"desired": one.desired, "available": one.available, "ready": one.ready}
-    return {"kind": one.kind, "name": one.name} | {f"{name}_replicas": count for name, count in counts.items()}
+def _controller_of(one: Replicas) -> Controller:
+    return {
+        "kind": one.kind,
+        "name": one.name,
+        "desired_replicas": one.desired,
+        "available_replicas": one.available,
+        "ready_replicas": one.ready,
+    }
 
 
 # -- watching --------------------------------------------------------------------------------------------------------
@@ -151,7 +177,7 @@ class StackWatch:
         """llm-d's files: the last status, all of them, and the times."""
         folder.mkdir(parents=True, exist_ok=True)
         last = {(entry.kind, entry.name): entry for entry in self.replicas}
-        contents: dict[str, Any] = {
+        contents: dict[str, list[Replicas] | list[PodStart]] = {
             STATUS: list(last.values()),
             TIMESERIES: self.replicas,
             STARTS: list(self.starts.values()),
