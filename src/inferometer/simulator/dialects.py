@@ -4,12 +4,13 @@ Each answer is one object that knows how far it has come; the engine behind it i
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NotRequired, Protocol, TypedDict
 
 import orjson
 
+from inferometer.documents.document import JsonValue
 from inferometer.simulator.tokens import fingerprint
 
 # -- bodies of answers -------------------------------------------------------------------------------------------------
@@ -19,6 +20,65 @@ from inferometer.simulator.tokens import fingerprint
 VERSION = "0.24.0"
 FINGERPRINT = "vllm-0.24.0-86b20d0f"
 DONE = b"data: [DONE]\n\n"
+
+
+class Envelope(TypedDict):
+    id: str
+    object: str
+    created: int
+    model: str
+
+
+class PromptDetails(TypedDict):
+    cached_tokens: int
+
+
+class Usage(TypedDict):
+    prompt_tokens: int
+    total_tokens: int
+    completion_tokens: int
+    prompt_tokens_details: NotRequired[PromptDetails]
+
+
+class Delta(TypedDict):
+    content: str
+
+
+class ChatChoice(TypedDict):
+    index: int
+    delta: Delta
+    logprobs: None
+    finish_reason: str | None
+    stop_reason: NotRequired[None]
+    token_ids: None
+
+
+class Choice(TypedDict):
+    index: int
+    text: str
+    logprobs: None
+    finish_reason: str | None
+    stop_reason: None
+    prompt_token_ids: None
+    token_ids: None
+    prompt_logprobs: NotRequired[None]  # of an answer that does not stream
+
+
+class Message(TypedDict):
+    role: str
+    content: str
+    refusal: None
+    tool_calls: list[JsonValue]
+    reasoning: None
+
+
+class MessageChoice(TypedDict):
+    index: int
+    message: Message
+    logprobs: None
+    finish_reason: str
+    stop_reason: None
+    token_ids: None
 
 
 def dumps(value: Any) -> bytes:
@@ -56,33 +116,41 @@ class Answering:
     def __post_init__(self) -> None:
         self.created = int(time.time())
 
-    def _envelope(self, streamed: bool) -> dict[str, Any]:
+    def _envelope(self, streamed: bool) -> Envelope:
         kind = ("chat.completion.chunk" if streamed else "chat.completion") if self.chat else "text_completion"
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
 
-    def usage(self, made: int) -> dict[str, Any]:
+    def usage(self, made: int) -> Usage:
         return {
             "prompt_tokens": self.prompt_tokens,
             "total_tokens": self.prompt_tokens + made,
             "completion_tokens": made,
         }
 
-    def final_usage(self, made: int, cached: int) -> dict[str, Any]:
-        details = {"prompt_tokens_details": {"cached_tokens": cached}} if self.usage_details else {}
-        return self.usage(made) | details
+    def final_usage(self, made: int, cached: int) -> Usage:
+        counts = self.usage(made)
+        if self.usage_details:
+            counts["prompt_tokens_details"] = {"cached_tokens": cached}
+        return counts
 
     def token_event(self, index: int, text: str, made: int, finish_reason: str | None) -> bytes:
         """An event with text; `made` counts all tokens so far."""
         choice = self._chat_choice(index, text, finish_reason) if self.chat else _choice(index, text, finish_reason)
         usage = {"usage": self.usage(made)} if self.continuous_usage else {}
-        return event(self._envelope(True) | {"choices": [choice]} | usage)
+        return event({**self._envelope(True), "choices": [choice], **usage})
 
-    def _chat_choice(self, index: int, text: str, finish_reason: str | None) -> dict[str, Any]:
-        choice: dict[str, Any] = {"index": index, "delta": {"content": text}, "logprobs": None}
-        choice["finish_reason"] = finish_reason
-        if finish_reason is not None:
-            choice["stop_reason"] = None
-        return choice | {"token_ids": None}
+    def _chat_choice(self, index: int, text: str, finish_reason: str | None) -> ChatChoice:
+        delta: Delta = {"content": text}
+        if finish_reason is None:
+            return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, "token_ids": None}
+        return {
+            "index": index,
+            "delta": delta,
+            "logprobs": None,
+            "finish_reason": finish_reason,
+            "stop_reason": None,
+            "token_ids": None,
+        }
 
     def role_event(self, index: int) -> bytes:
         """Chat's first event: a role and no content."""
@@ -90,7 +158,7 @@ class Answering:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
         usage = {"usage": self.usage(0)} if self.continuous_usage else {}
         ending = {"prompt_token_ids": None, "prompt_text": None}
-        return event(self._envelope(True) | {"choices": [choice]} | usage | ending)
+        return event({**self._envelope(True), "choices": [choice], **usage, **ending})
 
     def opening(self, index: int) -> list[bytes]:
         """What goes before the first token."""
@@ -106,17 +174,17 @@ class Answering:
 
     def usage_event(self, made: int, cached: int) -> bytes:
         ending = {"choices": [], "usage": self.final_usage(made, cached), "system_fingerprint": FINGERPRINT}
-        return event(self._envelope(True) | ending)
+        return event({**self._envelope(True), **ending})
 
     def whole(self, texts: list[str], reasons: list[str], made: int, cached: int) -> bytes:
         """The answer of a request that does not stream."""
-        one = _chat_message if self.chat else _whole_choice
+        one: Callable[[int, str, str], MessageChoice | Choice] = _chat_message if self.chat else _whole_choice
         choices = [one(index, text, reasons[index]) for index, text in enumerate(texts)]
         ending = {"choices": choices, "system_fingerprint": FINGERPRINT, "usage": self.final_usage(made, cached)}
-        return dumps(self._envelope(False) | ending)
+        return dumps({**self._envelope(False), **ending})
 
 
-def _choice(index: int, text: str, finish_reason: str | None) -> dict[str, Any]:
+def _choice(index: int, text: str, finish_reason: str | None) -> Choice:
     return {
         "index": index,
         "text": text,
@@ -128,20 +196,26 @@ def _choice(index: int, text: str, finish_reason: str | None) -> dict[str, Any]:
     }
 
 
-def _whole_choice(index: int, text: str, finish_reason: str) -> dict[str, Any]:
-    return _choice(index, text, finish_reason) | {"prompt_logprobs": None}
+def _whole_choice(index: int, text: str, finish_reason: str) -> Choice:
+    return {**_choice(index, text, finish_reason), "prompt_logprobs": None}
 
 
-def _chat_message(index: int, text: str, finish_reason: str) -> dict[str, Any]:
-    message: dict[str, Any] = {
+def _chat_message(index: int, text: str, finish_reason: str) -> MessageChoice:
+    message: Message = {
         "role": "assistant",
         "content": text,
         "refusal": None,
         "tool_calls": [],
         "reasoning": None,
     }
-    ending = {"finish_reason": finish_reason, "stop_reason": None, "token_ids": None}
-    return {"index": index, "message": message, "logprobs": None} | ending
+    return {
+        "index": index,
+        "message": message,
+        "logprobs": None,
+        "finish_reason": finish_reason,
+        "stop_reason": None,
+        "token_ids": None,
+    }
 
 
 class Frames(Protocol):
@@ -217,9 +291,102 @@ def models(model: str, max_model_len: int, started: int, adapters: Sequence[str]
 DIMENSIONS = 64
 
 
-def named_event(value: dict[str, Any]) -> bytes:
+class ReasoningText(TypedDict):
+    type: str
+    text: str
+
+
+class OutputText(TypedDict):
+    type: str
+    text: str
+    annotations: list[JsonValue]
+
+
+class ReasoningItem(TypedDict):
+    id: str
+    type: str
+    summary: list[JsonValue]
+    content: list[ReasoningText]
+    status: str
+
+
+class MessageItem(TypedDict):
+    id: str
+    type: str
+    role: str
+    status: str
+    content: list[OutputText]
+
+
+class InputDetails(TypedDict):
+    cached_tokens: int
+
+
+class OutputDetails(TypedDict):
+    reasoning_tokens: int
+
+
+class ResponseUsage(TypedDict):
+    input_tokens: int
+    input_tokens_details: InputDetails
+    output_tokens: int
+    output_tokens_details: OutputDetails
+    total_tokens: int
+
+
+class IncompleteDetails(TypedDict):
+    reason: str
+
+
+class Response(TypedDict):
+    id: str
+    object: str
+    created_at: int
+    status: str
+    model: str
+    output: list[ReasoningItem | MessageItem]
+    error: None
+    usage: ResponseUsage | None
+    incomplete_details: NotRequired[IncompleteDetails | None]
+
+
+class AnthropicBlock(TypedDict):
+    """A text, or a thought with its signature."""
+
+    type: str
+    text: NotRequired[str]
+    thinking: NotRequired[str]
+    signature: NotRequired[str]
+
+
+class AnthropicUsage(TypedDict):
+    input_tokens: int
+    cache_read_input_tokens: NotRequired[int]
+    cache_creation_input_tokens: NotRequired[int]
+    output_tokens: int
+
+
+class AnthropicMessage(TypedDict):
+    id: str
+    type: str
+    role: str
+    model: str
+    content: list[AnthropicBlock]
+    stop_reason: str | None
+    stop_sequence: None
+    usage: NotRequired[AnthropicUsage]
+
+
+class TgiDetails(TypedDict):
+    finish_reason: str
+    seed: None
+    generated_tokens: int
+    input_length: int
+
+
+def named_event(kind: str, **fields: Any) -> bytes:
     """A server-sent event that is named as its data is typed."""
-    return b"event: %b\ndata: %b\n\n" % (value["type"].encode(), dumps(value))
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), dumps({"type": kind, **fields}))
 
 
 @dataclass(slots=True)
@@ -257,7 +424,7 @@ class ResponsesAnswering(Dialect):
 
     def _event(self, kind: str, **fields: Any) -> bytes:
         self._number += 1
-        return named_event({"type": f"response.{kind}", "sequence_number": self._number - 1} | fields)
+        return named_event(f"response.{kind}", sequence_number=self._number - 1, **fields)
 
     def opening(self, index: int) -> list[bytes]:
         begun = self._response("in_progress", [])
@@ -287,12 +454,12 @@ class ResponsesAnswering(Dialect):
     def _end_thoughts(self) -> list[bytes]:
         return [self._event("output_item.done", output_index=0, item=self._thought())]
 
-    def _thought(self) -> dict[str, Any]:
-        content = [{"type": "reasoning_text", "text": "".join(self.thoughts)}]
+    def _thought(self) -> ReasoningItem:
+        content: list[ReasoningText] = [{"type": "reasoning_text", "text": "".join(self.thoughts)}]
         return {"id": f"rs_{self.id}", "type": "reasoning", "summary": [], "content": content, "status": "completed"}
 
-    def _message(self) -> dict[str, Any]:
-        part = {"type": "output_text", "text": "".join(self.texts), "annotations": []}
+    def _message(self) -> MessageItem:
+        part: OutputText = {"type": "output_text", "text": "".join(self.texts), "annotations": []}
         return {
             "id": f"msg_{self.id}",
             "type": "message",
@@ -313,23 +480,33 @@ class ResponsesAnswering(Dialect):
         ]
         return events if done else events[:-1]
 
-    def _final(self, made: int, cached: int, usage: bool = True) -> dict[str, Any]:
+    def _final(self, made: int, cached: int, usage: bool = True) -> Response:
         cut = self.reason == "length"
-        output = [*([self._thought()] if self.thoughts else []), self._message()]
-        counts = {
+        thoughts: list[ReasoningItem] = [self._thought()] if self.thoughts else []
+        output: list[ReasoningItem | MessageItem] = [*thoughts, self._message()]
+        counts: ResponseUsage = {
             "input_tokens": self.prompt_tokens,
             "input_tokens_details": {"cached_tokens": cached},
             "output_tokens": made,
             "output_tokens_details": {"reasoning_tokens": len(self.thoughts)},
             "total_tokens": self.prompt_tokens + made,
         }
-        details = {"incomplete_details": {"reason": "max_output_tokens"} if cut else None}
-        status = "incomplete" if cut else "completed"
-        return self._response(status, output) | details | {"usage": counts if usage else None}
+        response = self._response("incomplete" if cut else "completed", output)
+        response["incomplete_details"] = {"reason": "max_output_tokens"} if cut else None
+        response["usage"] = counts if usage else None
+        return response
 
-    def _response(self, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:
-        head = {"id": self.id, "object": "response", "created_at": self.created, "status": status}
-        return head | {"model": self.model, "output": output, "error": None, "usage": None}
+    def _response(self, status: str, output: list[ReasoningItem | MessageItem]) -> Response:
+        return {
+            "id": self.id,
+            "object": "response",
+            "created_at": self.created,
+            "status": status,
+            "model": self.model,
+            "output": output,
+            "error": None,
+            "usage": None,
+        }
 
     def whole(self, texts: list[str], reasons: list[str], made: int, cached: int) -> bytes:
         _share_out(self, texts[0], reasons[0])
@@ -347,33 +524,34 @@ class AnthropicAnswering(Dialect):
     """Anthropic's Messages API."""
 
     def opening(self, index: int) -> list[bytes]:
-        usage = {"input_tokens": self.prompt_tokens, "output_tokens": 1}
-        message = self._message([], None) | {"usage": usage}
-        block = (
+        usage: AnthropicUsage = {"input_tokens": self.prompt_tokens, "output_tokens": 1}
+        message = self._message([], None)
+        message["usage"] = usage
+        block: AnthropicBlock = (
             {"type": "thinking", "thinking": "", "signature": ""} if self.reasoning else {"type": "text", "text": ""}
         )
         return [
-            named_event({"type": "message_start", "message": message}),
-            named_event({"type": "content_block_start", "index": 0, "content_block": block}),
-            named_event({"type": "ping"}),
+            named_event("message_start", message=message),
+            named_event("content_block_start", index=0, content_block=block),
+            named_event("ping"),
         ]
 
     def token_event(self, index: int, text: str, made: int, finish_reason: str | None) -> bytes:
         if self.note(text, made, finish_reason):
             delta = {"type": "thinking_delta", "thinking": text}
-            return named_event({"type": "content_block_delta", "index": 0, "delta": delta})
+            return named_event("content_block_delta", index=0, delta=delta)
         before = self._between() if self.begins_text else b""
         delta = {"type": "text_delta", "text": text}
         block = 1 if self.thoughts else 0
-        return before + named_event({"type": "content_block_delta", "index": block, "delta": delta})
+        return before + named_event("content_block_delta", index=block, delta=delta)
 
     def _between(self) -> bytes:
         signature = {"type": "signature_delta", "signature": "c2lnbmF0dXJl"}
         return b"".join(
             [
-                named_event({"type": "content_block_delta", "index": 0, "delta": signature}),
-                named_event({"type": "content_block_stop", "index": 0}),
-                named_event({"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": ""}}),
+                named_event("content_block_delta", index=0, delta=signature),
+                named_event("content_block_stop", index=0),
+                named_event("content_block_start", index=1, content_block={"type": "text", "text": ""}),
             ]
         )
 
@@ -381,28 +559,42 @@ class AnthropicAnswering(Dialect):
         delta = {"stop_reason": self._stop_reason(), "stop_sequence": None}
         counts = {"usage": self._usage(made, cached)} if usage else {}
         events = [
-            named_event({"type": "content_block_stop", "index": 1 if self.thoughts else 0}),
-            named_event({"type": "message_delta", "delta": delta} | counts),
-            named_event({"type": "message_stop"}),
+            named_event("content_block_stop", index=1 if self.thoughts else 0),
+            named_event("message_delta", delta=delta, **counts),
+            named_event("message_stop"),
         ]
         return events if done else events[:-1]
 
     def _stop_reason(self) -> str:
         return "max_tokens" if self.reason == "length" else "end_turn"
 
-    def _usage(self, made: int, cached: int) -> dict[str, Any]:
-        read = {"cache_read_input_tokens": cached, "cache_creation_input_tokens": 0}
-        return {"input_tokens": self.prompt_tokens - cached, **read, "output_tokens": made}
+    def _usage(self, made: int, cached: int) -> AnthropicUsage:
+        return {
+            "input_tokens": self.prompt_tokens - cached,
+            "cache_read_input_tokens": cached,
+            "cache_creation_input_tokens": 0,
+            "output_tokens": made,
+        }
 
-    def _message(self, content: list[dict[str, Any]], stop_reason: str | None) -> dict[str, Any]:
-        head = {"id": self.id, "type": "message", "role": "assistant", "model": self.model, "content": content}
-        return head | {"stop_reason": stop_reason, "stop_sequence": None}
+    def _message(self, content: list[AnthropicBlock], stop_reason: str | None) -> AnthropicMessage:
+        return {
+            "id": self.id,
+            "type": "message",
+            "role": "assistant",
+            "model": self.model,
+            "content": content,
+            "stop_reason": stop_reason,
+            "stop_sequence": None,
+        }
 
     def whole(self, texts: list[str], reasons: list[str], made: int, cached: int) -> bytes:
         _share_out(self, texts[0], reasons[0])
-        thought = {"type": "thinking", "thinking": "".join(self.thoughts), "signature": "c2lnbmF0dXJl"}
-        content = [*([thought] if self.thoughts else []), {"type": "text", "text": "".join(self.texts)}]
-        return dumps(self._message(content, self._stop_reason()) | {"usage": self._usage(made, cached)})
+        signed = "c2lnbmF0dXJl"
+        thought: AnthropicBlock = {"type": "thinking", "thinking": "".join(self.thoughts), "signature": signed}
+        answer: AnthropicBlock = {"type": "text", "text": "".join(self.texts)}
+        message = self._message([thought, answer] if self.thoughts else [answer], self._stop_reason())
+        message["usage"] = self._usage(made, cached)
+        return dumps(message)
 
 
 class TgiAnswering(Dialect):
@@ -415,17 +607,20 @@ class TgiAnswering(Dialect):
         last = {"generated_text": "".join(self.texts) if ended else None, "details": self._details() if ended else None}
         return b"data:%b\n\n" % dumps({"index": made, "token": token} | last)
 
-    def _details(self) -> dict[str, Any]:
-        reason = "length" if self.reason == "length" else "eos_token"
-        counts = {"generated_tokens": len(self.texts), "input_length": self.prompt_tokens}
-        return {"finish_reason": reason, "seed": None} | counts
+    def _details(self) -> TgiDetails:
+        return {
+            "finish_reason": "length" if self.reason == "length" else "eos_token",
+            "seed": None,
+            "generated_tokens": len(self.texts),
+            "input_length": self.prompt_tokens,
+        }
 
     def ending(self, made: int, cached: int, usage: bool = True, done: bool = True) -> list[bytes]:
         return []
 
     def whole(self, texts: list[str], reasons: list[str], made: int, cached: int) -> bytes:
         _share_out(self, texts[0], reasons[0])
-        return dumps({"generated_text": texts[0], "details": self._details() | {"prefill": [], "tokens": []}})
+        return dumps({"generated_text": texts[0], "details": {**self._details(), "prefill": [], "tokens": []}})
 
 
 class TranscriptAnswering(Answering):

@@ -7,12 +7,12 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import orjson
@@ -156,6 +156,17 @@ def _prompt_tokens(prompt: Any) -> int:
 # -- metronome truth -------------------------------------------------------------------------------------------------
 
 
+class TruthFacts(TypedDict):
+    """The first line of `GET /truth`."""
+
+    interval_ns: int
+    id: list[str]
+    received_at: list[int]
+    first_due_at: list[int]
+    sent: list[int]  # tokens of each request
+    held: list[tuple[int, int, int]]  # request, event, and how long its send was held up
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Truth:
     """What the metronome did: request i sent its tokens at `sent_at[offsets[i]:offsets[i + 1]]`."""
@@ -172,7 +183,7 @@ class Truth:
     def read(cls, data: bytes) -> "Truth":
         """From the bytes of `GET /truth`."""
         line, _, instants = data.partition(b"\n")
-        facts: Mapping[str, Any] = json.loads(line)
+        facts: TruthFacts = json.loads(line)
         offsets = offsets_of(np.array(facts["sent"], np.int64))
         took_ns = np.zeros(offsets[-1], np.int64)
         for request, event, span in facts["held"]:

@@ -7,10 +7,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from string import ascii_letters, digits
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 import orjson
 
+from inferometer.documents.document import JsonObject, JsonValue, settings_of
 from inferometer.plan.structured import Structured
 from inferometer.simulator.engine import Sequence
 from inferometer.simulator.settings import SimulatorSettings
@@ -113,20 +114,63 @@ def bad(message: str, param: str | None = None) -> RefusalError:
     return RefusalError(400, message, "BadRequestError", param)
 
 
-def read_json(body: bytes) -> dict[str, Any]:
+class StreamOptions(TypedDict, total=False):
+    include_usage: JsonValue
+    continuous_usage_stats: JsonValue
+
+
+class Reasoning(TypedDict, total=False):
+    effort: JsonValue
+
+
+class Thinking(TypedDict, total=False):
+    type: JsonValue
+    budget_tokens: int | None
+
+
+class TgiParameters(TypedDict, total=False):
+    max_new_tokens: JsonValue
+
+
+class RequestBody(TypedDict, total=False):
+    """What the simulator reads of the bodies of all APIs; `Structured` reads what asks for a structured answer."""
+
+    model: str
+    stream: JsonValue
+    stream_options: StreamOptions | None
+    messages: JsonValue
+    prompt: JsonValue
+    n: JsonValue
+    max_tokens: JsonValue
+    max_completion_tokens: JsonValue
+    min_tokens: JsonValue
+    ignore_eos: JsonValue
+    text: JsonValue
+    input: JsonValue  # of Responses and embeddings
+    max_output_tokens: int | None
+    reasoning: Reasoning | None
+    system: JsonValue  # of Anthropic's messages
+    thinking: Thinking | None
+    inputs: JsonValue  # of TGI
+    parameters: TgiParameters | None
+    query: JsonValue  # of rerank
+    documents: JsonValue
+
+
+def read_json(body: bytes) -> RequestBody:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise bad(f"the body is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise bad("the body must be a JSON object")
-    return cast(dict[str, Any], value)
+    return cast(RequestBody, value)
 
 
 def read_question(body: bytes, chat: bool, settings: SimulatorSettings) -> Question:
     fields = read_json(body)
     check_model(fields, settings)
-    options = fields.get("stream_options") or {}
+    options: StreamOptions = fields.get("stream_options") or {}
     if options and not fields.get("stream"):
         raise bad("Stream options can only be defined when `stream=True`.", "stream_options")
     generations = [generation_for(tokens, fields, chat, settings) for tokens in _prompts(fields, chat)]
@@ -136,26 +180,26 @@ def read_question(body: bytes, chat: bool, settings: SimulatorSettings) -> Quest
         stream=bool(fields.get("stream")),
         include_usage=include,
         continuous_usage=include and bool(options.get("continuous_usage_stats")),
-        generations=generations * max(1, _whole(fields, "n") or 1),
+        generations=generations * max(1, _whole(fields.get("n"), "n") or 1),
     )
 
 
-def check_model(fields: dict[str, Any], settings: SimulatorSettings) -> None:
+def check_model(fields: RequestBody, settings: SimulatorSettings) -> None:
     model = fields.get("model", settings.model)
     if model != settings.model and model not in settings.adapters:
         raise RefusalError(404, f"The model `{model}` does not exist.", "NotFoundError", "model")
 
 
-def generation_for(prompt: Any, fields: dict[str, Any], chat: bool, settings: SimulatorSettings) -> Generation:
+def generation_for(prompt: Any, fields: RequestBody, chat: bool, settings: SimulatorSettings) -> Generation:
     """What is requested of the engine, in OpenAI's names; a refusal where the model cannot hold it."""
-    most = _whole(fields, "max_completion_tokens") if chat else None
-    most = most if most is not None else _whole(fields, "max_tokens")
+    most = _whole(fields.get("max_completion_tokens"), "max_completion_tokens") if chat else None
+    most = most if most is not None else _whole(fields.get("max_tokens"), "max_tokens")
     generation = Generation(
         tokens=tokens_of(prompt),
         max_tokens=most if most is not None or chat else _DEFAULT_MAX_TOKENS,
-        min_tokens=_whole(fields, "min_tokens") or 0,
+        min_tokens=_whole(fields.get("min_tokens"), "min_tokens") or 0,
         ignore_eos=bool(fields.get("ignore_eos")),
-        structured=Structured.among(fields),
+        structured=Structured.among(settings_of(fields)),
     )
     if not generation.tokens:
         raise bad("The prompt must not be empty.", "messages" if chat else "prompt")
@@ -167,7 +211,7 @@ def generation_for(prompt: Any, fields: dict[str, Any], chat: bool, settings: Si
     return generation
 
 
-def _prompts(fields: dict[str, Any], chat: bool) -> list[Any]:
+def _prompts(fields: RequestBody, chat: bool) -> list[Any]:
     """Each prompt of the body: a text, a list of token ids, or a list of either; or chat messages."""
     if chat:
         messages = fields.get("messages")
@@ -186,8 +230,7 @@ def _are_ids(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and set(map(type, value)) == {int}
 
 
-def _whole(fields: dict[str, Any], name: str) -> int | None:
-    value = fields.get(name)
+def _whole(value: JsonValue, name: str) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
     raise bad(f"{name} must be a whole number, got {value!r}", name)
@@ -198,14 +241,17 @@ def _whole(fields: dict[str, Any], name: str) -> int | None:
 TGI_TOKENS = 100  # that TGI makes where none are requested
 
 
-def _question(prompts: list[Any], options: dict[str, Any], settings: SimulatorSettings, **more: Any) -> Question:
-    wanted = {name: value for name, value in options.items() if value is not None}
+def _question(
+    prompts: list[Any], options: RequestBody, settings: SimulatorSettings, *, stream: bool = False
+) -> Question:
+    given = {name: value for name, value in settings_of(options).items() if value is not None}
+    wanted = cast(RequestBody, given)
     return Question(
         chat=False,
+        stream=stream,
         include_usage=True,
         continuous_usage=False,
         generations=[generation_for(prompt, wanted, chat=True, settings=settings) for prompt in prompts],
-        **{"stream": False} | more,
     )
 
 
@@ -216,8 +262,11 @@ def read_responses(body: bytes, settings: SimulatorSettings) -> Question:
     if not isinstance(given, str | list) or not given:
         raise bad("input must be a text or a list of items", "input")
     prompt = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    options = {"max_tokens": fields.get("max_output_tokens"), "ignore_eos": fields.get("ignore_eos")}
-    options["text"] = fields.get("text")
+    options: RequestBody = {
+        "max_tokens": fields.get("max_output_tokens"),
+        "ignore_eos": fields.get("ignore_eos"),
+        "text": fields.get("text"),
+    }
     question = _question([prompt], options, settings, stream=bool(fields.get("stream")))
     if (fields.get("reasoning") or {}).get("effort"):
         question.reasoning = max(1, (fields.get("max_output_tokens") or 64) // 2)
@@ -233,9 +282,9 @@ def read_anthropic(body: bytes, settings: SimulatorSettings) -> Question:
     if fields.get("max_tokens") is None:
         raise bad("max_tokens: Field required", "max_tokens")
     system = [{"role": "system", "content": fields["system"]}] if fields.get("system") else []
-    options = {"max_tokens": fields["max_tokens"], "ignore_eos": fields.get("ignore_eos")}
+    options: RequestBody = {"max_tokens": fields["max_tokens"], "ignore_eos": fields.get("ignore_eos")}
     question = _question([[*system, *messages]], options, settings, stream=bool(fields.get("stream")))
-    thinking = fields.get("thinking") or {}
+    thinking: Thinking = fields.get("thinking") or {}
     question.reasoning = int(thinking.get("budget_tokens") or 0) if thinking.get("type") == "enabled" else 0
     return question
 
@@ -244,7 +293,7 @@ def read_tgi(body: bytes, settings: SimulatorSettings, stream: bool) -> Question
     fields = read_json(body)
     if not isinstance(fields.get("inputs"), str):
         raise bad("inputs must be a text", "inputs")
-    options = {"max_tokens": (fields.get("parameters") or {}).get("max_new_tokens", TGI_TOKENS)}
+    options: RequestBody = {"max_tokens": (fields.get("parameters") or {}).get("max_new_tokens", TGI_TOKENS)}
     return _question([fields["inputs"]], options, settings, stream=stream)
 
 
@@ -255,7 +304,7 @@ def read_transcription(body: bytes, settings: SimulatorSettings) -> Question:
         raise bad("a file is needed", "file")
     print_ = fingerprint([sound.hex()], settings.seed)
     words = [f"sound{print_}-{at}" for at in range(max(1, len(sound) // 640))]
-    question: dict[str, Any] = {"model": fields.get("model", settings.model), "messages": [_user_message(words)]}
+    question: dict[str, JsonValue] = {"model": fields.get("model", settings.model), "messages": [_user_message(words)]}
     if fields.get("stream") == "true":
         usage = fields.get("stream_include_usage") == "true"
         continuous = usage and fields.get("stream_continuous_usage_stats") == "true"
@@ -338,10 +387,40 @@ def structured_words(wanted: Structured, print_: int) -> tuple[str, ...] | None:
     return tuple(text.split(" "))
 
 
+Schema = TypedDict(
+    "Schema",
+    {
+        "$ref": str,
+        "const": Any,
+        "enum": list[Any],
+        "anyOf": list[Any],
+        "oneOf": list[Any],
+        "allOf": list[dict[str, JsonValue]],
+        "type": str | list[str],
+        "properties": dict[str, Any] | None,
+        "required": list[str],
+        "items": Any,
+        "prefixItems": list[Any] | None,
+        "minItems": int,
+        "maxItems": int | None,
+        "pattern": str,
+        "format": str,
+        "minLength": int,
+        "maxLength": int | None,
+        "minimum": float,
+        "exclusiveMinimum": float,
+        "maximum": float,
+        "exclusiveMaximum": float,
+        "multipleOf": float | None,
+    },
+    total=False,
+)
+
+
 class _Maker:
     """Makes a value that a schema allows."""
 
-    def __init__(self, root: dict[str, Any], rng: random.Random) -> None:
+    def __init__(self, root: JsonObject, rng: random.Random) -> None:
         self._root = root
         self._rng = rng
         self._depth = 0
@@ -353,25 +432,26 @@ class _Maker:
             raise ValueError("the schema refers to itself without an end")
         self._depth += 1
         try:
-            return self._of(schema)
+            return self._of(cast(Schema, schema))
         finally:
             self._depth -= 1
 
-    def _of(self, schema: dict[str, Any]) -> Any:
+    def _of(self, schema: Schema) -> Any:
         if "$ref" in schema:
             return self.value(self._referred(schema["$ref"]))
         if "const" in schema:
             return schema["const"]
         if "enum" in schema:
             return self._rng.choice(schema["enum"])
-        for several in ("anyOf", "oneOf"):
-            if several in schema:
-                return self.value(schema[several][0])
+        if "anyOf" in schema:
+            return self.value(schema["anyOf"][0])
+        if "oneOf" in schema:
+            return self.value(schema["oneOf"][0])
         if "allOf" in schema:
             return self.value({name: part for one in schema["allOf"] for name, part in one.items()})
         kind = schema.get("type", "object" if "properties" in schema else "array" if "items" in schema else "string")
         kind = kind[0] if isinstance(kind, list) else kind
-        makers: dict[str, Callable[[dict[str, Any]], Any]] = {
+        makers: dict[str, Callable[[Schema], Any]] = {
             "object": self._object,
             "array": self._array,
             "string": self._string,
@@ -390,14 +470,14 @@ class _Maker:
             schema = schema[name]
         return schema
 
-    def _object(self, schema: dict[str, Any]) -> dict[str, Any]:
+    def _object(self, schema: Schema) -> dict[str, JsonValue]:
         properties = schema.get("properties") or {}
         names = [*dict.fromkeys([*properties, *schema.get("required", [])])]
         if self._depth > _DEEPEST // 2:  # what may be left out is, or a schema that refers to itself had no end
             names = schema.get("required", [])
         return {name: self.value(properties.get(name)) for name in names}
 
-    def _array(self, schema: dict[str, Any]) -> list[Any]:
+    def _array(self, schema: Schema) -> list[Any]:
         fewest, most = schema.get("minItems", 0), schema.get("maxItems")
         length = fewest if self._depth > _DEEPEST // 2 else max(fewest, 2)
         length = length if most is None else min(length, most)
@@ -405,14 +485,14 @@ class _Maker:
             return [self.value(part) for part in first]
         return [self.value(schema.get("items")) for _ in range(length)]
 
-    def _string(self, schema: dict[str, Any]) -> str:
+    def _string(self, schema: Schema) -> str:
         if "pattern" in schema:
             return _match(schema["pattern"], self._rng)
         text: str = _FORMATS.get(schema.get("format", "")) or answer_words(self._rng.getrandbits(32), 1)[0]
         text += "a" * (schema.get("minLength", 0) - len(text))
         return text[: schema.get("maxLength")]
 
-    def _number(self, schema: dict[str, Any], step: float) -> float:
+    def _number(self, schema: Schema, step: float) -> float:
         low = schema.get("minimum", schema.get("exclusiveMinimum", 0) + step * ("exclusiveMinimum" in schema))
         high = schema.get("maximum", schema.get("exclusiveMaximum", low + 100) - step * ("exclusiveMaximum" in schema))
         value: float = max(low, min(high, round(self._rng.uniform(low, max(low, high)))))

@@ -5,13 +5,14 @@ import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypedDict, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from inferometer.documents.document import JsonObject, JsonValue, settings_of
 from inferometer.errors import PlanError
 from inferometer.plan.fields import Count, Duration, Section
 from inferometer.plan.text import as_written
@@ -198,7 +199,24 @@ ACCELERATORS = {
 _NAME = re.compile(r"(?P<model>[^/]+)/(?P<accelerator>.+?)(?:x(?P<count>[1-9]\d?))?")
 
 
-def by_arithmetic(model: ModelShape, accelerator: Accelerator) -> dict[str, Any]:
+class StepTimes(TypedDict):
+    base: float
+    prefill_token: float
+    decode_sequence: float
+    context_token: float
+
+
+class PresetSettings(TypedDict):
+    model: str
+    max_model_len: int
+    blocks: int
+    block_size: int
+    max_sequences: int
+    max_batched_tokens: int
+    step_time: StepTimes
+
+
+def by_arithmetic(model: ModelShape, accelerator: Accelerator) -> PresetSettings:
     """The settings that follow from the shape and the data sheet.
 
     base [s]          = weights [B] / bandwidth [B/s]        every step reads all weights once
@@ -224,7 +242,7 @@ def by_arithmetic(model: ModelShape, accelerator: Accelerator) -> dict[str, Any]
     }
 
 
-def preset_named(name: str) -> dict[str, Any]:
+def preset_named(name: str) -> PresetSettings:
     """`qwen2.5-1.5b/l4`, or with tensor parallelism `qwen3-32b/h100x2`."""
     match = _NAME.fullmatch(name)
     model = MODELS.get(match["model"]) if match else None
@@ -235,13 +253,13 @@ def preset_named(name: str) -> dict[str, Any]:
     return by_arithmetic(model, accelerator.times(int(match["count"] or 1)))
 
 
-def with_preset(args: Mapping[str, Any]) -> dict[str, Any]:
+def with_preset(args: JsonObject) -> dict[str, JsonValue]:
     """The settings with those of their preset below them: what is written out goes before it."""
     if args.get("preset") is None:
         return dict(args)
     below = preset_named(str(args["preset"]))
-    times = {**below.pop("step_time"), **(args.get("step_time") or {})}
-    return {**below, **args, "step_time": times}
+    times = {**settings_of(below["step_time"]), **cast(JsonObject, args.get("step_time") or {})}
+    return {**settings_of(below), **args, "step_time": times}
 
 
 # -- steptime --------------------------------------------------------------------------------------------------------
@@ -441,23 +459,23 @@ class SimulatorSettings(Section):
         return round(self.frontend / self.speed * 1e9)
 
 
-def _with_model_file(args: Mapping[str, Any]) -> dict[str, Any]:
+def _with_model_file(args: JsonObject) -> dict[str, JsonValue]:
     """The settings with those of a model's file below them. The name of the file is gone afterwards: read once."""
     if args.get("model_file") is None:
         return dict(args)
     if args.get("preset") is not None:
         raise ValueError("model_file and preset exclude each other")
-    below: dict[str, Any] = attribute_at(_SETTINGS_OF_FILE)(str(args["model_file"]))
+    below: dict[str, JsonValue] = attribute_at(_SETTINGS_OF_FILE)(str(args["model_file"]))
     over = {name: value for name, value in args.items() if name != "model_file"}
     nested = {
-        name: {**below[name], **over[name]}
+        name: {**inner, **outer}
         for name in ("step_time", "pipeline")
-        if isinstance(below.get(name), Mapping) and isinstance(over.get(name), Mapping)
+        if isinstance(inner := below.get(name), Mapping) and isinstance(outer := over.get(name), Mapping)
     }
     return {**below, **over, **nested}
 
 
-def settings_from(args: Mapping[str, Any], where: str = "server.args") -> SimulatorSettings:
+def settings_from(args: JsonObject, where: str = "server.args") -> SimulatorSettings:
     """Settings as a plan gives them; every mistake at once."""
     try:
         return SimulatorSettings.model_validate(dict(args))

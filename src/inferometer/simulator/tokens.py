@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, cast
 
+from inferometer.documents.document import JsonValue
 from inferometer.workload.session import Prompt, words_of
 
 Token = str | int
@@ -23,7 +24,7 @@ def tokens_of(prompt: Prompt) -> Tokens:
     return tuple(cast(list[int], prompt))
 
 
-def _chat_tokens(messages: Iterable[dict[str, Any]]) -> Tokens:
+def _chat_tokens(messages: Iterable[dict[str, JsonValue]]) -> Tokens:
     tokens: list[Token] = []
     for message in messages:
         tokens += (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -154,7 +154,32 @@ def again_note(name: str, sessions: int) -> str:
 
 # -- statistics ------------------------------------------------------------------------------------------------------
 
-Statistics = dict[str, Any]
+
+class OutputStatistics(TypedDict):
+    output_tokens: int | None
+    mean_output: float | None
+    without_output: int
+
+
+class Statistics(OutputStatistics):
+    """The numbers of a dataset's sessions; what is not known is `None`."""
+
+    name: str
+    type: str
+    rows: int
+    rows_read: int
+    sessions: int
+    prompts: int
+    input_tokens: int
+    longest_input: int
+    mean_input: float
+    prefixes: int
+    prompts_per_prefix: float
+    tokens: str
+    left_out: dict[str, int]
+    examples: list[str]
+    without_tools: int
+    api: str
 
 
 def statistics_of(sessions: RecordedSessions) -> Statistics:
@@ -184,7 +209,7 @@ def statistics_of(sessions: RecordedSessions) -> Statistics:
     }
 
 
-def _outputs(sessions: RecordedSessions, recorded: Any) -> Statistics:
+def _outputs(sessions: RecordedSessions, recorded: Any) -> OutputStatistics:
     """Asked of answers: drawn for one pass over the sessions, or recorded; `None` where the server decides."""
     requested = recorded
     if sessions.spec.output_tokens is not None:

@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 import orjson
 
+from inferometer.documents.document import JsonValue
 from inferometer.documents.files import MOST_GROWTH
 from inferometer.errors import DataError
 from inferometer.plan.secrets import redacted_url
@@ -314,5 +315,5 @@ def _write_lines(path: Path, place: Path) -> None:
         raise DataError(f"{path}: is not a Parquet file that can be read: {error}", hint) from None
 
 
-def _line(row: dict[str, Any]) -> bytes:
+def _line(row: dict[str, JsonValue]) -> bytes:
     return orjson.dumps(row, default=str, option=orjson.OPT_APPEND_NEWLINE)

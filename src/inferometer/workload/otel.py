@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, cast
 
 import numpy as np
 import orjson
 
+from inferometer.documents.document import JsonValue
 from inferometer.documents.files import check_plain, file_bytes
 from inferometer.errors import DataError
 from inferometer.plan.workloads.recorded import AgentSessions, HuggingFace, Otel, Weka
@@ -213,19 +214,65 @@ def calls_in(document: Any, errors: bool = True) -> list[Call]:
     return calls
 
 
-def _spans(document: Any) -> Iterator[Mapping[str, Any]]:
+class SpanStatus(TypedDict, total=False):
+    code: int | str | None
+
+
+GenAiFacts = TypedDict(  # attributes by the GenAI conventions; messages may be a text of JSON
+    "GenAiFacts",
+    {
+        "gen_ai.operation.name": str | None,
+        "gen_ai.request.model": str | None,
+        "gen_ai.request.temperature": JsonValue,
+        "gen_ai.tool.definitions": JsonValue,
+        "gen_ai.input.messages": JsonValue,
+        "gen_ai.output.messages": JsonValue,
+        "gen_ai.output.text": JsonValue,
+        "gen_ai.completion": JsonValue,
+        "gen_ai.output": JsonValue,
+        "gen_ai.usage.input_tokens": int | str | None,
+        "gen_ai.usage.prompt_tokens": int | str | None,
+        "gen_ai.usage.output_tokens": int | str | None,
+        "gen_ai.usage.completion_tokens": int | str | None,
+    },
+    total=False,
+)
+
+
+class Span(TypedDict, total=False):
+    name: str | None
+    status: SpanStatus | int | str | None
+    attributes: GenAiFacts | None
+    start_time: float | str | None
+    end_time: float | str | None
+    startTimeUnixNano: int | str | None
+    endTimeUnixNano: int | str | None
+
+
+class MessagePart(TypedDict, total=False):
+    type: str
+    id: str | None
+    name: str | None
+    content: JsonValue
+    text: JsonValue
+    arguments: JsonValue
+    response: JsonValue
+    result: JsonValue
+
+
+def _spans(document: Any) -> Iterator[Span]:
     """Spans in a list, below `spans`, or as OTLP's JSON has them."""
     if isinstance(document, Mapping) and "resourceSpans" in document:
         for resource in document["resourceSpans"]:
             for scope in resource.get("scopeSpans") or []:
                 for span in scope.get("spans") or []:
-                    yield {**span, "attributes": _plain(span.get("attributes") or [])}
+                    yield cast(Span, {**span, "attributes": _plain(span.get("attributes") or [])})
         return
     spans = document.get("spans") if isinstance(document, Mapping) else document
     spans = _parsed(spans)
     if not isinstance(spans, list):
         raise RowError("it has no spans")
-    yield from (span for span in spans if isinstance(span, Mapping))
+    yield from (cast(Span, span) for span in spans if isinstance(span, Mapping))
 
 
 def _plain(attributes: Any) -> Json:
@@ -235,14 +282,14 @@ def _plain(attributes: Any) -> Json:
     return {entry["key"]: next(iter(entry["value"].values()), None) for entry in attributes if entry.get("value")}
 
 
-def _failed(span: Mapping[str, Any]) -> bool:
+def _failed(span: Span) -> bool:
     status = span.get("status")
     code = status.get("code") if isinstance(status, Mapping) else status
     return code in _ERROR
 
 
-def _call(span: Mapping[str, Any]) -> Call | None:
-    facts = span.get("attributes") or {}
+def _call(span: Span) -> Call | None:
+    facts: GenAiFacts = span.get("attributes") or {}
     name = str(span.get("name") or "")
     if not facts.get("gen_ai.input.messages"):
         return None
@@ -250,13 +297,13 @@ def _call(span: Mapping[str, Any]) -> Call | None:
         return None
     messages = [_message(message) for message in _parsed(facts["gen_ai.input.messages"])]
     answer = _answer(facts)
-    inputs = _count(facts, "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
-    output = _count(facts, "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
+    inputs = _count(facts.get("gen_ai.usage.input_tokens"), facts.get("gen_ai.usage.prompt_tokens"))
+    output = _count(facts.get("gen_ai.usage.output_tokens"), facts.get("gen_ai.usage.completion_tokens"))
     output = output or -(-len(answer) // _CHARACTERS_PER_TOKEN) or None
     warm = facts.get("gen_ai.request.temperature")
     return Call(
-        _seconds(span, "start_time", "startTimeUnixNano"),
-        _seconds(span, "end_time", "endTimeUnixNano"),
+        _seconds("start_time", span.get("start_time"), span.get("startTimeUnixNano")),
+        _seconds("end_time", span.get("end_time"), span.get("endTimeUnixNano")),
         messages,
         answer,
         facts.get("gen_ai.request.model"),
@@ -268,7 +315,7 @@ def _call(span: Mapping[str, Any]) -> Call | None:
     )
 
 
-def _called(facts: Mapping[str, Any]) -> list[str]:
+def _called(facts: GenAiFacts) -> list[str]:
     """The names of the functions in the recorded answer."""
     answers = [_message(message) for message in _parsed(facts.get("gen_ai.output.messages")) or []]
     calls = [call for answer in answers for call in answer.get("tool_calls") or []]
@@ -276,14 +323,14 @@ def _called(facts: Mapping[str, Any]) -> list[str]:
     return [name for name in names if name]
 
 
-def _count(facts: Mapping[str, Any], *names: str) -> int | None:
-    return next((int(facts[name]) for name in names if facts.get(name)), None)
+def _count(*counts: int | str | None) -> int | None:
+    """The first that is there, by its newest name or an older one."""
+    return next((int(count) for count in counts if count), None)
 
 
-def _seconds(span: Mapping[str, Any], name: str, nanoseconds: str) -> float:
-    if span.get(nanoseconds) is not None:
-        return int(span[nanoseconds]) / 1e9
-    value = span.get(name)
+def _seconds(name: str, value: float | str | None, nanoseconds: int | str | None) -> float:
+    if nanoseconds is not None:
+        return int(nanoseconds) / 1e9
     if isinstance(value, int | float):
         return float(value) / (1e9 if value > 1e14 else 1.0)
     if not isinstance(value, str):
@@ -318,11 +365,11 @@ def _message(message: Any) -> Json:
 _CHAT = ("content", "name", "tool_calls", "tool_call_id")
 
 
-def _text(part: Mapping[str, Any]) -> str:
+def _text(part: MessagePart) -> str:
     return str(part.get("content") or part.get("text") or "") if part.get("type") == "text" else ""
 
 
-def _tool_call(part: Mapping[str, Any]) -> Json:
+def _tool_call(part: MessagePart) -> Json:
     arguments = part.get("arguments")
     text = arguments if isinstance(arguments, str) else orjson.dumps(arguments or {}).decode()
     return {
@@ -332,10 +379,10 @@ def _tool_call(part: Mapping[str, Any]) -> Json:
     }
 
 
-def _answer(facts: Mapping[str, Any]) -> str:
-    for name in ("gen_ai.output.text", "gen_ai.completion", "gen_ai.output"):
-        if isinstance(facts.get(name), str) and facts[name]:
-            return str(facts[name])
+def _answer(facts: GenAiFacts) -> str:
+    for text in (facts.get("gen_ai.output.text"), facts.get("gen_ai.completion"), facts.get("gen_ai.output")):
+        if isinstance(text, str) and text:
+            return text
     messages = facts.get("gen_ai.output.messages")
     made = [_message(message) for message in _parsed(messages)] if messages else []
     return "\n".join(str(message.get("content") or "") for message in made)
@@ -465,7 +512,7 @@ def trace_in(document: Any, spec: Weka) -> HashedTrace:
     if not isinstance(document, Mapping) or not isinstance(document.get("requests"), list):
         raise RowError("it has no requests")
     block = int(document.get("block_size") or spec.block_tokens)
-    calls = list(_calls(document, block))
+    calls = list(_calls(cast(TraceFile, document), block))
     if not calls:
         raise RowError("it has no requests")
     calls.sort(key=lambda call: (call.start_s, call.end_s))
@@ -473,7 +520,42 @@ def trace_in(document: Any, spec: Weka) -> HashedTrace:
     return HashedTrace(str(document.get("id") or ""), calls)
 
 
-def _calls(document: Mapping[str, Any], block: int) -> Iterator[HashedCall]:
+HashedRequest = TypedDict(
+    "HashedRequest",
+    {
+        "t": float,
+        "api_time": float | None,
+        "in": int,
+        "out": int,
+        "hash_ids": list[int] | None,
+        "model": str | None,
+    },
+    total=False,
+)
+
+
+class Agent(TypedDict, total=False):
+    """What a trace and a sub-agent in it have."""
+
+    tool_tokens: int | None
+    system_tokens: int | None
+
+
+class TraceEntry(HashedRequest, Agent, total=False):
+    """A request, or a sub-agent with requests of its own."""
+
+    type: str
+    agent_id: str | None
+    requests: list[HashedRequest] | None
+
+
+class TraceFile(Agent, total=False):
+    id: str | None
+    block_size: int | None
+    requests: list[TraceEntry]
+
+
+def _calls(document: TraceFile, block: int) -> Iterator[HashedCall]:
     for number, entry in enumerate(document["requests"]):
         if entry.get("type") != _SUBAGENT:
             yield _hashed_call(entry, "", document, block, 0.0)
@@ -485,9 +567,7 @@ def _calls(document: Mapping[str, Any], block: int) -> Iterator[HashedCall]:
             yield _hashed_call(request, agent, entry, block, float(entry["t"]) if relative else 0.0)
 
 
-def _hashed_call(
-    entry: Mapping[str, Any], agent: str, owner: Mapping[str, Any], block: int, offset_s: float
-) -> HashedCall:
+def _hashed_call(entry: HashedRequest, agent: str, owner: Agent, block: int, offset_s: float) -> HashedCall:
     start = float(entry["t"]) + offset_s
     return HashedCall(
         agent=agent,

@@ -11,6 +11,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from inferometer.documents.document import JsonObject
 from inferometer.errors import DataError
 from inferometer.workload.cache import cached_path, fingerprint, kept_arrays, replacing
 
@@ -133,7 +134,7 @@ class RowError(ValueError):
 MISSING = object()
 
 
-def reached(row: dict[str, Any], name: str) -> Any:
+def reached(row: JsonObject, name: str) -> Any:
     """The value of a column; `a|b` is the first that there is, `a.0.b` a value inside another."""
     for option in name.split("|"):
         value: Any = row.get(option, MISSING)

@@ -8,7 +8,7 @@ import math
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
@@ -19,6 +19,7 @@ from urllib.request import getproxies
 
 import orjson
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.documents.files import check_plain
 from inferometer.errors import MissingExtra, PlanError, TargetError
 from inferometer.wire.origin import TooLarge, body_within, trusted_origin, within
@@ -285,7 +286,7 @@ class ServerTokenizer:
         """Tokens of the text as a prompt of the target's API, with all that the server puts around it."""
         return self.count_messages([{"role": "user", "content": text}]) if self._chats else self._count(prompt=text)
 
-    def count_messages(self, messages: list[dict[str, Any]]) -> int:
+    def count_messages(self, messages: Sequence[JsonObject]) -> int:
         return self._count(messages=messages)
 
     def __enter__(self) -> Self:
@@ -316,7 +317,7 @@ class ServerTokenizer:
             raise self.refused(f"it counted {count:,} tokens")
         return count
 
-    def _post(self, fields: dict[str, Any]) -> dict[str, Any]:
+    def _post(self, fields: dict[str, JsonValue]) -> dict[str, JsonValue]:
         try:
             connection = self._open()
             within(connection, min(time.monotonic() + ANSWER_S, self._until), LARGEST_ANSWER)

@@ -1,6 +1,7 @@
 """llm-d's variables, scenario files and options: each before the one before it, and no scenario is executed."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,7 +85,7 @@ def test_variables_without_effect_are_said() -> None:
         ({"models": ""}, "-m and -t"),
     ],
 )
-def test_what_cannot_be_is_said(given: dict[str, object], text: str) -> None:
+def test_what_cannot_be_is_said(given: dict[str, Any], text: str) -> None:
     with pytest.raises(PlanError, match=text):
         settings_from({}, None, given)
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ from inferometer.simulator.settings import SimulatorSettings, settings_from
 from inferometer.simulator.virtual import rehearse, simulated_run
 from inferometer.store.folder import load_run
 
-TRUE = {
+TRUE: dict[str, Any] = {
     "frontend": 3.5e-3,
     "step_time": {"base": 8e-3, "decode_sequence": 15e-6, "context_token": 40e-9},
     "pipeline": {

@@ -1,6 +1,7 @@
 """An engine that launches a step ahead: instants by hand, and what must hold for any load."""
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,8 @@ from inferometer.simulator.virtual import VirtualTransport
 from inferometer.workload.session import Request
 
 MS = 1_000_000
-STEPS = {"base": "5ms", "decode_sequence": 0, "context_token": 0}
-AHEAD = {
+STEPS: dict[str, Any] = {"base": "5ms", "decode_sequence": 0, "context_token": 0}
+AHEAD: dict[str, Any] = {
     "compute_token": "10us",
     "launch_decode": "1ms",
     "launch_graph": "8ms",

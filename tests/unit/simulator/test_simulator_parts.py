@@ -3,6 +3,7 @@
 import io
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import orjson
@@ -201,7 +202,7 @@ def test_an_empty_truth_log_can_be_written(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_mistakes_in_settings_read_as_sentences(args: dict[str, object], mistake: str) -> None:
+def test_mistakes_in_settings_read_as_sentences(args: dict[str, Any], mistake: str) -> None:
     with pytest.raises(PlanError) as caught:
         settings_from(args)
     assert caught.value.mistakes == [mistake]

@@ -176,7 +176,7 @@ def physical_limits(accelerator: Accelerator, shape: ModelShape) -> dict[str, in
     """The engine's limits: what the memory holds, and vLLM's defaults."""
     settings = by_arithmetic(shape, accelerator)
     return {
-        "cache_tokens": int(settings["blocks"]) * BLOCK,
+        "cache_tokens": settings["blocks"] * BLOCK,
         "max_batched_tokens": accelerator.max_batched_tokens,
         "max_sequences": accelerator.max_sequences,
     }

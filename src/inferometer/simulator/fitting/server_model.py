@@ -11,6 +11,7 @@ import numpy as np
 import yaml
 from pydantic import Field, ValidationError
 
+from inferometer.documents.document import JsonValue
 from inferometer.documents.files import file_bytes, text_in
 from inferometer.documents.json_text import RefusedError
 from inferometer.documents.yaml_text import yaml_value
@@ -135,7 +136,7 @@ class ServerModel(Section):
     steps: int | None = Field(None, description="engine steps that were read from the records")
     notes: list[str] = Field([])
     terms: dict[str, TermOfFile] = Field({})
-    settings: dict[str, Any] = Field(description="of the simulator")
+    settings: dict[str, JsonValue] = Field(description="of the simulator")
 
     def simulator(self) -> SimulatorSettings:
         return settings_from(self.settings, f"{self.name}: settings")
@@ -198,7 +199,7 @@ def read_model(path: Path) -> ServerModel:
     return model
 
 
-def settings_of_file(path: str) -> dict[str, Any]:
+def settings_of_file(path: str) -> dict[str, JsonValue]:
     """What `server.args.model_file` stands for: the settings, and whose they are."""
     try:
         model = read_model(Path(path).expanduser())
@@ -284,7 +285,7 @@ def _limit(text: str) -> int:
 
 def limited_settings(limits: Mapping[str, int]) -> SimulatorSettings:
     """Settings of a pipelined engine with these limits; others stay at the defaults of the simulator."""
-    args: dict[str, Any] = {name: limits[name] for name in ("max_batched_tokens", "max_sequences") if name in limits}
+    args = {name: limits[name] for name in ("max_batched_tokens", "max_sequences") if name in limits}
     block = limits.get("block_size", BLOCK)
     if "cache_tokens" in limits:
         args |= {"blocks": limits["cache_tokens"] // block, "block_size": block}
