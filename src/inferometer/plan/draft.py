@@ -3,9 +3,11 @@ before the model checks them. Every name of a section is here, so that a type ch
 what is not set is left out or None. A test holds them against the model."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import TypeAlias, TypedDict
 
-Setting = Any  # a value as people write it: 512, "2k", "100-500", {"mean": 512, "std": 100}; `plan.fields` reads them
+from inferometer.documents.document import JsonValue
+
+Setting: TypeAlias = JsonValue  # a value as people write it
 
 
 class TargetDraft(TypedDict, total=False):
@@ -94,13 +96,64 @@ class ObserveDraft(TypedDict, total=False):
     profiler: bool | None
 
 
+class ImagesDraft(TypedDict, total=False):
+    count: Setting
+    width: int | None
+    height: int | None
+    sizes: Setting
+    format: str | None
+    content: str | None
+    position: float | None
+
+
+class VideosDraft(ImagesDraft, total=False):
+    frames: int | None
+    frames_per_second: float | None
+
+
+class SoundsDraft(TypedDict, total=False):
+    count: Setting
+    duration: Setting
+    durations: Setting
+    content: str | None
+    sampling: int | None
+    position: float | None
+
+
+class MediaDraft(TypedDict, total=False):
+    images: ImagesDraft | None
+    videos: VideosDraft | None
+    audio: SoundsDraft | None
+
+
+class PrefixDraft(TypedDict, total=False):
+    tokens: Setting
+    suffix_tokens: Setting
+    groups: int | None
+    prompts: int | None
+    zipf: float | None
+    hit_rate: float | None
+    block: int | None
+    prime: bool | None
+    header: str | None
+    media: MediaDraft | None
+
+
+class ToolsDraft(TypedDict, total=False):
+    turns: list[int]
+    sent_with: str | None
+    definitions: Setting
+    response_tokens: Setting
+    choice: Setting
+
+
 class WorkloadDraft(TypedDict, total=False):
     """Fields of all kinds together: each kind's model has its own."""
 
     type: str
     answer_tokens: Setting
     answers: str | None
-    audio: Setting
+    audio: SoundsDraft | None
     below_tokens: int | None
     block_tokens: int | None
     checksum: str | None
@@ -112,7 +165,7 @@ class WorkloadDraft(TypedDict, total=False):
     files: Setting
     groups: int | None
     history: str | None
-    images: Setting
+    images: ImagesDraft | None
     input_tokens: Setting
     limit: int | None
     max_context: int | None
@@ -133,7 +186,7 @@ class WorkloadDraft(TypedDict, total=False):
     path: str | None
     paths: list[str] | None
     pieces: int | None
-    prefix: Setting
+    prefix: PrefixDraft | None
     prefix_chars: int | None
     prefix_header: str | None
     prefix_tokens: int | None
@@ -150,14 +203,14 @@ class WorkloadDraft(TypedDict, total=False):
     text: str | None
     think: Setting
     tokenizer: str | None
-    tools: Setting
+    tools: ToolsDraft | None
     turn_interval: Setting
     turn_tokens: Setting
     turns: Setting
     unit: str | None
     unusable: str | None
     url: str | None
-    videos: Setting
+    videos: VideosDraft | None
     vocabulary: Setting
     where: Setting
     window: Setting
@@ -278,6 +331,17 @@ class ServerUseDraft(TypedDict, total=False):
     restart: str
 
 
+class LevelsDraft(TypedDict, total=False):
+    path: str
+    low: WhenDraft | float
+    high: WhenDraft | float
+    count: int | None
+    spacing: str | None
+    ends: str
+    measure: str
+    set: Mapping[str, Setting]
+
+
 class ExperimentDraft(TypedDict, total=False):
     name: str | None
     about: str | None
@@ -289,7 +353,7 @@ class ExperimentDraft(TypedDict, total=False):
     axes: Mapping[str, Sequence[Setting]]
     zip: Mapping[str, Sequence[Setting]]
     cases: list[CaseDraft]
-    levels: Setting
+    levels: LevelsDraft
     classes: Setting
     exclude: Setting
     repeats: int | None

@@ -6,8 +6,9 @@ import pytest
 from pydantic import BaseModel
 
 from inferometer.plan import draft, load, model, offline, target
-from inferometer.plan.experiment import Experiment, ServerUse
+from inferometer.plan.experiment import Experiment, Levels, ServerUse
 from inferometer.plan.server import Server
+from inferometer.plan.workloads import synthetic
 
 
 def names_of(annotation: object) -> set[str]:
@@ -29,7 +30,14 @@ SECTIONS = {
     draft.ClassDraft: model.Traffic,
     draft.PlanDraft: model.Plan,
     draft.ExperimentDraft: Experiment,
+    draft.LevelsDraft: Levels,
     draft.ServerDraft: Server,
+    draft.ImagesDraft: synthetic.Images,
+    draft.VideosDraft: synthetic.Videos,
+    draft.SoundsDraft: synthetic.Sounds,
+    draft.MediaDraft: synthetic.Media,
+    draft.PrefixDraft: synthetic.Prefix,
+    draft.ToolsDraft: synthetic.Tools,
     draft.ServerUseDraft: ServerUse,
     draft.EngineDraft: offline.EngineCase,
     draft.LatencyDraft: offline.Latency,

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferometer.documents.document import Document
 from inferometer.errors import PlanError
 from inferometer.exchange.exporting.tables import COLUMNS, write_folder
 from inferometer.plan.foreign import aiperf, genai_bench, guidellm_flags, inferx, ray_bench, sglang, vllm_bench
@@ -190,7 +191,7 @@ def test_vllms_script_for_structured_output(name: str) -> None:
     sampling = plan["sampling"]
     assert (sampling["temperature"], sampling["ignore_eos"]) == (0, False)  # as the script sends
     form = "json_schema" if name == "json" else name
-    assert set(sampling["structured"]) == {form, "syntax"}
+    assert set(Document.of(sampling["structured"])) == {form, "syntax"}
     assert set(plan_from(plan).sampling.structured.fields("completions")) == {"structured_outputs"}
 
 

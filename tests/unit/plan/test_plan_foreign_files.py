@@ -364,7 +364,7 @@ def test_run_sh_by_flags_and_by_variables(template: str, monkeypatch: pytest.Mon
     monkeypatch.setenv("LLMDBENCH_DEPLOY_MODEL_LIST", "x/y")
     words = shlex.split(f"./run.sh -c scenario.sh -l inference-perf -w {template} -o min=20,total_count=200")
     found = from_command(words)
-    assert found.plan["workload"]["input_tokens"]["min"] == 20
+    assert Document.of(found.plan["workload"]["input_tokens"]).number("min") == 20
     assert any("total_count: a length is drawn for every request" in note for note in found.notes)
     assert found.plan["target"]["model"] == "x/y"
     assert any(note.startswith("--scenario: belongs to a cluster") for note in found.notes)

@@ -28,7 +28,8 @@ from inferometer.exchange.importing.requests import (
 from inferometer.exchange.importing.requests import status_in as _status
 from inferometer.exchange.importing.source import ImportedPlan, ImportedRun, ImportFormat, ParsedFile, Source
 from inferometer.exchange.importing.units import known_rates, measure, number, statistics, value, whole, without_none
-from inferometer.plan.draft import WorkloadDraft
+from inferometer.plan.draft import PrefixDraft, WorkloadDraft
+from inferometer.plan.foreign.common import without_missing
 from inferometer.record.environment import Environment
 from inferometer.record.summary import MeasureSummary, Value
 
@@ -292,11 +293,13 @@ def _workload(data: DataConfig, good: Successes) -> WorkloadDraft | None:
     """Lengths as requested, if the configuration has them; else those that were served, as means."""
     shared = data.get("shared_prefix")
     if data.get("type") == "shared_prefix" and isinstance(shared, Mapping):
-        prefix = {"tokens": whole(shared.get("system_prompt_len")), "suffix_tokens": whole(shared.get("question_len"))}
-        groups = whole(shared.get("num_unique_system_prompts") or shared.get("num_groups"))
-        prompts = whole(shared.get("num_users_per_system_prompt") or shared.get("num_prompts_per_group"))
-        prefix |= {"groups": groups, "prompts": prompts}
-        workload: WorkloadDraft = {"type": "synthetic", "prefix": without_none(prefix)}
+        prefix: PrefixDraft = {
+            "tokens": whole(shared.get("system_prompt_len")),
+            "suffix_tokens": whole(shared.get("question_len")),
+            "groups": whole(shared.get("num_unique_system_prompts") or shared.get("num_groups")),
+            "prompts": whole(shared.get("num_users_per_system_prompt") or shared.get("num_prompts_per_group")),
+        }
+        workload: WorkloadDraft = {"type": "synthetic", "prefix": without_missing(prefix)}
         if (output := whole(shared.get("output_len"))) is not None:
             workload["output_tokens"] = output
         return workload

@@ -26,7 +26,8 @@ from inferometer.exchange.importing.units import (
     without_none,
 )
 from inferometer.exchange.importing.vllm import ARRAYS, UNKNOWN_ARRIVALS, CommonResult, failed_of, requests_of
-from inferometer.plan.draft import WorkloadDraft
+from inferometer.plan.draft import PrefixDraft, WorkloadDraft
+from inferometer.plan.foreign.common import without_missing
 from inferometer.record.environment import Environment
 from inferometer.record.summary import MeasureSummary, Rate, Value
 
@@ -288,9 +289,13 @@ def _workload(row: SweepRow, name: str) -> WorkloadDraft | None:
     if least and most:
         outputs["output_tokens"] = least if least == most else f"{least}-{most}"
     if (prefix := whole(row.get("prefix_len"))) is not None:
-        shared = {"tokens": prefix, "suffix_tokens": whole(row.get("suffix_len"))}
-        shared |= {"groups": whole(row.get("num_prefixes")), "prompts": whole(row.get("suffixes_per_prefix"))}
-        return {"type": "synthetic", "prefix": without_none(shared), **outputs}
+        shared: PrefixDraft = {
+            "tokens": prefix,
+            "suffix_tokens": whole(row.get("suffix_len")),
+            "groups": whole(row.get("num_prefixes")),
+            "prompts": whole(row.get("suffixes_per_prefix")),
+        }
+        return {"type": "synthetic", "prefix": without_missing(shared), **outputs}
     match = _NAME.search(name)
     workload = fields.dataset(match[1] if match else None)
     if not workload and not outputs:

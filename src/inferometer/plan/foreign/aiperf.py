@@ -294,9 +294,12 @@ def _media(given: Given) -> WorkloadDraft:
     if width and height:
         count = given.count("image-batch-size", 1) or 1
         media["images"] = {"count": count, "width": int(width), "height": int(height), "format": kind}
-    for own in (media.get("images"), media.get("videos"), media.get("audio")):
-        if own is not None:
-            own["position"] = 1  # behind the text
+    if images := media.get("images"):
+        images["position"] = 1  # behind the text
+    if videos := media.get("videos"):
+        videos["position"] = 1
+    if sounds := media.get("audio"):
+        sounds["position"] = 1
     return media
 
 

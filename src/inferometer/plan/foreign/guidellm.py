@@ -15,6 +15,7 @@ from inferometer.errors import PlanError
 from inferometer.plan.draft import (
     CaseDraft,
     ExperimentDraft,
+    LevelsDraft,
     OutputDraft,
     PlanDraft,
     SamplingDraft,
@@ -227,7 +228,8 @@ def _choose_tools(backend: Settings, data: guidellm_data.GuidellmData, extra: di
     if data.calls_tools:
         if "tools" in extra:
             backend.section("extras").wrong("body", "has no counterpart for tools in addition to tool_call_turns")
-        data.workload["tools"]["choice"] = extra.pop("tool_choice", None) or "required"
+        if tools := data.workload.get("tools"):
+            tools["choice"] = extra.pop("tool_choice", None) or "required"
     elif "tools" in data.workload.get("columns", {}):
         extra.setdefault("tool_choice", "required")
     elif "tools" in extra:
@@ -310,7 +312,7 @@ class Ends:
     @property
     def seconds(self) -> float | None:
         value = self.stop.get("duration")
-        return None if value is None else float(value)
+        return None if value is None else float(cast(float, value))
 
     @property
     def requests(self) -> int | None:
@@ -418,7 +420,7 @@ def _swept(profile: Settings, ends: Ends, cap: int | None) -> ExperimentDraft:
         profile.wrong("sweep_size", "must be at least 2: a sweep has a run at both ends")
         return {}
     kind, most = profile.text("strategy_type") or "constant", cap or _THROUGHPUT
-    levels = {
+    levels: LevelsDraft = {
         "low": _at_once(1),
         "high": _at_once(min(most, ends.requests or most)),
         "count": size - 2,

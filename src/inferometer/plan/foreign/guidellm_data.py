@@ -8,7 +8,7 @@ from typing import Any
 
 from inferometer.documents.document import JsonValue
 from inferometer.documents.json_text import json_value
-from inferometer.plan.draft import WorkloadDraft
+from inferometer.plan.draft import ImagesDraft, WorkloadDraft
 from inferometer.plan.foreign.common import Settings
 from inferometer.plan.foreign.shapes import bell, tidy
 
@@ -267,7 +267,8 @@ def _with_media(workload: WorkloadDraft, sources: list[Settings]) -> WorkloadDra
         content = own.text("content", "gradient")
         if content not in _CONTENT:
             own.wrong("content", f"has no counterpart; there are {', '.join(_CONTENT)}")
-        one = {"width": width, "height": height, "content": _CONTENT.get(str(content)), "position": 1}
+        shown = _CONTENT.get(str(content))
+        one: ImagesDraft = {"width": width, "height": height, "content": shown, "position": 1}
         if own.text("kind") == "synthetic_image":
             count = own.count("images_per_request", 1)
             workload["images"] = {**one, "count": count, "format": own.text("format", "jpeg")}

@@ -4,18 +4,20 @@ What it sends is in `inference_perf_data`."""
 import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, cast
 
-from inferometer.documents.document import JsonObject, JsonValue
+from inferometer.documents.document import JsonObject, JsonValue, settings_of
 from inferometer.errors import PlanError
 from inferometer.plan.draft import (
     ExperimentDraft,
+    LevelsDraft,
     LoadDraft,
     PlanDraft,
     SamplingDraft,
     StageDraft,
     StopDraft,
     TargetDraft,
+    WhenDraft,
     WorkloadDraft,
 )
 from inferometer.plan.foreign import inference_perf_data
@@ -252,10 +254,15 @@ def _with_cap(load: Settings, made: When, varied: ExperimentDraft) -> tuple[When
     if made:
         made = {**made, "load": {**made["load"], "max_concurrency": workers * each}}
     if "levels" in varied:
-        levels, cap = varied["levels"], {"max_concurrency": workers * each}
-        high, common = levels["high"], levels["set"]
-        capped = {"high": {**high, "load": high["load"] | cap}, "set": {**common, "load": common["load"] | cap}}
-        varied = {**varied, "levels": levels | capped}
+        levels = varied["levels"]
+        cap: LoadDraft = {"max_concurrency": workers * each}
+        high, common = cast(WhenDraft, levels["high"]), levels["set"]
+        capped: LevelsDraft = {
+            **levels,
+            "high": {**high, "load": {**high["load"], **cap}},
+            "set": {**common, "load": {**cast(JsonObject, common["load"]), **settings_of(cap)}},
+        }
+        varied = {**varied, "levels": capped}
     elif varied:
         varied = {**varied, "set": {**varied.get("set", {}), "load.max_concurrency": workers * each}}
     return made, varied
@@ -427,10 +434,13 @@ def _swept(load: Settings, kind: str) -> ExperimentDraft:
     if spacing is None:
         sweep.wrong("type", "must be linear or geometric")
     requests, count = sweep.count("num_requests", 2000) or 2000, sweep.count("num_stages", 5)
-    burst = {"load": {"type": kind, "rate": tidy(requests / BURST_S)}}
-    stop = {"requests": requests, "drain": seconds(max((sweep.number("timeout", 60.0) or 60.0) - BURST_S, 0))}
+    burst: WhenDraft = {"load": {"type": kind, "rate": tidy(requests / BURST_S)}}
+    stop: StopDraft = {
+        "requests": requests,
+        "drain": seconds(max((sweep.number("timeout", 60.0) or 60.0) - BURST_S, 0)),
+    }
     percentile = sweep.number("saturation_percentile", 95.0)
-    levels = {
+    levels: LevelsDraft = {
         "low": 1,
         "high": {**burst, "stop": stop},
         "count": count,

@@ -5,10 +5,18 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from inferometer.documents.document import JsonValue
-from inferometer.plan.draft import WorkloadDraft
+from inferometer.plan.draft import (
+    ImagesDraft,
+    MediaDraft,
+    PrefixDraft,
+    Setting,
+    SoundsDraft,
+    VideosDraft,
+    WorkloadDraft,
+)
 from inferometer.plan.foreign.common import Settings
 from inferometer.plan.foreign.shapes import FIRST_PAIR, RESOLUTIONS, SHAREGPT, bell, tidy, together
 
@@ -63,7 +71,7 @@ def workload_of(settings: Settings) -> InferencePerfData:
     made = _sharegpt(data, chat) if chat else _DATA[kind](data)
     adapters = settings.section("load").sections("lora_traffic_split")
     if adapters:
-        made.workload["models"] = {adapter.text("name"): adapter.number("split") for adapter in adapters}
+        made.workload["models"] = {str(adapter.text("name")): adapter.number("split") for adapter in adapters}
     if "corpus_file_path" in data:
         data.wrong("corpus_file_path", "has no counterpart: the text of prompts is made up")
     if data.on("use_chat_template"):
@@ -195,7 +203,7 @@ def _shared_prefix(data: Settings) -> InferencePerfData:
     for name in ("question_len", "output_len"):
         if name not in (question, output):
             own.no_effect(name, "the distribution is used")
-    prefix = {
+    prefix: PrefixDraft = {
         "tokens": lengths(own, "system_prompt_len", 100),
         "suffix_tokens": lengths(own, question, 50),
         "groups": groups,
@@ -203,7 +211,7 @@ def _shared_prefix(data: Settings) -> InferencePerfData:
     }
     media, shared = _media(data.section("multimodal")), _media(own.section("multimodal"))
     if shared:
-        prefix["media"] = shared
+        prefix["media"] = cast(MediaDraft, shared)
     workload: WorkloadDraft = {"prefix": prefix, "output_tokens": lengths(own, output, 50), **media}
     if several:
         own.note(
@@ -446,28 +454,31 @@ def _media(section: Settings) -> WorkloadDraft:
     return made
 
 
-def _items(own: Settings) -> dict[str, JsonValue]:
+def _items(own: Settings) -> tuple[Setting, float]:
+    """How many there are in a prompt, and where."""
     position = own.number("insertion_point")
     if position is None:
         why = "without insertion_point inference-perf draws the place in the text, here it is the middle"
         own.account.general.append(f"{own.prefix.rstrip('.')}: {why}")
-    return {"count": lengths(own, "count", 1), "position": 0.5 if position is None else position}
+    return lengths(own, "count", 1), 0.5 if position is None else position
 
 
-def _images(own: Settings) -> dict[str, JsonValue]:
+def _images(own: Settings) -> ImagesDraft:
     value = own.values.get("resolutions")
-    made = {**_items(own), "format": own.text("representation", "png"), "content": "solid"}
+    (count, position), form = _items(own), own.text("representation", "png")
+    made: ImagesDraft = {"count": count, "position": position, "format": form, "content": "solid"}
     if isinstance(value, str) or (isinstance(value, dict) and "height" in value):
         width, height = _size(own, "resolutions")
         return {**made, "width": width, "height": height}
-    sizes = []
+    sizes: list[dict[str, JsonValue]] = []
+    width = height = None
     for one in own.sections("resolutions"):
         width, height = _size(one, "resolution")
         sizes.append({"width": width, "height": height, "weight": one.number("weight", 1.0)})
     if len(sizes) == 1:
         for one in own.sections("resolutions"):
             one.no_effect("weight", "there is one size")
-        return {**made, "width": sizes[0]["width"], "height": sizes[0]["height"]}
+        return {**made, "width": width, "height": height}
     return {**made, "sizes": sizes} if sizes else made
 
 
@@ -483,9 +494,10 @@ def _size(own: Settings, name: str) -> tuple[int | None, int | None]:
     return RESOLUTIONS[text]
 
 
-def _videos(own: Settings) -> dict[str, JsonValue]:
-    made = {**_items(own), "format": own.text("representation", "mp4"), "content": "solid"}
-    if made["format"] == "mp4":
+def _videos(own: Settings) -> VideosDraft:
+    (count, position), form = _items(own), own.text("representation", "mp4")
+    made: VideosDraft = {"count": count, "position": position, "format": form, "content": "solid"}
+    if form == "mp4":
         own.account.general.append(f"{own.prefix.rstrip('.')}: MP4 files hold Motion JPEG, every frame a key frame")
     value = own.values.get("profiles")
     profiles = own.sections("profiles")
@@ -499,9 +511,10 @@ def _videos(own: Settings) -> dict[str, JsonValue]:
     return {**made, "sizes": sizes} if sizes else made
 
 
-def _audio(own: Settings) -> dict[str, JsonValue]:
+def _audio(own: Settings) -> SoundsDraft:
     value = own.values.get("durations")
-    made = {**_items(own), "content": "silence"}
+    count, position = _items(own)
+    made: SoundsDraft = {"count": count, "position": position, "content": "silence"}
     if value is None or isinstance(value, int | float):
         return {**made, "durations": [{"duration": seconds(own.number("durations", 1.0))}]}
     parts = [

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from inferometer.plan.draft import ExperimentDraft, StageDraft, TargetDraft, WorkloadDraft
+from inferometer.plan.draft import ExperimentDraft, PrefixDraft, StageDraft, TargetDraft, WorkloadDraft
 from inferometer.plan.foreign.common import Foreign, without_missing
 from inferometer.plan.foreign.shapes import ESTIMATED, Flag, Given, below, load_of, parse, tidy, url_of
 
@@ -87,8 +87,8 @@ def _requests(given: Given) -> int:
     requested = given.count("num-prompts", 1000) or 1000
     if given.text("dataset-name") != "generated-shared-prefix":
         return requested
-    prefix = _shared_prefix(given)["prefix"]
-    made = int(prefix["groups"] * prefix["prompts"])
+    prefix = _prefix(given)
+    made = (prefix["groups"] or 0) * (prefix["prompts"] or 0)
     if "num-prompts" in given and made != requested:
         given.note("num-prompts", f"all of the groups x prompts are sent, {made}, as the script does")
     return made
@@ -156,14 +156,17 @@ def _sharegpt(given: Given, requests: int) -> WorkloadDraft:
 
 
 def _shared_prefix(given: Given) -> WorkloadDraft:
-    prefix = {
+    return {"prefix": _prefix(given), "output_tokens": _outputs(given, 256)}
+
+
+def _prefix(given: Given) -> PrefixDraft:
+    return {
         "tokens": given.count("gen-system-prompt-len", 2048),
         "suffix_tokens": given.count("gen-question-len", 128),
         "groups": given.count("gen-num-groups", 64),
         "prompts": given.count("gen-prompts-per-group", 16),
         "header": PREFIX_HEADER,
     }
-    return {"prefix": prefix, "output_tokens": _outputs(given, 256)}
 
 
 def _random(given: Given) -> WorkloadDraft:

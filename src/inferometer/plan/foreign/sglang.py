@@ -4,7 +4,16 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from inferometer.plan.draft import OutputDraft, PlanDraft, SamplingDraft, TargetDraft, WhenDraft, WorkloadDraft
+from inferometer.plan.draft import (
+    ImagesDraft,
+    OutputDraft,
+    PlanDraft,
+    PrefixDraft,
+    SamplingDraft,
+    TargetDraft,
+    WhenDraft,
+    WorkloadDraft,
+)
 from inferometer.plan.foreign.common import Foreign, without_missing
 from inferometer.plan.foreign.shapes import (
     ESTIMATED,
@@ -122,7 +131,8 @@ def _requests(given: Given, name: str, workload: WorkloadDraft) -> int:
     """With generated prefixes every prompt is sent, whatever --num-prompts is."""
     if name != "generated-shared-prefix":
         return given.count("num-prompts", 1000) or 1000
-    made = int(workload["prefix"]["groups"] * (workload["prefix"]["prompts"] or 1))
+    prefix = workload["prefix"] or {}
+    made = (prefix["groups"] or 0) * (prefix["prompts"] or 1)
     given.no_effect("num-prompts", f"all of the groups x prompts are sent, {made}, as sglang does")
     return made
 
@@ -224,7 +234,7 @@ def _image(given: Given) -> WorkloadDraft:
     content = {"random": "noise", "blank": "blank"}.get(given.text("image-content") or "random")
     if content is None:
         given.wrong("image-content", "must be random or blank")
-    images = {"count": count, "width": width, "height": height, "content": content}
+    images: ImagesDraft = {"count": count, "width": width, "height": height, "content": content}
     images["format"] = given.text("image-format") or "jpeg"
     return {**_random(given), "images": images}
 
@@ -242,7 +252,7 @@ def _shared_prefix(given: Given) -> WorkloadDraft:
         zipf = given.number("gsp-zipf-alpha", 1.0)
     elif "gsp-zipf-alpha" in given:
         given.no_effect("gsp-zipf-alpha", "groups are uniform")
-    prefix = {
+    prefix: PrefixDraft = {
         "tokens": below(given.count("gsp-system-prompt-len", 2048) or 2048, ratio),
         "suffix_tokens": below(given.count("gsp-question-len", 128) or 128, ratio),
         "groups": given.count("gsp-num-groups", 64),

@@ -6,7 +6,7 @@ import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import yaml
 
@@ -120,21 +120,17 @@ def experiment(plan: PlanDraft, varied: ExperimentDraft, notes: list[str], *, sc
         made["axes"] = _slower_rates(varied["axes"], turns)
     if "zip" in varied:
         made["zip"] = _slower_rates(varied["zip"], turns)
-    levels: Any = varied.get("levels", {})
-    if turns != 1 and "rate" in (burst := _load_of(levels.get("high"))):
-        made["levels"] = {**levels, "high": {**levels["high"], "load": _slower(burst, turns)}}
+    high = varied["levels"].get("high") if "levels" in varied else None
+    if turns != 1 and isinstance(high, dict) and "rate" in (burst := high.get("load", {})):
+        made["levels"] = {**varied["levels"], "high": {**high, "load": _slower(burst, turns)}}
     return made
 
 
 def _slower_rates(varied: Mapping[str, Sequence[Setting]], turns: float) -> dict[str, Sequence[Setting]]:
     return {
-        path: [tidy(round(value / turns, 6)) for value in values] if path == "load.rate" else values
+        path: [tidy(round(cast(float, value) / turns, 6)) for value in values] if path == "load.rate" else values
         for path, values in varied.items()
     }
-
-
-def _load_of(end: Any) -> LoadDraft:
-    return end.get("load", {}) if isinstance(end, dict) else {}
 
 
 Level = TypeVar("Level", LoadDraft, StageDraft)
@@ -199,7 +195,7 @@ def _with_paths(plan: PlanDraft, sets: Mapping[str, Setting]) -> PlanDraft:
         for step in steps:
             at = at.setdefault(step, {})
         both = isinstance(value, dict) and isinstance(at.get(last), dict)
-        at[last] = {**at[last], **value} if both else value
+        at[last] = {**at[last], **cast(JsonObject, value)} if both else value
     return whole
 
 

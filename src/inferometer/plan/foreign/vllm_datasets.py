@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 from inferometer.documents.document import JsonValue
-from inferometer.plan.draft import WorkloadDraft
+from inferometer.plan.draft import ImagesDraft, PrefixDraft, WorkloadDraft
 from inferometer.plan.foreign.shapes import FIRST_PAIR, Given, about
 
 REQUESTS = 1000
@@ -209,13 +209,17 @@ def _random_images(given: Given, data: VllmData) -> VllmData:
         given.no_effect("random-mm-limit-mm-per-prompt", "no prompt has more images")
     high = limited
     sizes = [{"width": width, "height": height, "weight": share} for (height, width, _), share in buckets.items()]
-    images: dict[str, JsonValue] = {
+    images: ImagesDraft = {
         "count": f"{low}-{high}" if low < high else max(low, 1),
         "format": "jpeg",
         "content": "noise",
         "position": 1,  # behind the text
     }
-    images |= {key: sizes[0][key] for key in ("width", "height")} if len(sizes) == 1 else {"sizes": sizes}
+    if len(buckets) == 1:
+        ((height, width, _),) = buckets
+        images["width"], images["height"] = width, height
+    else:
+        images["sizes"] = sizes
     return _with(data, {**_lengths(given), "images": images}, made_up=True)
 
 
@@ -240,7 +244,7 @@ def _buckets(given: Given) -> dict[tuple[int, int, int], float]:
 
 def _prefix_repetition(given: Given, data: VllmData) -> VllmData:
     groups = given.count("prefix-repetition-num-prefixes", 10) or 10
-    prefix = {
+    prefix: PrefixDraft = {
         "tokens": given.count("prefix-repetition-prefix-len", 256),
         "suffix_tokens": given.count("prefix-repetition-suffix-len", 256),
         "groups": groups,

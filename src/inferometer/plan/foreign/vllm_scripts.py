@@ -13,6 +13,7 @@ from inferometer.errors import PlanError
 from inferometer.plan.draft import (
     CaseDraft,
     ExperimentDraft,
+    LevelsDraft,
     LoadDraft,
     PlanDraft,
     SamplingDraft,
@@ -360,7 +361,7 @@ def workload_from_argv(argv: Sequence[str]) -> Foreign:
     if len(requests) > 1:
         raise PlanError(f"{TOOL}: --bench-params has several num_prompts: all at once is one load for all of them")
     rates = variable == "request_rate"
-    levels = {
+    levels: LevelsDraft = {
         "path": "load.rate" if rates else "load.concurrency",
         "low": {"load": load_of(None, 1, 1)},
         "high": {"load": load_of(None, None, requests.pop() or 1)},
