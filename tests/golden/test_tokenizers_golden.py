@@ -5,6 +5,7 @@ Both come as files of packages that `make test` installs; no data folder is need
 
 from importlib.util import find_spec
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -66,9 +67,9 @@ def test_nonce_prefix_and_turns_stay_exact(named: str, index: int, nonce: str, n
     tokenizer = tokenizer_named(named)
     first, second = workload_of(spec, 0, 0, nonce)(index).turns
     assert isinstance(first.prompt, list) and isinstance(second.prompt, list)
-    (asked,) = first.prompt
-    assert len(tokenizer.encode(asked["content"])) == first.input_tokens  # type: ignore[index]
-    assert sum(len(tokenizer.encode(each["content"])) for each in second.prompt) == second.input_tokens  # type: ignore[index, misc]
+    asked, later = (cast(list[dict[str, str]], turn.prompt) for turn in (first, second))
+    assert [len(tokenizer.encode(each["content"])) for each in asked] == [first.input_tokens]
+    assert sum(len(tokenizer.encode(each["content"])) for each in later) == second.input_tokens
 
 
 def test_shared_beginnings_are_shared_tokens(named: str) -> None:

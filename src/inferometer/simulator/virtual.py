@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from msgspec import structs
@@ -364,8 +364,8 @@ def generation_of(request: Request) -> Generation:
     body, length = request.body, request.output_tokens
     return Generation(
         tokens=tokens_of(request.prompt),
-        max_tokens=length if length is not None else body.get("max_tokens"),
-        min_tokens=int(body.get("min_tokens") or 0),
+        max_tokens=length if length is not None else cast(int | None, body.get("max_tokens")),
+        min_tokens=int(cast(int, body.get("min_tokens")) or 0),
         ignore_eos=bool(body.get("ignore_eos", length is not None)),
     )
 

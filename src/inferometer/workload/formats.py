@@ -5,16 +5,17 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
+from inferometer.documents.document import JsonValue
 from inferometer.plan.workloads.recorded import MEDIA
 from inferometer.vocabulary import attribute_at
 from inferometer.workload.media import media_parts
 from inferometer.workload.rows import MISSING, RowError, reached
 
-Json = dict[str, Any]
+Json = dict[str, JsonValue]
 
 
 Columns = dict[str, str]  # our name of a field -> the file's
@@ -47,8 +48,8 @@ def user(text: str) -> Json:
 
 def exchange(prompt: str, answer: str | None = None, system: str | None = None) -> Conversation:
     """A conversation of a single question, with its answer where one is recorded."""
-    before = [{"role": "system", "content": system}] if system else []
-    after = [{"role": "assistant", "content": answer}] if answer else []
+    before: list[Json] = [{"role": "system", "content": system}] if system else []
+    after: list[Json] = [{"role": "assistant", "content": answer}] if answer else []
     return Conversation([*before, user(prompt), *after])
 
 
@@ -260,7 +261,8 @@ def _paths(node: Json, above: list[Json], columns: Columns) -> Iterator[Conversa
     role = str(at(node, columns, "role"))
     if role not in _OASST_ROLES:
         raise RowError(f"has a message with role {role!r}; known are {', '.join(_OASST_ROLES)}")
-    path = [*above, {"role": _OASST_ROLES[role], "content": text_at(node, columns, "text")}]
+    message: Json = {"role": _OASST_ROLES[role], "content": text_at(node, columns, "text")}
+    path = [*above, message]
     below = at(node, columns, "replies") or []
     if not isinstance(below, list):
         raise RowError("has replies that are not a list")
@@ -401,7 +403,9 @@ def _sharegpt_message(message: Any, columns: Columns, before: list[Json]) -> Jso
         return user(value)
     if role == "function_call":
         return {"role": "assistant", "content": None, "tool_calls": _calls(value, len(before))}
-    return {"role": role, "content": value} | ({"tool_call_id": _answered(before)} if role == "tool" else {})
+    if role == "tool":
+        return {"role": role, "content": value, "tool_call_id": _answered(before)}
+    return {"role": role, "content": value}
 
 
 def _calls(value: str, place: int) -> list[Json]:
@@ -410,7 +414,7 @@ def _calls(value: str, place: int) -> list[Json]:
         calls = orjson.loads(value)
     except orjson.JSONDecodeError:
         raise RowError("has a function_call that is not JSON") from None
-    made = []
+    made: list[Json] = []
     for number, call in enumerate(calls if isinstance(calls, list) else [calls]):
         if not isinstance(call, dict) or not isinstance(call.get("name"), str):
             raise RowError("has a function_call without the name of a function")
@@ -424,7 +428,8 @@ def _calls(value: str, place: int) -> list[Json]:
 def _answered(before: list[Json]) -> str:
     """The call that an observation answers: the first of the last calls that has no answer yet."""
     answered = {message["tool_call_id"] for message in before if message["role"] == "tool"}
-    calls: list[Json] = next((message["tool_calls"] for message in reversed(before) if "tool_calls" in message), [])
+    several = next((message["tool_calls"] for message in reversed(before) if "tool_calls" in message), [])
+    calls = cast(list[Json], several)
     for call in calls:
         if call["id"] not in answered:
             return str(call["id"])

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from inferometer.documents.document import JsonValue
 from inferometer.documents.files import file_bytes
 from inferometer.plan.workloads.recorded import MEDIA
 from inferometer.plan.workloads.synthetic import Images, Media, Sounds, Videos, VideoSize
 from inferometer.workload.draws import Draws, Purpose, numbers, picker, quantile_of
 from inferometer.workload.rows import MISSING, RowError, reached
 
-Json = dict[str, Any]
+Json = dict[str, JsonValue]
 
 _TYPES = (  # of a file, by its first bytes
     (b"\x89PNG", "image/png"),
@@ -281,7 +282,7 @@ def _full(kind: bytes, *parts: bytes, flags: int = 0) -> bytes:
     return _box(kind, struct.pack(">I", flags), *parts)
 
 
-Part = dict[str, Any]
+Part = dict[str, JsonValue]
 
 
 class Placed(NamedTuple):

@@ -121,7 +121,7 @@ class OtelSessions:
 
 def _choice(call: Call) -> Any:
     """The function that was called, where it is one of the call's tools; engines take no list of several."""
-    names = {tool.get("function", {}).get("name") for tool in call.tools}
+    names = {cast(Json, tool.get("function", {})).get("name") for tool in call.tools}
     if len(call.called) == 1 and call.called[0] in names:
         return {"type": "function", "function": {"name": call.called[0]}}
     return "required"
@@ -318,8 +318,8 @@ def _call(span: Span) -> Call | None:
 def _called(facts: GenAiFacts) -> list[str]:
     """The names of the functions in the recorded answer."""
     answers = [_message(message) for message in _parsed(facts.get("gen_ai.output.messages")) or []]
-    calls = [call for answer in answers for call in answer.get("tool_calls") or []]
-    names = [str(call.get("function", {}).get("name") or call.get("name") or "") for call in calls]
+    calls = [call for answer in answers for call in cast(list[Json], answer.get("tool_calls") or [])]
+    names = [str(cast(Json, call.get("function", {})).get("name") or call.get("name") or "") for call in calls]
     return [name for name in names if name]
 
 

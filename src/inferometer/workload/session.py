@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
-from typing import Any, Self
+from typing import Self, cast
 
+from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.errors import PlanError
 from inferometer.plan import model
 from inferometer.plan.secrets import key_of, resolve_headers
@@ -36,7 +37,7 @@ def words_of(text: str) -> Iterable[str]:
     return text.words if isinstance(text, TokenText) else text.split()
 
 
-Prompt = str | list[int] | list[dict[str, Any]]  # text, token ids, or chat messages
+Prompt = str | list[int] | list[dict[str, JsonValue]]  # text, token ids, or chat messages
 
 
 @dataclass(slots=True)
@@ -47,12 +48,12 @@ class Request:
     output_tokens: int | None = None  # None: the server decides when to stop
     input_tokens: int | None = None  # how many tokens the prompt was made to have
     think_s: float = 0.0  # pause between the end of the turn before and this one
-    body: dict[str, Any] = field(default_factory=dict)  # extra fields of the body, e.g. the model of this request
+    body: dict[str, JsonValue] = field(default_factory=dict)  # extra fields of the body, e.g. the model of this request
     headers: dict[str, str] = field(default_factory=dict)
     at_s: float | None = None  # in a replay: when it was recorded, after the start
     due_s: float | None = None  # when it is due after the session's begin, or later, when the answer before it has come
     after: tuple[int, ...] | None = None  # the turns that it waits for; None: the one before it
-    fills: list[dict[str, Any]] = field(
+    fills: list[dict[str, JsonValue]] = field(
         default_factory=list, compare=False, repr=False
     )  # messages its answer goes into
     wire: bytes | None = field(default=None, compare=False, repr=False)  # its bytes, where they were made ahead
@@ -60,7 +61,7 @@ class Request:
     @property
     def model(self) -> str | None:
         """The model or adapter that this request names, where that is not left to the target."""
-        return self.body.get("model")
+        return cast(str | None, self.body.get("model"))
 
 
 @dataclass(slots=True)
@@ -237,7 +238,7 @@ def workload_of(
 
 def _check_models(spec: model.Workload, context: WorkloadContext) -> None:
     """Whatever the prompts are: a model or adapter that the server does not have would fail every request."""
-    models: Mapping[str, Any] = getattr(spec, "models", {})  # with their weights, or instead of recorded ones
+    models: JsonObject = getattr(spec, "models", {})  # with their weights, or instead of recorded ones
     named = [name if isinstance(other, int | float) else str(other) for name, other in models.items()]
     if not named and (single := getattr(spec, "model", None)):
         named = [single]

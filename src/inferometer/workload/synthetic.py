@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from inferometer.documents.document import Document
+from inferometer.documents.document import Document, JsonValue
 from inferometer.errors import PlanError
 from inferometer.plan.workloads.synthetic import FixedText, Media, Prefix, Synthetic, Tools
 from inferometer.wire.api import chat_text
@@ -108,7 +108,7 @@ def longest_prompt(prefix: Prefix | None, longest_input: int) -> int:
 
 __all__ = ["SyntheticTape", "synthetic", "words"]
 
-Message = dict[str, Any]
+Message = dict[str, JsonValue]
 
 
 class _Chosen(NamedTuple):
@@ -171,13 +171,14 @@ class SyntheticTape:
         """What to send once before the load, for each model in use: the shared beginnings, whole."""
         for beginning in self._prefixes.primes() if self._prefixes else ():
             written, tokens = self.writer.write(beginning), len(beginning) + self.writer.added
-            for body in [{"model": name} for name in self._models] or [{}]:
+            bodies: list[Message] = [{"model": name} for name in self._models] or [{}]
+            for body in bodies:
                 yield Request(written, 1, tokens, body=body)
 
     def _choose(self, index: int, turn: int) -> _Chosen:
         return _Chosen._make(self._draws.uniforms(Purpose.CHOICES, index, turn, len(_Chosen._fields)))
 
-    def _body(self, chosen: _Chosen) -> dict[str, Any]:
+    def _body(self, chosen: _Chosen) -> dict[str, JsonValue]:
         return {} if self._model is None else {"model": self._models[self._model(chosen.model)]}
 
     def _headers(self, index: int, chosen: _Chosen) -> dict[str, str]:
@@ -268,7 +269,7 @@ class SyntheticTape:
             history = [*history, {"role": "assistant", "content": answer}]
             input_tokens = None if input_tokens is None or output is None else input_tokens + output
 
-    def _tool_fields(self, turn: int | None) -> dict[str, Any]:
+    def _tool_fields(self, turn: int | None) -> dict[str, JsonValue]:
         """Only the turns that shall call a tool may."""
         tools = self.spec.tools
         calls = tools is not None and turn in tools.turns
@@ -279,8 +280,8 @@ class SyntheticTape:
     def _tool_answer(self, index: int, turn: int, tools: Tools) -> list[Message]:
         """A call as the history has it, and the tool's output: made up to fit each other."""
         name = Document((tools.definitions or [_QUERY])[0]).section("function").text("name") or "get_data"
-        function = {"name": name, "arguments": '{"query": "data"}'}
-        call = {"id": f"call_{index}_{turn}", "type": "function", "function": function}
+        function: Message = {"name": name, "arguments": '{"query": "data"}'}
+        call: Message = {"id": f"call_{index}_{turn}", "type": "function", "function": function}
         (u,) = self._draws.uniforms(Purpose.ANSWER, index, turn, 1)
         key = self._draws.key(Purpose.ANSWER, index) + b"tool %d" % turn
         random = numbers(key, quantile_of(tools.response_tokens)(u))
@@ -444,7 +445,7 @@ def requests_of(workload: Workload, first: int, wanted: int) -> list[Request]:
     return requests[:wanted]
 
 
-OfflinePrompt = list[int] | str | list[dict[str, Any]]
+OfflinePrompt = list[int] | str | list[dict[str, JsonValue]]
 
 
 def as_batch(requests: list[Request], chat: bool = False) -> tuple[list[OfflinePrompt], list[int]]:
@@ -457,7 +458,8 @@ def as_batch(requests: list[Request], chat: bool = False) -> tuple[list[OfflineP
 def _messages(request: Request) -> OfflinePrompt:
     prompt = request.prompt
     if isinstance(prompt, str):
-        return [{"role": "user", "content": prompt}]
+        question: Message = {"role": "user", "content": prompt}
+        return [question]
     messages = [part for part in prompt if isinstance(part, dict)]
     return messages or [part for part in prompt if isinstance(part, int)]
 

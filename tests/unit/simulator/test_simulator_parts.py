@@ -23,12 +23,13 @@ from inferometer.workload.session import TokenText
 def test_a_token_is_a_word_or_an_id() -> None:
     assert tokens_of("one two\n three") == tokens_of(TokenText.of(["one", "two", "three"])) == ("one", "two", "three")
     assert tokens_of([5, 6, 7]) == (5, 6, 7)
-    parts = [{"type": "text", "text": "a b"}, {"type": "image_url"}]
-    assert len(tokens_of([{"role": "user", "content": parts}])) == 2 + 3 + 2
+    parts: list[dict[str, Any]] = [{"type": "text", "text": "a b"}, {"type": "image_url"}]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": parts}]
+    assert len(tokens_of(messages)) == 2 + 3 + 2
 
 
 def test_a_chat_turn_with_its_answer_is_the_beginning_of_the_next() -> None:
-    first = [{"role": "user", "content": "hello there"}]
+    first: list[dict[str, Any]] = [{"role": "user", "content": "hello there"}]
     answer = answer_words(fingerprint(tokens_of(first), 0), 12)
     second = [*first, {"role": "assistant", "content": answer_text(answer)}, {"role": "user", "content": "more"}]
     before = tokens_of(first) + answer

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -133,7 +134,7 @@ def test_what_is_too_long_is_refused_with_a_status() -> None:
 def test_a_callback_may_send_the_next_turn() -> None:
     clock, records = VirtualClock(), []
     transport = VirtualTransport(clock, SimulatorSettings(frontend=0.0))
-    messages = [{"role": "user", "content": prompt(0, 40)}]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": prompt(0, 40)}]
 
     def next_turn(record: Record, text: str) -> None:
         records.append(record)

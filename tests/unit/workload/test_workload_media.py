@@ -4,7 +4,7 @@ import base64
 import json
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -26,8 +26,7 @@ def parts(session: Session) -> list[dict[str, Any]]:
     assert isinstance(prompt, list) and len(prompt) == 1
     message = prompt[0]
     assert isinstance(message, dict)
-    content: list[dict[str, Any]] = message["content"]
-    return content
+    return cast(list[dict[str, Any]], message["content"])
 
 
 def kinds(session: Session) -> list[str]:
