@@ -6,11 +6,29 @@ Each answer is one object that knows how far it has come; the engine behind it i
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NotRequired, Protocol, TypedDict
+from typing import Any, Protocol
 
 import orjson
 
-from inferometer.documents.document import JsonValue
+from inferometer.simulator.bodies import (
+    AnthropicBlock,
+    AnthropicMessage,
+    AnthropicUsage,
+    ChatChoice,
+    ChatMessage,
+    Delta,
+    Envelope,
+    MessageChoice,
+    MessageItem,
+    OutputText,
+    ReasoningItem,
+    ReasoningText,
+    Response,
+    ResponseUsage,
+    TextChoice,
+    TgiDetails,
+    Usage,
+)
 from inferometer.simulator.tokens import fingerprint
 
 # -- bodies of answers -------------------------------------------------------------------------------------------------
@@ -20,65 +38,6 @@ from inferometer.simulator.tokens import fingerprint
 VERSION = "0.24.0"
 FINGERPRINT = "vllm-0.24.0-86b20d0f"
 DONE = b"data: [DONE]\n\n"
-
-
-class Envelope(TypedDict):
-    id: str
-    object: str
-    created: int
-    model: str
-
-
-class PromptDetails(TypedDict):
-    cached_tokens: int
-
-
-class Usage(TypedDict):
-    prompt_tokens: int
-    total_tokens: int
-    completion_tokens: int
-    prompt_tokens_details: NotRequired[PromptDetails]
-
-
-class Delta(TypedDict):
-    content: str
-
-
-class ChatChoice(TypedDict):
-    index: int
-    delta: Delta
-    logprobs: None
-    finish_reason: str | None
-    stop_reason: NotRequired[None]
-    token_ids: None
-
-
-class Choice(TypedDict):
-    index: int
-    text: str
-    logprobs: None
-    finish_reason: str | None
-    stop_reason: None
-    prompt_token_ids: None
-    token_ids: None
-    prompt_logprobs: NotRequired[None]  # of an answer that does not stream
-
-
-class Message(TypedDict):
-    role: str
-    content: str
-    refusal: None
-    tool_calls: list[JsonValue]
-    reasoning: None
-
-
-class MessageChoice(TypedDict):
-    index: int
-    message: Message
-    logprobs: None
-    finish_reason: str
-    stop_reason: None
-    token_ids: None
 
 
 def dumps(value: Any) -> bytes:
@@ -178,13 +137,13 @@ class Answering:
 
     def whole(self, texts: list[str], reasons: list[str], made: int, cached: int) -> bytes:
         """The answer of a request that does not stream."""
-        one: Callable[[int, str, str], MessageChoice | Choice] = _chat_message if self.chat else _whole_choice
+        one: Callable[[int, str, str], MessageChoice | TextChoice] = _chat_message if self.chat else _whole_choice
         choices = [one(index, text, reasons[index]) for index, text in enumerate(texts)]
         ending = {"choices": choices, "system_fingerprint": FINGERPRINT, "usage": self.final_usage(made, cached)}
         return dumps({**self._envelope(False), **ending})
 
 
-def _choice(index: int, text: str, finish_reason: str | None) -> Choice:
+def _choice(index: int, text: str, finish_reason: str | None) -> TextChoice:
     return {
         "index": index,
         "text": text,
@@ -196,12 +155,12 @@ def _choice(index: int, text: str, finish_reason: str | None) -> Choice:
     }
 
 
-def _whole_choice(index: int, text: str, finish_reason: str) -> Choice:
+def _whole_choice(index: int, text: str, finish_reason: str) -> TextChoice:
     return {**_choice(index, text, finish_reason), "prompt_logprobs": None}
 
 
 def _chat_message(index: int, text: str, finish_reason: str) -> MessageChoice:
-    message: Message = {
+    message: ChatMessage = {
         "role": "assistant",
         "content": text,
         "refusal": None,
@@ -289,99 +248,6 @@ def models(model: str, max_model_len: int, started: int, adapters: Sequence[str]
 # -- dialects ----------------------------------------------------------------------------------------------------------
 
 DIMENSIONS = 64
-
-
-class ReasoningText(TypedDict):
-    type: str
-    text: str
-
-
-class OutputText(TypedDict):
-    type: str
-    text: str
-    annotations: list[JsonValue]
-
-
-class ReasoningItem(TypedDict):
-    id: str
-    type: str
-    summary: list[JsonValue]
-    content: list[ReasoningText]
-    status: str
-
-
-class MessageItem(TypedDict):
-    id: str
-    type: str
-    role: str
-    status: str
-    content: list[OutputText]
-
-
-class InputDetails(TypedDict):
-    cached_tokens: int
-
-
-class OutputDetails(TypedDict):
-    reasoning_tokens: int
-
-
-class ResponseUsage(TypedDict):
-    input_tokens: int
-    input_tokens_details: InputDetails
-    output_tokens: int
-    output_tokens_details: OutputDetails
-    total_tokens: int
-
-
-class IncompleteDetails(TypedDict):
-    reason: str
-
-
-class Response(TypedDict):
-    id: str
-    object: str
-    created_at: int
-    status: str
-    model: str
-    output: list[ReasoningItem | MessageItem]
-    error: None
-    usage: ResponseUsage | None
-    incomplete_details: NotRequired[IncompleteDetails | None]
-
-
-class AnthropicBlock(TypedDict):
-    """A text, or a thought with its signature."""
-
-    type: str
-    text: NotRequired[str]
-    thinking: NotRequired[str]
-    signature: NotRequired[str]
-
-
-class AnthropicUsage(TypedDict):
-    input_tokens: int
-    cache_read_input_tokens: NotRequired[int]
-    cache_creation_input_tokens: NotRequired[int]
-    output_tokens: int
-
-
-class AnthropicMessage(TypedDict):
-    id: str
-    type: str
-    role: str
-    model: str
-    content: list[AnthropicBlock]
-    stop_reason: str | None
-    stop_sequence: None
-    usage: NotRequired[AnthropicUsage]
-
-
-class TgiDetails(TypedDict):
-    finish_reason: str
-    seed: None
-    generated_tokens: int
-    input_length: int
 
 
 def named_event(kind: str, **fields: Any) -> bytes:

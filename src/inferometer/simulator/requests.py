@@ -7,12 +7,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from string import ascii_letters, digits
-from typing import Any, TypedDict, cast
+from typing import Any, cast
 
 import orjson
 
 from inferometer.documents.document import JsonObject, JsonValue, settings_of
 from inferometer.plan.structured import Structured
+from inferometer.simulator.bodies import RequestBody, Schema, StreamOptions, Thinking
 from inferometer.simulator.engine import Sequence
 from inferometer.simulator.settings import SimulatorSettings
 from inferometer.simulator.tokens import Tokens, answer_words, fingerprint, natural_length, tokens_of
@@ -112,49 +113,6 @@ class Question:
 
 def bad(message: str, param: str | None = None) -> RefusalError:
     return RefusalError(400, message, "BadRequestError", param)
-
-
-class StreamOptions(TypedDict, total=False):
-    include_usage: JsonValue
-    continuous_usage_stats: JsonValue
-
-
-class Reasoning(TypedDict, total=False):
-    effort: JsonValue
-
-
-class Thinking(TypedDict, total=False):
-    type: JsonValue
-    budget_tokens: int | None
-
-
-class TgiParameters(TypedDict, total=False):
-    max_new_tokens: JsonValue
-
-
-class RequestBody(TypedDict, total=False):
-    """What the simulator reads of the bodies of all APIs; `Structured` reads what asks for a structured answer."""
-
-    model: str
-    stream: JsonValue
-    stream_options: StreamOptions | None
-    messages: JsonValue
-    prompt: JsonValue
-    n: JsonValue
-    max_tokens: JsonValue
-    max_completion_tokens: JsonValue
-    min_tokens: JsonValue
-    ignore_eos: JsonValue
-    text: JsonValue
-    input: JsonValue  # of Responses and embeddings
-    max_output_tokens: int | None
-    reasoning: Reasoning | None
-    system: JsonValue  # of Anthropic's messages
-    thinking: Thinking | None
-    inputs: JsonValue  # of TGI
-    parameters: TgiParameters | None
-    query: JsonValue  # of rerank
-    documents: JsonValue
 
 
 def read_json(body: bytes) -> RequestBody:
@@ -385,36 +343,6 @@ def structured_words(wanted: Structured, print_: int) -> tuple[str, ...] | None:
             separators=(" , ", " : "),
         )
     return tuple(text.split(" "))
-
-
-Schema = TypedDict(
-    "Schema",
-    {
-        "$ref": str,
-        "const": Any,
-        "enum": list[Any],
-        "anyOf": list[Any],
-        "oneOf": list[Any],
-        "allOf": list[dict[str, JsonValue]],
-        "type": str | list[str],
-        "properties": dict[str, Any] | None,
-        "required": list[str],
-        "items": Any,
-        "prefixItems": list[Any] | None,
-        "minItems": int,
-        "maxItems": int | None,
-        "pattern": str,
-        "format": str,
-        "minLength": int,
-        "maxLength": int | None,
-        "minimum": float,
-        "exclusiveMinimum": float,
-        "maximum": float,
-        "exclusiveMaximum": float,
-        "multipleOf": float | None,
-    },
-    total=False,
-)
 
 
 class _Maker:

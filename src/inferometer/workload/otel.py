@@ -239,7 +239,7 @@ GenAiFacts = TypedDict(  # attributes by the GenAI conventions; messages may be 
 )
 
 
-class Span(TypedDict, total=False):
+class GenAiSpan(TypedDict, total=False):
     name: str | None
     status: SpanStatus | int | str | None
     attributes: GenAiFacts | None
@@ -260,19 +260,19 @@ class MessagePart(TypedDict, total=False):
     result: JsonValue
 
 
-def _spans(document: Any) -> Iterator[Span]:
+def _spans(document: Any) -> Iterator[GenAiSpan]:
     """Spans in a list, below `spans`, or as OTLP's JSON has them."""
     if isinstance(document, Mapping) and "resourceSpans" in document:
         for resource in document["resourceSpans"]:
             for scope in resource.get("scopeSpans") or []:
                 for span in scope.get("spans") or []:
-                    yield cast(Span, {**span, "attributes": _plain(span.get("attributes") or [])})
+                    yield cast(GenAiSpan, {**span, "attributes": _plain(span.get("attributes") or [])})
         return
     spans = document.get("spans") if isinstance(document, Mapping) else document
     spans = _parsed(spans)
     if not isinstance(spans, list):
         raise RowError("it has no spans")
-    yield from (cast(Span, span) for span in spans if isinstance(span, Mapping))
+    yield from (cast(GenAiSpan, span) for span in spans if isinstance(span, Mapping))
 
 
 def _plain(attributes: Any) -> Json:
@@ -282,13 +282,13 @@ def _plain(attributes: Any) -> Json:
     return {entry["key"]: next(iter(entry["value"].values()), None) for entry in attributes if entry.get("value")}
 
 
-def _failed(span: Span) -> bool:
+def _failed(span: GenAiSpan) -> bool:
     status = span.get("status")
     code = status.get("code") if isinstance(status, Mapping) else status
     return code in _ERROR
 
 
-def _call(span: Span) -> Call | None:
+def _call(span: GenAiSpan) -> Call | None:
     facts: GenAiFacts = span.get("attributes") or {}
     name = str(span.get("name") or "")
     if not facts.get("gen_ai.input.messages"):
@@ -512,7 +512,7 @@ def trace_in(document: Any, spec: Weka) -> HashedTrace:
     if not isinstance(document, Mapping) or not isinstance(document.get("requests"), list):
         raise RowError("it has no requests")
     block = int(document.get("block_size") or spec.block_tokens)
-    calls = list(_calls(cast(TraceFile, document), block))
+    calls = list(_calls(cast(HashedFile, document), block))
     if not calls:
         raise RowError("it has no requests")
     calls.sort(key=lambda call: (call.start_s, call.end_s))
@@ -549,13 +549,13 @@ class TraceEntry(HashedRequest, Agent, total=False):
     requests: list[HashedRequest] | None
 
 
-class TraceFile(Agent, total=False):
+class HashedFile(Agent, total=False):
     id: str | None
     block_size: int | None
     requests: list[TraceEntry]
 
 
-def _calls(document: TraceFile, block: int) -> Iterator[HashedCall]:
+def _calls(document: HashedFile, block: int) -> Iterator[HashedCall]:
     for number, entry in enumerate(document["requests"]):
         if entry.get("type") != _SUBAGENT:
             yield _hashed_call(entry, "", document, block, 0.0)

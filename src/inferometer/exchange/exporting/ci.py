@@ -49,7 +49,7 @@ HISTORY = (
 FormT = TypeVar("FormT")
 
 
-class BatchRow(TypedDict):
+class LatencyRow(TypedDict):
     batch_size: int
     avg_latency: float
     p50: float
@@ -57,11 +57,11 @@ class BatchRow(TypedDict):
     p99: float
 
 
-class DataPoint(TypedDict):
+class BatchPoint(TypedDict):
     """Of one run: the latency of each batch size."""
 
     timestamp: str
-    results: list[BatchRow]
+    results: list[LatencyRow]
 
 
 class LengthPair(TypedDict):
@@ -94,7 +94,7 @@ def export_ci_bench(request: ExportRequest) -> list[DocumentPiece]:
     return [*_latency(groups["latency"], request), *_serving(groups["serving"], request)]
 
 
-def data_point(run: Run) -> DataPoint:
+def data_point(run: Run) -> BatchPoint:
     """Of one run, a row per batch size; the timestamp is when it was measured, not when it was exported."""
     rows = [_row(case) for case in run.summary.cases if case.latencies]
     if not rows:
@@ -102,7 +102,7 @@ def data_point(run: Run) -> DataPoint:
     return {"timestamp": started(run).isoformat(), "results": sorted(rows, key=lambda row: row["batch_size"])}
 
 
-def _row(case: BatchCase) -> BatchRow:
+def _row(case: BatchCase) -> LatencyRow:
     document = latency_document(case.latencies)
     shares = document["percentiles"]
     return {
@@ -128,7 +128,7 @@ def _latency(runs: Sequence[Run], request: ExportRequest) -> list[DocumentPiece]
     ]
 
 
-def markdown_table(rows: Sequence[BatchRow]) -> str:
+def markdown_table(rows: Sequence[LatencyRow]) -> str:
     """With the colons that set numbers to the right."""
     cells = [
         [str(row["batch_size"]), *(f"{time:.6g}" for time in (row["avg_latency"], row["p50"], row["p90"], row["p99"]))]

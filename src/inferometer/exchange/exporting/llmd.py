@@ -3,7 +3,7 @@ records where summaries keep too few of them. The numbers are ours, by our defin
 
 from collections.abc import Collection, Mapping
 from datetime import timedelta
-from typing import TypedDict, TypeVar, cast
+from typing import TypeVar, cast
 
 import orjson
 import yaml
@@ -22,6 +22,31 @@ from inferometer.exchange.exporting import (
     started,
     text_piece,
     traffic_of,
+)
+from inferometer.exchange.llmd_report import (
+    Report01,
+    Report02,
+    ReportAccelerator,
+    ReportAggregate,
+    ReportComponent,
+    ReportEngine,
+    ReportHost,
+    ReportLength,
+    ReportLoad,
+    ReportLoad01,
+    ReportMetadata,
+    ReportNative,
+    ReportPart,
+    ReportRequests,
+    ReportResults,
+    ReportRun,
+    ReportScenario,
+    ReportScenario01,
+    ReportSessions,
+    ReportTime,
+    SessionPerformance,
+    StandardLoad,
+    UnitStatistics,
 )
 from inferometer.judge.identity import identity
 from inferometer.measure import quantiles
@@ -124,150 +149,7 @@ STATISTICS = {
 }
 
 
-Statistics = dict[str, str | float]  # the unit of all as `units`, and each by its name
 SectionT = TypeVar("SectionT")
-
-
-class ReportTime(TypedDict):
-    start: str
-    end: str | None
-    duration: str | None
-
-
-class AboutRun(TypedDict):
-    uid: str
-    eid: str
-    time: ReportTime
-    description: str | None
-    keywords: list[str] | None
-
-
-class ModelName(TypedDict):
-    name: str
-
-
-class Parallelism(TypedDict):
-    tp: int
-
-
-class Accelerator(TypedDict):
-    model: str
-    count: int
-    parallelism: Parallelism
-
-
-class EngineVersion(TypedDict):
-    tool: str
-    tool_version: str
-
-
-class GenericComponent(EngineVersion):
-    kind: str
-    model: str
-
-
-class EngineComponent(EngineVersion):
-    kind: str
-    role: str
-    replicas: int
-    model: ModelName
-    accelerator: Accelerator
-
-
-class ComponentMetadata(TypedDict):
-    schema_version: str
-    label: str
-    cfg_id: str
-
-
-class NativeComponent(TypedDict):
-    args: JsonObject
-
-
-class Component(TypedDict):
-    metadata: ComponentMetadata
-    standardized: EngineComponent | GenericComponent
-    native: NativeComponent
-
-
-class SequenceLength(TypedDict, total=False):
-    distribution: str
-    value: float
-    std_dev: float | None
-    min: float | None
-    max: float | None
-
-
-class StandardLoad(TypedDict):
-    tool: str
-    tool_version: str
-    parallelism: int
-    source: str
-    input_seq_len: SequenceLength
-    output_seq_len: SequenceLength | None
-    rate_qps: float | None
-    concurrency: int | None
-
-
-class LoadMetadata(TypedDict):
-    schema_version: str
-    cfg_id: str
-
-
-class NativeLoad(TypedDict):
-    config: JsonObject
-
-
-class Load(TypedDict):
-    metadata: LoadMetadata
-    standardized: StandardLoad
-    native: NativeLoad
-
-
-class Scenario(TypedDict):
-    stack: list[Component] | None
-    load: Load | None
-
-
-class RequestCounts(TypedDict, total=False):
-    total: int
-    failures: int
-    incomplete: int
-    input_length: Statistics | None
-    output_length: Statistics | None
-
-
-class Aggregate(TypedDict):
-    requests: RequestCounts | None
-    latency: dict[str, Statistics | None]
-    throughput: dict[str, Statistics | None]
-
-
-class RequestPerformance(TypedDict):
-    aggregate: Aggregate
-
-
-class SessionCounts(TypedDict):
-    total: int
-    succeeded: int
-    session_duration: Statistics | None
-    events_per_session: Statistics | None
-
-
-class SessionPerformance(TypedDict):
-    sessions: SessionCounts
-
-
-class Results(TypedDict, total=False):
-    request_performance: RequestPerformance
-    session_performance: SessionPerformance
-
-
-class Report(TypedDict):
-    version: str
-    run: AboutRun
-    scenario: Scenario
-    results: Results
 
 
 def export(request: ExportRequest) -> list[DocumentPiece]:
@@ -284,19 +166,19 @@ def _piece(run: Run, as_json: bool) -> DocumentPiece:
     return text_piece(f"{name}.yaml", yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
 
 
-def report(run: Run) -> Report:
-    scenario: Scenario = {"stack": _stack(run), "load": _load(run)}
+def report(run: Run) -> Report02:
+    scenario: ReportScenario = {"stack": _stack(run), "load": _load(run)}
     return {"version": VERSION, "run": _run(run), "scenario": _known(scenario), "results": _results(run)}
 
 
-def _results(run: Run) -> Results:
-    results: Results = {"request_performance": {"aggregate": _aggregate(run)}}
+def _results(run: Run) -> ReportResults:
+    results: ReportResults = {"request_performance": {"aggregate": _aggregate(run)}}
     if (sessions := _sessions(run)) is not None:
         results["session_performance"] = sessions
     return results
 
 
-def _run(run: Run) -> AboutRun:
+def _run(run: Run) -> ReportRun:
     start, length_s = started(run), duration_of(run)
     end = None if length_s is None else start + timedelta(seconds=length_s)
     time: ReportTime = {
@@ -304,7 +186,7 @@ def _run(run: Run) -> AboutRun:
         "end": None if end is None else end.isoformat(),
         "duration": None if length_s is None else f"PT{length_s:.6f}S",
     }
-    about: AboutRun = {
+    about: ReportRun = {
         "uid": run.id,
         "eid": identity(run).key,
         "time": _known(time),
@@ -314,20 +196,24 @@ def _run(run: Run) -> AboutRun:
     return _known(about)
 
 
-def _stack(run: Run) -> list[Component] | None:
+def _stack(run: Run) -> list[ReportComponent] | None:
     """The engine, where its model and version are known; without accelerators it is a component of no kind."""
     model, gpus = run.subject.model, list(run.subject.accelerators)
-    engine: EngineVersion = {
+    engine: ReportPart = {
         "tool": run.subject.engine or "unknown",
         "tool_version": run.subject.engine_version or "unknown",
     }
     hashes = identity(run)
-    metadata: ComponentMetadata = {"schema_version": "0.0.1", "label": "engine-0", "cfg_id": hashes.stack}
+    metadata: ReportMetadata = {"schema_version": "0.0.1", "label": "engine-0", "cfg_id": hashes.stack}
     if model is None:
         return None
-    standard: EngineComponent | GenericComponent
+    standard: ReportPart
     if gpus:
-        shape: Accelerator = {"model": gpus[0], "count": len(gpus), "parallelism": {"tp": _parallel(run) or len(gpus)}}
+        shape: ReportAccelerator = {
+            "model": gpus[0],
+            "count": len(gpus),
+            "parallelism": {"tp": _parallel(run) or len(gpus)},
+        }
         standard = {
             "kind": "inference_engine",
             **engine,
@@ -338,7 +224,7 @@ def _stack(run: Run) -> list[Component] | None:
         }
     else:
         standard = {"kind": "generic", **engine, "model": model}
-    native: NativeComponent = {"args": dict(run.plan.server_args)}
+    native: ReportNative = {"args": dict(run.plan.server_args)}
     return [{"metadata": metadata, "standardized": standard, "native": native}]
 
 
@@ -347,7 +233,7 @@ def _parallel(run: Run) -> int | None:
     return args.count("tensor_parallel_size") or args.count("tensor-parallel-size")
 
 
-def _load(run: Run) -> Load | None:
+def _load(run: Run) -> ReportLoad | None:
     """What was requested; the lengths that were served are in the results."""
     inputs = _length(lengths_of(run, "input_tokens"), served_lengths(run)[0])
     if inputs is None:
@@ -363,7 +249,7 @@ def _load(run: Run) -> Load | None:
         "rate_qps": rate_of(run) or None,
         "concurrency": cap if cap and cap >= 1 else None,
     }
-    metadata: LoadMetadata = {"schema_version": "0.0.1", "cfg_id": identity(run).workload}
+    metadata: ReportMetadata = {"schema_version": "0.0.1", "cfg_id": identity(run).workload}
     return {"metadata": metadata, "standardized": _known(standard), "native": {"config": dict(run.plan)}}
 
 
@@ -372,13 +258,13 @@ def _source(run: Run) -> str:
     return "unknown" if kind is None else "random" if kind == "synthetic" else "sampled"
 
 
-def _length(requested: Lengths | None, served: int | None) -> SequenceLength | None:
+def _length(requested: Lengths | None, served: int | None) -> ReportLength | None:
     """As the plan has it; what it does not have is what was served, of an unknown distribution."""
     middle = None if requested is None else requested.mean_value
     if requested is None or middle is None:
         return None if served is None else {"distribution": "other", "value": served}
     kind = {"fixed": "fixed", "uniform": "uniform", "normal": "gaussian"}.get(requested.type, "other")
-    length: SequenceLength = {
+    length: ReportLength = {
         "distribution": kind,
         "value": middle,
         "std_dev": requested.std,
@@ -388,7 +274,7 @@ def _length(requested: Lengths | None, served: int | None) -> SequenceLength | N
     return _known(length)
 
 
-def _aggregate(run: Run) -> Aggregate:
+def _aggregate(run: Run) -> ReportAggregate:
     statistics = spreads(run, {name for name, _ in LATENCIES.values()} | set(LENGTHS.values()))
     values = quantities(run.summary)
     latency = {theirs: _statistics(statistics.get(ours), unit) for theirs, (ours, unit) in LATENCIES.items()}
@@ -398,11 +284,11 @@ def _aggregate(run: Run) -> Aggregate:
     if requests is not None:
         requests["input_length"], requests["output_length"] = inputs, outputs
         requests = _known(requests)
-    aggregate: Aggregate = {"requests": requests, "latency": _known(latency), "throughput": _known(rates)}
+    aggregate: ReportAggregate = {"requests": requests, "latency": _known(latency), "throughput": _known(rates)}
     return _known(aggregate)
 
 
-def _requests(run: Run) -> RequestCounts | None:
+def _requests(run: Run) -> ReportRequests | None:
     """Failed and unfinished requests are separate, and none is lost: the total is what was sent."""
     outcomes = run.summary.outcomes
     if not outcomes:
@@ -412,7 +298,7 @@ def _requests(run: Run) -> RequestCounts | None:
     return {"total": total, "failures": total - outcomes.get("ok", 0) - cut, "incomplete": cut}
 
 
-def _statistics(statistics: Mapping[str, float] | None, unit: str) -> Statistics | None:
+def _statistics(statistics: Mapping[str, float] | None, unit: str) -> UnitStatistics | None:
     """A mean is required there: without it there is nothing to write."""
     if not statistics or "mean" not in statistics:
         return None
@@ -420,7 +306,7 @@ def _statistics(statistics: Mapping[str, float] | None, unit: str) -> Statistics
     return {"units": unit, **known}
 
 
-def _rate(quantity: Quantity | None, unit: str) -> Statistics | None:
+def _rate(quantity: Quantity | None, unit: str) -> UnitStatistics | None:
     return None if quantity is None else {"units": unit, "mean": quantity.value}
 
 
@@ -429,7 +315,7 @@ def _sessions(run: Run) -> SessionPerformance | None:
     sessions = run.summary.sessions
     if sessions is None or not sessions.count:
         return None
-    fields: SessionCounts = {
+    fields: ReportSessions = {
         "total": sessions.count,
         "succeeded": sessions.complete,
         "session_duration": _statistics(_numbers(sessions.measures.get("session_time")), "s"),
@@ -447,70 +333,6 @@ def _known(section: SectionT) -> SectionT:
     """A section without the fields that are unknown."""
     fields = cast(JsonObject, section)
     return cast(SectionT, {name: value for name, value in fields.items() if value is not None})
-
-
-class OldAccelerator(TypedDict):
-    model: str
-    count: int
-
-
-class OldHost(TypedDict):
-    accelerator: list[OldAccelerator] | None
-    type: list[str] | None
-
-
-class OldEngine(TypedDict):
-    name: str
-    version: str | None
-    args: JsonObject | None
-
-
-class OldPlatform(TypedDict):
-    engine: list[OldEngine]
-
-
-class OldLoadMetadata(TypedDict):
-    tool: str
-    tool_version: str | None
-
-
-class OldLoad(TypedDict):
-    name: str
-    type: str | None
-    args: JsonObject
-    metadata: OldLoadMetadata
-
-
-class OldScenario(TypedDict):
-    description: str | None
-    host: OldHost | None
-    platform: OldPlatform
-    model: ModelName
-    load: OldLoad
-
-
-class OldTime(TypedDict):
-    duration: float
-    start: float
-    stop: float
-
-
-class OldMetadata(TypedDict):
-    verdict: str | None
-
-
-class OldMetrics(TypedDict):
-    time: OldTime
-    requests: RequestCounts
-    latency: dict[str, Statistics]
-    throughput: dict[str, float]
-    metadata: OldMetadata
-
-
-class OldReport(TypedDict):
-    version: str
-    scenario: OldScenario
-    metrics: OldMetrics
 
 
 VERSION_V01 = "0.1"
@@ -538,9 +360,9 @@ def export_v01(request: ExportRequest) -> list[DocumentPiece]:
     return made
 
 
-def report_v01(run: Run) -> OldReport:
+def report_v01(run: Run) -> Report01:
     """What the schema requires must be there: TTFT, total tokens per second, the requests, the duration."""
-    newer = report(run)["results"]["request_performance"]["aggregate"]
+    newer = _aggregate(run)
     latency, requests = newer.get("latency") or {}, newer.get("requests")
     if "time_to_first_token" not in latency or requests is None or duration_of(run) is None:
         raise StoreError(
@@ -559,24 +381,24 @@ def report_v01(run: Run) -> OldReport:
     }
 
 
-def _scenario(run: Run) -> OldScenario:
+def _scenario(run: Run) -> ReportScenario01:
     gpus, args = list(run.subject.accelerators), dict(run.plan.server_args)
-    engine: OldEngine = {
+    engine: ReportEngine = {
         "name": run.subject.engine or "unknown",
         "version": run.subject.engine_version,
         "args": args or None,
     }
-    host: OldHost = {
+    host: ReportHost = {
         "accelerator": [{"model": gpus[0], "count": len(gpus)}] if gpus else None,
         "type": ["replica"] if gpus else None,
     }
-    load: OldLoad = {
+    load: ReportLoad01 = {
         "name": run.source if run.source in GENERATORS else NEAREST,
         "type": run.plan.section("load").text("type"),
         "args": dict(run.plan),
         "metadata": {"tool": run.source or "inferometer", "tool_version": run.environment.inferometer},
     }
-    whole: OldScenario = {
+    whole: ReportScenario01 = {
         "description": run.plan.title,
         "host": _known(host) or None,
         "platform": {"engine": [_known(engine)]},
@@ -586,13 +408,13 @@ def _scenario(run: Run) -> OldScenario:
     return _known(whole)
 
 
-def _time(run: Run) -> OldTime:
+def _time(run: Run) -> ReportTime:
     start, length_s = started(run), duration_of(run) or 0.0
     stop = start + timedelta(seconds=length_s)
     return {"duration": length_s, "start": start.timestamp(), "stop": stop.timestamp()}
 
 
-def _in_ms(statistics: Statistics) -> Statistics:
+def _in_ms(statistics: UnitStatistics) -> UnitStatistics:
     """Times per token in ms/token, the others in seconds as they are."""
     if statistics["units"] != "s/token":
         return dict(statistics)

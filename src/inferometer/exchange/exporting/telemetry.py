@@ -135,7 +135,7 @@ class KeyValue(TypedDict):
     value: AttributeValue
 
 
-class DataPoint(TypedDict):
+class OtlpPoint(TypedDict):
     """64-bit whole numbers are strings in OTLP's JSON."""
 
     attributes: list[KeyValue]
@@ -149,33 +149,33 @@ class DataPoint(TypedDict):
     max: NotRequired[float]
 
 
-class Histogram(TypedDict):
-    dataPoints: list[DataPoint]
+class OtlpHistogram(TypedDict):
+    dataPoints: list[OtlpPoint]
     aggregationTemporality: int
 
 
-class Metric(TypedDict):
+class OtlpMetric(TypedDict):
     name: str
     unit: str
-    histogram: Histogram
+    histogram: OtlpHistogram
 
 
-class Scope(TypedDict):
+class OtlpScope(TypedDict):
     name: str
     version: str
 
 
 class ScopeMetrics(TypedDict):
-    scope: Scope
-    metrics: list[Metric]
+    scope: OtlpScope
+    metrics: list[OtlpMetric]
 
 
-class Resource(TypedDict):
+class OtlpResource(TypedDict):
     attributes: list[KeyValue]
 
 
 class ResourceMetrics(TypedDict):
-    resource: Resource
+    resource: OtlpResource
     scopeMetrics: list[ScopeMetrics]
 
 
@@ -189,7 +189,7 @@ def resource(run: Run) -> ResourceMetrics:
     about: Attributes = {"service.name": "inferometer", "inferometer.run.id": run.id}
     if run.status:
         about["inferometer.verdict"] = run.status
-    scope: Scope = {"name": "inferometer", "version": run.environment.inferometer or ""}
+    scope: OtlpScope = {"name": "inferometer", "version": run.environment.inferometer or ""}
     metrics = [metric for metric in (*_client(run), *_server(run)) if metric["histogram"]["dataPoints"]]
     return {
         "resource": {"attributes": _attributes(about)},
@@ -197,7 +197,7 @@ def resource(run: Run) -> ResourceMetrics:
     }
 
 
-def _client(run: Run) -> Iterator[Metric]:
+def _client(run: Run) -> Iterator[OtlpMetric]:
     answers = Answers.of(records_of(run))
     about = _about(run)
     ok = answers.ok
@@ -230,7 +230,7 @@ def _tokens(answers: Answers, about: Attributes) -> list[tuple[Attributes, Float
     return [(about | {"gen_ai.token.type": side}, request_values(name, answers)[answers.ok]) for side, name in sides]
 
 
-def _server(run: Run) -> Iterator[Metric]:
+def _server(run: Run) -> Iterator[OtlpMetric]:
     """What the server measured itself, with its own bounds; the endless bucket has none."""
     series = server_series(run)
     for name, ours in SERVER.items():
@@ -259,14 +259,14 @@ def _histogram(
     unit: str,
     bounds: Sequence[float],
     series: Sequence[tuple[Attributes, Floats | Iterator[Floats]]],
-) -> Metric:
+) -> OtlpMetric:
     points = [
         _counted(run, about, bounds, [values] if isinstance(values, np.ndarray) else values) for about, values in series
     ]
     return _metric(name, unit, [point for point in points if point["count"] != "0"])
 
 
-def _counted(run: Run, about: Attributes, bounds: Sequence[float], batches: Iterable[Floats]) -> DataPoint:
+def _counted(run: Run, about: Attributes, bounds: Sequence[float], batches: Iterable[Floats]) -> OtlpPoint:
     """A bucket holds what is above the bound before it and at most its own."""
     counts, sums, ends = np.zeros(len(bounds) + 1, np.int64), [0.0], []
     for batch in batches:
@@ -278,7 +278,7 @@ def _counted(run: Run, about: Attributes, bounds: Sequence[float], batches: Iter
     return {**point, "min": min(ends), "max": max(ends)} if ends else point
 
 
-def _point(run: Run, about: Attributes, bounds: Sequence[float], counts: Sequence[int], total: float) -> DataPoint:
+def _point(run: Run, about: Attributes, bounds: Sequence[float], counts: Sequence[int], total: float) -> OtlpPoint:
     start = started(run)
     end = start + timedelta(seconds=duration_of(run) or 0.0)
     return {
@@ -292,7 +292,7 @@ def _point(run: Run, about: Attributes, bounds: Sequence[float], counts: Sequenc
     }
 
 
-def _metric(name: str, unit: str, points: list[DataPoint]) -> Metric:
+def _metric(name: str, unit: str, points: list[OtlpPoint]) -> OtlpMetric:
     return {"name": name, "unit": unit, "histogram": {"dataPoints": points, "aggregationTemporality": DELTA}}
 
 

@@ -62,11 +62,11 @@ class ConstraintSection(TypedDict, total=False):
     seconds: float
 
 
-Section = BackendSection | ProfileSection | ConstraintSection | JsonObject
+GuidellmSection = BackendSection | ProfileSection | ConstraintSection | JsonObject
 
 
 def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
-    sections: list[tuple[str, Section]] = [
+    sections: list[tuple[str, GuidellmSection]] = [
         ("backend", _backend(plan, endpoint)),
         ("profile", _profile(plan)),
         ("tokenizer", {"kind": "huggingface_auto", "model": endpoint.tokenizer}),

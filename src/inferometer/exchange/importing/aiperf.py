@@ -69,7 +69,7 @@ DEFINITIONS = {
 }
 
 
-class Metric(TypedDict, total=False):
+class AiperfMetric(TypedDict, total=False):
     """Statistics by their names, and the unit of them all."""
 
     unit: JsonValue
@@ -83,7 +83,7 @@ class InputConfig(TypedDict, total=False):
     phases: list[JsonValue] | None
 
 
-class Endpoint(TypedDict, total=False):
+class AiperfEndpoint(TypedDict, total=False):
     type: JsonValue
     model_names: JsonValue
     url: JsonValue
@@ -92,14 +92,14 @@ class Endpoint(TypedDict, total=False):
     backend: JsonValue
 
 
-class Report(TypedDict, total=False):
+class AiperfReport(TypedDict, total=False):
     """Without its metrics, which are read by the names above."""
 
     aiperf_version: str | None
     start_time: JsonValue
     input_config: InputConfig | None
-    goodput: Metric | None
-    request_goodput: Metric | None
+    goodput: AiperfMetric | None
+    request_goodput: AiperfMetric | None
 
 
 class RequestMetadata(TypedDict, total=False):
@@ -112,7 +112,7 @@ class RequestMetadata(TypedDict, total=False):
     was_cancelled: JsonValue
 
 
-class RequestError(TypedDict, total=False):
+class AiperfError(TypedDict, total=False):
     type: JsonValue
     message: JsonValue
     code: JsonValue
@@ -129,7 +129,7 @@ RequestMetrics = Mapping[str, RequestMetric | None]
 class RequestRow(TypedDict, total=False):
     metadata: RequestMetadata
     metrics: RequestMetrics | None
-    error: RequestError | None
+    error: AiperfError | None
 
 
 def _is_profile(source: Source) -> bool:
@@ -140,11 +140,11 @@ def _is_profile(source: Source) -> bool:
 
 def _is_aiperf(source: Source) -> bool:
     """genai-perf has no start_time, and names the analyzer it drives."""
-    return _is_profile(source) and "perf_analyzer" not in (source.typed(Report).get("input_config") or {})
+    return _is_profile(source) and "perf_analyzer" not in (source.typed(AiperfReport).get("input_config") or {})
 
 
 def _read(source: Source) -> ParsedFile:
-    about, report = source.typed(Report), source.mapping()
+    about, report = source.typed(AiperfReport), source.mapping()
     config = about.get("input_config") or {}
     answered = whole(_mean(report, "request_count"))
     run = ImportedRun(
@@ -185,7 +185,7 @@ def _measures(report: JsonObject, count: int | None) -> dict[str, MeasureSummary
     return measures | measure("ttst", second, count, unit="s", direction="lower", title="Time to the second token")
 
 
-def _values(report: Report) -> dict[str, Value]:
+def _values(report: AiperfReport) -> dict[str, Value]:
     goodput = number((report.get("goodput") or report.get("request_goodput") or {}).get("avg"))
     return without_none({"request_goodput": value(goodput, "1/s", "higher", "Goodput, as reported")})
 
@@ -195,8 +195,8 @@ def _section(config: JsonObject, name: str) -> JsonObject:
     return section if isinstance(section, Mapping) else {}
 
 
-def _endpoint(config: InputConfig) -> Endpoint:
-    return cast(Endpoint, _section(settings_of(config), "endpoint"))
+def _endpoint(config: InputConfig) -> AiperfEndpoint:
+    return cast(AiperfEndpoint, _section(settings_of(config), "endpoint"))
 
 
 def _first(config: JsonObject, name: str) -> JsonObject:

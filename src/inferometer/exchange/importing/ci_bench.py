@@ -41,22 +41,22 @@ class BatchResult(TypedDict, total=False):
     p99: JsonValue
 
 
-class Point(TypedDict, total=False):
+class DatedPoint(TypedDict, total=False):
     """Of any of the three: when it was measured."""
 
     timestamp: JsonValue
 
 
-class LatencyPoint(Point, total=False):
+class LatencyPoint(DatedPoint, total=False):
     results: list[BatchResult]
 
 
-class OnlinePoint(Point, CommonResult, total=False):
+class OnlinePoint(DatedPoint, CommonResult, total=False):
     input_len: str | int
     output_len: str | int
 
 
-class History(TypedDict, total=False):
+class PairHistory(TypedDict, total=False):
     """Of one pair of lengths."""
 
     input_len: str | int
@@ -64,7 +64,7 @@ class History(TypedDict, total=False):
     history: list[OnlinePoint] | None
 
 
-class ConcurrencyPoint(Point, total=False):
+class ConcurrencyPoint(DatedPoint, total=False):
     max_concurrency: JsonValue
     tokens_per_sec_user: JsonValue
     cost_per_million_toks: JsonValue
@@ -112,7 +112,7 @@ def _latency_point(row: ResultRow) -> ImportedRun:
     )
 
 
-def _when(point: Point) -> datetime:
+def _when(point: DatedPoint) -> datetime:
     moment = fields.instant(point.get("timestamp"))
     if moment is None:
         raise DataError(f"timestamp must be an instant in ISO 8601, got {point.get('timestamp')!r}")
@@ -129,7 +129,7 @@ def _read_online(source: Source) -> ParsedFile:
 
 
 def _history(source: Source) -> Iterator[ResultRow]:
-    for pair, content in cast(Mapping[str, History], source.mapping()).items():
+    for pair, content in cast(Mapping[str, PairHistory], source.mapping()).items():
         for at, point in enumerate(content.get("history") or []):
             lengths: dict[str, JsonValue] = {"input_len": content["input_len"], "output_len": content["output_len"]}
             yield ResultRow(f"{pair}, point {at}", lengths | cast(dict[str, JsonValue], point))

@@ -41,7 +41,7 @@ _DETERMINISTIC = re.compile(r"D\((\d+),\s*(\d+)\)")
 _NORMAL = re.compile(r"N\((\d+),\s*(\d+)\)/\((\d+),\s*(\d+)\)")
 
 
-class Metrics(TypedDict, total=False):
+class GenaiMetrics(TypedDict, total=False):
     """Without the rates, which are read by the names above."""
 
     stats: Mapping[str, JsonValue]
@@ -55,8 +55,8 @@ class Metrics(TypedDict, total=False):
     arrival_requests_per_second: JsonValue
 
 
-class Result(TypedDict, total=False):
-    aggregated_metrics: Metrics
+class GenaiResult(TypedDict, total=False):
+    aggregated_metrics: GenaiMetrics
     _time_unit: JsonValue
 
 
@@ -64,7 +64,7 @@ class AuthConfig(TypedDict, total=False):
     api_base: JsonValue
 
 
-class Experiment(TypedDict, total=False):
+class GenaiExperiment(TypedDict, total=False):
     """`experiment_metadata.json`."""
 
     model: JsonValue
@@ -87,9 +87,9 @@ def _fits(source: Source) -> bool:
 
 
 def _read(source: Source) -> ParsedFile:
-    metrics = source.typed(Result)["aggregated_metrics"]
+    metrics = source.typed(GenaiResult)["aggregated_metrics"]
     about = _experiment(source)
-    unit = str(source.typed(Result).get("_time_unit") or "s")
+    unit = str(source.typed(GenaiResult).get("_time_unit") or "s")
     answered = whole(metrics.get("num_completed_requests"))
     run = ImportedRun(
         plan=_plan(metrics, about),
@@ -114,7 +114,7 @@ def _measures(stats: Mapping[str, JsonValue], scale: float, count: int | None) -
     return measures
 
 
-def _rates(metrics: Metrics) -> dict[str, Rate]:
+def _rates(metrics: GenaiMetrics) -> dict[str, Rate]:
     """Older versions count per minute. A rate of 0 stands for one that was not computed."""
     per_minute = number(metrics.get("requests_per_minute"))
     rates = {name: number(metrics.get(key)) or None for name, key in RATES.items()}
@@ -125,16 +125,16 @@ def _rates(metrics: Metrics) -> dict[str, Rate]:
     return known_rates(rates)
 
 
-def _experiment(source: Source) -> Experiment:
+def _experiment(source: Source) -> GenaiExperiment:
     content = source.sibling("experiment_metadata.json")
     try:
         metadata = json_value(text_in(content))[0] if content else {}
     except ValueError:
         return {}
-    return cast(Experiment, metadata) if isinstance(metadata, Mapping) else {}
+    return cast(GenaiExperiment, metadata) if isinstance(metadata, Mapping) else {}
 
 
-def _plan(metrics: Metrics, about: Experiment) -> ImportedPlan:
+def _plan(metrics: GenaiMetrics, about: GenaiExperiment) -> ImportedPlan:
     return fields.plan_of(
         model=about.get("model") or about.get("api_model_name"),
         url=(about.get("auth_config") or {}).get("api_base") or about.get("api_base"),
@@ -145,12 +145,12 @@ def _plan(metrics: Metrics, about: Experiment) -> ImportedPlan:
     )
 
 
-def _load(metrics: Metrics, about: Experiment) -> LoadDraft | None:
+def _load(metrics: GenaiMetrics, about: GenaiExperiment) -> LoadDraft | None:
     level = metrics.get("num_concurrency")
     return fields.load(level, None, None) if _is_rate(metrics, about) else fields.closed(level)
 
 
-def _is_rate(metrics: Metrics, about: Experiment) -> bool:
+def _is_rate(metrics: GenaiMetrics, about: GenaiExperiment) -> bool:
     """Whether `num_concurrency` is the rate of an open loop (`--qps-level`), which the file does not show: it is none
     of the concurrencies of the experiment, or not whole. Only runs with arrivals counted may be open loops."""
     level, listed = number(metrics.get("num_concurrency")), about.get("num_concurrency")
@@ -159,7 +159,7 @@ def _is_rate(metrics: Metrics, about: Experiment) -> bool:
     return not level.is_integer() or (isinstance(listed, list) and level not in listed)
 
 
-def _notes(metrics: Metrics, about: Experiment) -> tuple[str, ...]:
+def _notes(metrics: GenaiMetrics, about: GenaiExperiment) -> tuple[str, ...]:
     notes = []
     if _is_rate(metrics, about):
         notes.append("num_concurrency is read as the rate of an open loop: the experiment has no such concurrency")
@@ -180,7 +180,7 @@ def _workload(scenario: str) -> WorkloadDraft | None:
     return None
 
 
-def _environment(about: Experiment) -> Environment:
+def _environment(about: GenaiExperiment) -> Environment:
     gpu, count = about.get("server_gpu_type"), about.get("server_gpu_count")
     return fields.environment_of(
         engine=about.get("server_engine"),

@@ -81,7 +81,7 @@ class TokenCounts(TypedDict, total=False):
     total_tokens: JsonValue
 
 
-class Request(RequestTimes, total=False):
+class GuidellmRequest(RequestTimes, total=False):
     """Instants lie in the request itself in version 1."""
 
     request_id: str | None
@@ -94,13 +94,13 @@ class Request(RequestTimes, total=False):
     output_tokens: JsonValue
 
 
-class Requests(TypedDict, total=False):
-    successful: list[Request] | None
-    errored: list[Request] | None
-    incomplete: list[Request] | None
+class GuidellmRequests(TypedDict, total=False):
+    successful: list[GuidellmRequest] | None
+    errored: list[GuidellmRequest] | None
+    incomplete: list[GuidellmRequest] | None
 
 
-class Strategy(TypedDict, total=False):
+class GuidellmStrategy(TypedDict, total=False):
     type_: str
     kind: str
     rate: JsonValue
@@ -109,7 +109,7 @@ class Strategy(TypedDict, total=False):
 
 
 class BenchmarkConfig(TypedDict, total=False):
-    strategy: Strategy | None
+    strategy: GuidellmStrategy | None
     backend: JsonValue
     constraints: Mapping[str, JsonValue] | None
 
@@ -118,7 +118,7 @@ class RunStats(TypedDict, total=False):
     duration: JsonValue
 
 
-class Benchmark(TypedDict, total=False):
+class GuidellmBenchmark(TypedDict, total=False):
     metrics: Mapping[str, ByOutcome | None]
     request_totals: RequestTotals | None
     config: BenchmarkConfig | None
@@ -129,27 +129,27 @@ class Benchmark(TypedDict, total=False):
     warmup_duration: JsonValue
     cooldown_duration: JsonValue
     run_stats: RunStats
-    requests: Requests | None
+    requests: GuidellmRequests | None
 
 
-class Spec(TypedDict, total=False):
+class GuidellmSpec(TypedDict, total=False):
     backend: JsonValue
     data: JsonValue
 
 
 class ReportConfig(TypedDict, total=False):
-    spec: Spec | None
+    spec: GuidellmSpec | None
 
 
-class Metadata(TypedDict, total=False):
+class GuidellmMetadata(TypedDict, total=False):
     guidellm_version: str | None
 
 
-class Report(TypedDict, total=False):
-    metadata: Metadata | None
+class GuidellmReport(TypedDict, total=False):
+    metadata: GuidellmMetadata | None
     config: ReportConfig | None
     args: JsonValue  # of the command, before 0.7
-    benchmarks: list[Benchmark]
+    benchmarks: list[GuidellmBenchmark]
 
 
 RequestOutcome = Literal["successful", "errored", "incomplete"]
@@ -163,12 +163,12 @@ def _fits(source: Source) -> bool:
 
 
 def _read(source: Source) -> ParsedFile:
-    report = source.typed(Report)
+    report = source.typed(GuidellmReport)
     rows = [ResultRow(f"benchmark {at}", settings_of(benchmark)) for at, benchmark in enumerate(report["benchmarks"])]
-    return run_per_row(source, lambda row: imported(row.typed(Benchmark), report), rows)
+    return run_per_row(source, lambda row: imported(row.typed(GuidellmBenchmark), report), rows)
 
 
-def imported(benchmark: Benchmark, report: Report) -> ImportedRun:
+def imported(benchmark: GuidellmBenchmark, report: GuidellmReport) -> ImportedRun:
     metrics = benchmark["metrics"]
     totals = metrics.get("request_totals") or benchmark.get("request_totals") or {}
     answered = whole(totals.get("successful"))
@@ -194,7 +194,7 @@ def imported(benchmark: Benchmark, report: Report) -> ImportedRun:
     )
 
 
-def _measured(requests: list[ImportedRequest], benchmark: Benchmark) -> list[ImportedRequest]:
+def _measured(requests: list[ImportedRequest], benchmark: GuidellmBenchmark) -> list[ImportedRequest]:
     """Those that were in flight between warm-up and cool-down: the file's numbers are of these."""
     begin, end = (number(benchmark.get(name)) for name in ("start_time", "end_time"))
     if begin is None or end is None or not (benchmark.get("warmup_duration") or benchmark.get("cooldown_duration")):
@@ -206,7 +206,7 @@ def _scheduled(requests: list[ImportedRequest]) -> bool:
     return bool(requests) and all(request.scheduled_s is not None for request in requests)
 
 
-def _requests(benchmark: Benchmark, timed: bool) -> Iterator[ImportedRequest]:
+def _requests(benchmark: GuidellmBenchmark, timed: bool) -> Iterator[ImportedRequest]:
     """The requests that the report keeps: all, or a sample of `--sample-requests`. Only where the clock decides when
     they are sent is `targeted_start` that instant; else it is the start of the benchmark."""
     kept = benchmark.get("requests")
@@ -219,7 +219,7 @@ def _requests(benchmark: Benchmark, timed: bool) -> Iterator[ImportedRequest]:
                 yield request
 
 
-def _request(entry: Request, outcome: RequestOutcome, timed: bool) -> ImportedRequest | None:
+def _request(entry: GuidellmRequest, outcome: RequestOutcome, timed: bool) -> ImportedRequest | None:
     info = entry.get("info") or entry.get("scheduler_info") or {}
     times = info.get("timings") or info.get("request_timings") or entry
     sent = number(times.get("request_start", entry.get("request_start_time")))
@@ -257,7 +257,7 @@ def _measures(metrics: Mapping[str, ByOutcome | None], count: int | None) -> dic
     return measures
 
 
-def _plan(benchmark: Benchmark, report: Report) -> ImportedPlan:
+def _plan(benchmark: GuidellmBenchmark, report: GuidellmReport) -> ImportedPlan:
     spec = (report.get("config") or {}).get("spec") or {}
     own = benchmark.get("config") or benchmark.get("args") or {}
     given = _mapping(report.get("args"))  # of the command, before 0.7
@@ -287,12 +287,12 @@ def _mapping(value: JsonValue) -> JsonObject:
     return value if isinstance(value, Mapping) else {}
 
 
-def _strategy(benchmark: Benchmark) -> str:
+def _strategy(benchmark: GuidellmBenchmark) -> str:
     strategy = (benchmark.get("config") or benchmark.get("args") or {}).get("strategy") or {}
     return str(strategy.get("type_") or strategy.get("kind") or "")
 
 
-def _load(strategy: Strategy) -> LoadDraft | None:
+def _load(strategy: GuidellmStrategy) -> LoadDraft | None:
     kind = strategy.get("type_") or strategy.get("kind")
     if kind == "constant":
         return fields.constant(strategy.get("rate"))
@@ -331,7 +331,7 @@ def _pairs(text: str) -> dict[str, str]:
     return {key.strip(): value for key, sign, value in parts} if all(sign for _, sign, _ in parts) else {}
 
 
-def _environment(report: Report) -> Environment:
+def _environment(report: GuidellmReport) -> Environment:
     about = report.get("metadata") or {}
     return fields.environment_of(tool=ToolVersion(name="guidellm", version=about.get("guidellm_version")))
 

@@ -61,35 +61,35 @@ DEFINITIONS = {
 }
 
 
-class Distribution(TypedDict, total=False):
+class PerfStatistics(TypedDict, total=False):
     """Statistics by their names."""
 
     mean: JsonValue
 
 
-class Goodput(TypedDict, total=False):
+class PerfGoodput(TypedDict, total=False):
     request_goodput: JsonValue
     goodput_percentage: JsonValue
 
 
-class Successes(TypedDict, total=False):
+class PerfSuccesses(TypedDict, total=False):
     count: JsonValue
-    latency: Mapping[str, Distribution]
+    latency: Mapping[str, PerfStatistics]
     throughput: Mapping[str, JsonValue] | None
-    goodput_metrics: Goodput | None
-    prompt_len: Distribution | None
-    output_len: Distribution | None
-    prompt_tokens: Distribution | None  # newer names of the same
-    output_tokens: Distribution | None
+    goodput_metrics: PerfGoodput | None
+    prompt_len: PerfStatistics | None
+    output_len: PerfStatistics | None
+    prompt_tokens: PerfStatistics | None  # newer names of the same
+    output_tokens: PerfStatistics | None
 
 
-class Failures(TypedDict, total=False):
+class PerfFailures(TypedDict, total=False):
     count: JsonValue
 
 
 class LoadSummary(TypedDict, total=False):
     count: JsonValue
-    schedule_delay: Distribution
+    schedule_delay: PerfStatistics
     send_duration: JsonValue
     requested_rate: JsonValue
     achieved_rate: JsonValue
@@ -98,9 +98,9 @@ class LoadSummary(TypedDict, total=False):
 
 class LifecycleReport(TypedDict, total=False):
     load_summary: LoadSummary | None
-    successes: Successes
-    failures: Failures | None
-    goodput_metrics: Goodput | None
+    successes: PerfSuccesses
+    failures: PerfFailures | None
+    goodput_metrics: PerfGoodput | None
     benchmark_time_seconds: JsonValue
 
 
@@ -146,7 +146,7 @@ class DataConfig(TypedDict, total=False):
     shared_prefix: SharedPrefixConfig | None
 
 
-class Config(TypedDict, total=False):
+class PerfConfig(TypedDict, total=False):
     """What `config.yaml` has that a plan of ours has too."""
 
     server: ServerConfig | None
@@ -173,7 +173,7 @@ class RequestInfo(ResponseMetrics, total=False):
     input_tokens: JsonValue
 
 
-class RequestError(TypedDict, total=False):
+class PerfError(TypedDict, total=False):
     error_type: JsonValue
     error_msg: JsonValue
 
@@ -182,7 +182,7 @@ class RequestEntry(TypedDict, total=False):
     start_time: float
     end_time: float
     info: RequestInfo | None
-    error: RequestError | None
+    error: PerfError | None
 
 
 _STAGE = re.compile(r"stage_(\d+)_")
@@ -197,7 +197,7 @@ def _read_lifecycle(source: Source) -> ParsedFile:
     report, config = source.typed(LifecycleReport), _config(source)
     good = report["successes"]
     load: LoadSummary = report["load_summary"] or {}
-    bad: Failures = report["failures"] or {}
+    bad: PerfFailures = report["failures"] or {}
     answered = whole(good.get("count"))
     stage = _STAGE.search(source.name)
     staged = source.name.startswith("summary_") and source.sibling("stage_1_lifecycle_metrics.json") is not None
@@ -220,7 +220,7 @@ def _read_lifecycle(source: Source) -> ParsedFile:
     return ParsedFile([run])
 
 
-def _measures(good: Successes, load: LoadSummary, count: int | None) -> dict[str, MeasureSummary]:
+def _measures(good: PerfSuccesses, load: LoadSummary, count: int | None) -> dict[str, MeasureSummary]:
     latency = good["latency"]
     measures: dict[str, MeasureSummary] = {}
     for name, key in TIMES.items():
@@ -262,17 +262,17 @@ def _server_side(source: Source) -> dict[str, MeasureSummary]:
     return measures
 
 
-def _config(source: Source) -> Config:
+def _config(source: Source) -> PerfConfig:
     """The configuration next to the report, or above it."""
     content = source.sibling("config.yaml") or source.sibling("../config.yaml")
     try:
         config = yaml_value(text_in(content))[0] if content else None
     except ValueError:
         return {}
-    return cast(Config, config) if isinstance(config, Mapping) else {}
+    return cast(PerfConfig, config) if isinstance(config, Mapping) else {}
 
 
-def _plan(config: Config, load: LoadSummary, good: Successes, stage: int | None) -> ImportedPlan:
+def _plan(config: PerfConfig, load: LoadSummary, good: PerfSuccesses, stage: int | None) -> ImportedPlan:
     server, api = config.get("server") or {}, config.get("api") or {}
     stages = (config.get("load") or {}).get("stages") or []
     duration = stages[stage].get("duration") if stage is not None and stage < len(stages) else None
@@ -289,7 +289,7 @@ def _plan(config: Config, load: LoadSummary, good: Successes, stage: int | None)
     )
 
 
-def _workload(data: DataConfig, good: Successes) -> WorkloadDraft | None:
+def _workload(data: DataConfig, good: PerfSuccesses) -> WorkloadDraft | None:
     """Lengths as requested, if the configuration has them; else those that were served, as means."""
     shared = data.get("shared_prefix")
     if data.get("type") == "shared_prefix" and isinstance(shared, Mapping):
@@ -315,7 +315,7 @@ def _deviation(lengths: LengthConfig) -> JsonValue:
     return lengths.get("std_dev", lengths.get("std"))
 
 
-def _environment(config: Config) -> Environment:
+def _environment(config: PerfConfig) -> Environment:
     return fields.environment_of(engine=(config.get("server") or {}).get("type"))
 
 

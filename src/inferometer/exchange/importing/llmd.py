@@ -3,7 +3,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypedDict
+from typing import Literal, cast
 
 from inferometer.documents.document import JsonValue
 from inferometer.errors import DataError
@@ -25,13 +25,29 @@ from inferometer.exchange.importing.units import (
     whole,
     without_none,
 )
+from inferometer.exchange.llmd_report import (
+    Report01,
+    Report02,
+    ReportAccelerator,
+    ReportEngine,
+    ReportLoad01,
+    ReportModel,
+    ReportPart,
+    ReportRequests,
+    ReportResults,
+    ReportRun,
+    ReportScenario,
+    ReportScenario01,
+    StandardLoad,
+    UnitStatistics,
+)
 from inferometer.record.environment import Environment
 from inferometer.record.summary import MeasureSummary, Rate, Value
 
 # -- llmd report -----------------------------------------------------------------------------------------------------
 
-LengthKey = Literal["input_length", "output_length"]
-LENGTHS: dict[str, LengthKey] = {"input_tokens": "input_length", "output_tokens": "output_length"}
+ReportLengthKey = Literal["input_length", "output_length"]
+LENGTHS: dict[str, ReportLengthKey] = {"input_tokens": "input_length", "output_tokens": "output_length"}
 RATES = {
     "request_rate": "request_rate",
     "input_rate": "input_token_rate",
@@ -42,192 +58,8 @@ MISLABELLED = ("inference-perf", "fmperf")  # whose seconds reports of version 0
 _DURATION = re.compile(r"PT(?:(?P<h>[\d.]+)H)?(?:(?P<m>[\d.]+)M)?(?:(?P<s>[\d.]+)S)?")
 
 
-class Quantity(TypedDict, total=False):
-    """Statistics of something by their names, and the unit of them all."""
-
-    units: str
-    mean: JsonValue
-
-
-class Accelerator(TypedDict, total=False):
-    model: JsonValue
-    count: JsonValue
-    parallelism: JsonValue
-
-
-class RequestCounts(TypedDict, total=False):
-    total: JsonValue
-    failures: JsonValue
-    incomplete: JsonValue
-    input_length: Quantity | None
-    output_length: Quantity | None
-
-
-class ReportTime(TypedDict, total=False):
-    start: JsonValue
-    duration: JsonValue
-
-
-# Version 0.1
-
-
-class OldModel(TypedDict, total=False):
-    name: JsonValue
-    quantization: JsonValue
-
-
-class OldHost(TypedDict, total=False):
-    accelerator: list[Accelerator] | None
-    type: list[str] | None
-
-
-class OldEngine(TypedDict, total=False):
-    name: str | None
-    version: JsonValue
-    args: JsonValue
-
-
-class OldPlatform(TypedDict, total=False):
-    engine: list[OldEngine] | None
-
-
-OldLoadArgs = TypedDict(
-    "OldLoadArgs",
-    {
-        "request_rate": JsonValue,
-        "qps_values": JsonValue,
-        "max_concurrency": JsonValue,
-        "random-input-len": JsonValue,
-        "random-output-len": JsonValue,
-    },
-    total=False,
-)
-
-
-class OldLoad(TypedDict, total=False):
-    name: JsonValue
-    type: str | None
-    args: OldLoadArgs | None
-
-
-class OldScenario(TypedDict, total=False):
-    host: OldHost | None
-    platform: OldPlatform | None
-    model: OldModel | None
-    load: OldLoad | None
-
-
-class OldMetrics(TypedDict, total=False):
-    time: ReportTime | None
-    requests: RequestCounts | None
-    latency: Mapping[str, Quantity]
-    throughput: Mapping[str, JsonValue]
-
-
-class OldReport(TypedDict, total=False):
-    version: JsonValue
-    scenario: OldScenario
-    metrics: OldMetrics
-
-
-# Versions 0.2 and 0.2.1
-
-
-class NewModel(TypedDict, total=False):
-    name: JsonValue
-
-
-class StandardComponent(TypedDict, total=False):
-    """Of the stack: an engine, and what else there is."""
-
-    kind: str
-    tool: str | None
-    tool_version: JsonValue
-    model: NewModel
-    accelerator: Accelerator | None
-    replicas: JsonValue
-
-
-class ComponentMetadata(TypedDict, total=False):
-    label: JsonValue
-
-
-class Component(TypedDict, total=False):
-    metadata: ComponentMetadata | None
-    standardized: StandardComponent | None
-
-
-class SequenceLength(TypedDict, total=False):
-    value: JsonValue
-    std_dev: JsonValue
-
-
-class StandardLoad(TypedDict, total=False):
-    tool: JsonValue
-    rate_qps: JsonValue
-    concurrency: JsonValue
-    input_seq_len: SequenceLength | None
-    output_seq_len: SequenceLength | None
-
-
-class NewLoad(TypedDict, total=False):
-    standardized: StandardLoad | None
-
-
-class NewScenario(TypedDict, total=False):
-    load: NewLoad | None
-    stack: list[Component] | None
-
-
-class AboutRun(TypedDict, total=False):
-    description: str | None
-    time: ReportTime | None
-
-
-class Aggregate(TypedDict, total=False):
-    requests: RequestCounts | None
-    latency: Mapping[str, Quantity] | None
-    throughput: Mapping[str, Quantity] | None
-
-
-class RequestPerformance(TypedDict, total=False):
-    aggregate: Aggregate | None
-
-
-class SessionCounts(TypedDict, total=False):
-    total: JsonValue
-    session_duration: Quantity | None
-    events_per_session: Quantity | None
-
-
-class SessionPerformance(TypedDict, total=False):
-    sessions: SessionCounts | None
-
-
-class ObservedComponent(TypedDict, total=False):
-    component_label: str
-    aggregate: Mapping[str, Quantity | None] | None
-
-
-class Observability(TypedDict, total=False):
-    components: list[ObservedComponent] | None
-
-
-class NewResults(TypedDict, total=False):
-    request_performance: RequestPerformance | None
-    session_performance: SessionPerformance | None
-    observability: Observability | None
-
-
-class NewReport(TypedDict, total=False):
-    version: JsonValue
-    run: AboutRun | None
-    scenario: NewScenario
-    results: NewResults
-
-
 def _fits_report(source: Source) -> bool:
-    old, new = source.typed(OldReport), source.typed(NewReport)
+    old, new = source.typed(Report01), source.typed(Report02)
     is_old = "metrics" in old and "latency" in (old.get("metrics") or {})
     results = new.get("results") or {}
     is_new = "request_performance" in results or "session_performance" in results
@@ -238,10 +70,10 @@ def _read_report(source: Source) -> ParsedFile:
     version = str(source.mapping()["version"])
     if version not in ("0.1", "0.2", "0.2.1"):
         raise DataError(f"a benchmark report of version {version}; known are 0.1, 0.2 and 0.2.1")
-    return ParsedFile([_old(source.typed(OldReport)) if version == "0.1" else _new(source.typed(NewReport))])
+    return ParsedFile([_old(source.typed(Report01)) if version == "0.1" else _new(source.typed(Report02))])
 
 
-def _old(report: OldReport) -> ImportedRun:
+def _old(report: Report01) -> ImportedRun:
     scenario, metrics = report["scenario"], report["metrics"]
     load = scenario.get("load") or {}
     requests, time = metrics.get("requests") or {}, metrics.get("time") or {}
@@ -262,10 +94,10 @@ def _old(report: OldReport) -> ImportedRun:
     )
 
 
-def _units(latency: Mapping[str, Quantity], tool: str) -> tuple[dict[str, str], list[str]]:
+def _units(latency: Mapping[str, UnitStatistics | None], tool: str) -> tuple[dict[str, str], list[str]]:
     """The unit of each time: its label, unless that is one of those that are known to be wrong."""
     labels = {name: str(metric.get("units")) for name, key in TIMES.items() if (metric := latency.get(key))}
-    means = {name: number(latency[TIMES[name]].get("mean")) for name in labels}
+    means = {name: number((latency.get(TIMES[name]) or {}).get("mean")) for name in labels}
     if tool in MISLABELLED:
         wrong = [name for name, label in labels.items() if label.startswith("ms")]
         pace = next(((name, mean) for name in ("tpot", "ntpot", "itl", "ttft") if (mean := means.get(name))), None)
@@ -288,7 +120,7 @@ def _ends_too_early(labels: Mapping[str, str], means: Mapping[str, float | None]
 
 
 def _measures(
-    latency: Mapping[str, Quantity], units: Mapping[str, str], requests: RequestCounts, count: int | None
+    latency: Mapping[str, UnitStatistics | None], units: Mapping[str, str], requests: ReportRequests, count: int | None
 ) -> dict[str, MeasureSummary]:
     measures: dict[str, MeasureSummary] = {}
     for name, key in TIMES.items():
@@ -300,8 +132,8 @@ def _measures(
     return measures
 
 
-def _old_plan(scenario: OldScenario, load: OldLoad) -> ImportedPlan:
-    args: OldLoadArgs = load.get("args") or {}
+def _old_plan(scenario: ReportScenario01, load: ReportLoad01) -> ImportedPlan:
+    args = load.get("args") or {}
     rate = args.get("request_rate", args.get("qps_values"))
     return fields.plan_of(
         name=load.get("type"),
@@ -311,10 +143,10 @@ def _old_plan(scenario: OldScenario, load: OldLoad) -> ImportedPlan:
     )
 
 
-def _old_environment(scenario: OldScenario) -> Environment:
+def _old_environment(scenario: ReportScenario01) -> Environment:
     host, engines = scenario.get("host") or {}, (scenario.get("platform") or {}).get("engine") or []
     cards = host.get("accelerator") or []
-    first: OldEngine = engines[0] if engines else {}
+    first: ReportEngine = engines[0] if engines else {}
     roles = host.get("type") or []
     stack: dict[str, JsonValue] = {"roles": roles if len(roles) > 1 else None, "parallelism": _parallelism(cards)}
     stack |= {"quantization": (scenario.get("model") or {}).get("quantization"), "args": first.get("args")}
@@ -323,16 +155,16 @@ def _old_environment(scenario: OldScenario) -> Environment:
     )
 
 
-def _gpus(cards: Sequence[Accelerator]) -> list[str] | None:
+def _gpus(cards: Sequence[ReportAccelerator]) -> list[str] | None:
     return [name for card in cards for name in fields.gpus(str(card.get("model")), card.get("count"))] or None
 
 
-def _parallelism(cards: Sequence[Accelerator]) -> list[JsonValue] | None:
+def _parallelism(cards: Sequence[ReportAccelerator]) -> Sequence[JsonValue] | None:
     parallelism = [card.get("parallelism") for card in cards if card.get("parallelism")]
     return parallelism or None
 
 
-def _new(report: NewReport) -> ImportedRun:
+def _new(report: Report02) -> ImportedRun:
     scenario, results, about = report["scenario"], report["results"], report.get("run") or {}
     load = (scenario.get("load") or {}).get("standardized") or {}
     whole_run = (results.get("request_performance") or {}).get("aggregate") or {}
@@ -355,7 +187,7 @@ def _new(report: NewReport) -> ImportedRun:
     )
 
 
-def _new_rates(throughput: Mapping[str, Quantity]) -> dict[str, Rate]:
+def _new_rates(throughput: Mapping[str, UnitStatistics | None]) -> dict[str, Rate]:
     """Rates are distributions over time; their mean is the run's rate."""
     means = {}
     for name, key in RATES.items():
@@ -364,7 +196,7 @@ def _new_rates(throughput: Mapping[str, Quantity]) -> dict[str, Rate]:
     return known_rates(means)
 
 
-def _sessions(results: NewResults) -> dict[str, MeasureSummary]:
+def _sessions(results: ReportResults) -> dict[str, MeasureSummary]:
     sessions = (results.get("session_performance") or {}).get("sessions") or {}
     time = sessions.get("session_duration") or {}
     measures = measure(
@@ -375,7 +207,7 @@ def _sessions(results: NewResults) -> dict[str, MeasureSummary]:
     )
 
 
-def _components(results: NewResults) -> dict[str, Value]:
+def _components(results: ReportResults) -> dict[str, Value]:
     """Means of what was observed of each component, as shares and bytes."""
     values = {}
     for component in (results.get("observability") or {}).get("components") or []:
@@ -390,10 +222,10 @@ def _components(results: NewResults) -> dict[str, Value]:
     return without_none(values)
 
 
-def _new_plan(scenario: NewScenario, load: StandardLoad, about: AboutRun) -> ImportedPlan:
+def _new_plan(scenario: ReportScenario, load: StandardLoad, about: ReportRun) -> ImportedPlan:
     inputs, outputs = load.get("input_seq_len") or {}, load.get("output_seq_len") or {}
     engine = _engines(scenario)
-    models = [component.get("model", {}).get("name") for component in engine]
+    models = [cast(ReportModel, component.get("model", {})).get("name") for component in engine]
     return fields.plan_of(
         name=about.get("description"),
         model=next((model for model in models if model), None),
@@ -406,15 +238,15 @@ def _new_plan(scenario: NewScenario, load: StandardLoad, about: AboutRun) -> Imp
     )
 
 
-def _engines(scenario: NewScenario) -> list[StandardComponent]:
+def _engines(scenario: ReportScenario) -> list[ReportPart]:
     parts = [component.get("standardized") or {} for component in scenario.get("stack") or []]
     return [part for part in parts if part.get("kind") == "inference_engine"]
 
 
-def _new_environment(scenario: NewScenario) -> Environment:
+def _new_environment(scenario: ReportScenario) -> Environment:
     engines = _engines(scenario)
-    first: StandardComponent = engines[0] if engines else {}
-    cards: list[Accelerator] = [
+    first: ReportPart = engines[0] if engines else {}
+    cards: list[ReportAccelerator] = [
         {**(component.get("accelerator") or {}), "count": _cards(component)}
         for component in engines
         if component.get("accelerator")
@@ -432,7 +264,7 @@ def _new_environment(scenario: NewScenario) -> Environment:
     )
 
 
-def _cards(engine: StandardComponent) -> int:
+def _cards(engine: ReportPart) -> int:
     return (whole((engine.get("accelerator") or {}).get("count")) or 1) * (whole(engine.get("replicas")) or 1)
 
 

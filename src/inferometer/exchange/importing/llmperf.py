@@ -49,7 +49,7 @@ PERCENTILES = (25, 50, 75, 90, 95, 99)
 _OF_SUMMARY = re.compile("results_ttft_s")
 
 
-class Summary(TypedDict, total=False):
+class LlmperfSummary(TypedDict, total=False):
     """Without its statistics, which are read by the names above."""
 
     model: JsonValue
@@ -77,10 +77,10 @@ def _summaries(source: Source) -> list[ResultRow]:
 
 
 def _read_summaries(source: Source) -> ParsedFile:
-    return fields.run_per_row(source, lambda row: _summary(row.typed(Summary)), _summaries(source))
+    return fields.run_per_row(source, lambda row: _summary(row.typed(LlmperfSummary)), _summaries(source))
 
 
-def _summary(report: Summary) -> ImportedRun:
+def _summary(report: LlmperfSummary) -> ImportedRun:
     answered = whole(report.get("results_num_completed_requests"))
     per_minute = number(report.get("results_num_completed_requests_per_min"))
     measures: dict[str, MeasureSummary] = {}
@@ -98,12 +98,12 @@ def _summary(report: Summary) -> ImportedRun:
     )
 
 
-def _named(report: Summary, start: str) -> JsonObject:
+def _named(report: LlmperfSummary, start: str) -> JsonObject:
     parts = {name.removeprefix(start): value for name, value in settings_of(report).items() if name.startswith(start)}
     return {name.removeprefix("quantiles_"): value for name, value in parts.items()}
 
 
-def _plan(report: Summary) -> ImportedPlan:
+def _plan(report: LlmperfSummary) -> ImportedPlan:
     return fields.plan_of(
         model=report.get("model"),
         api="chat",

@@ -49,7 +49,7 @@ _NAMES = {"ttft": "ttft", "tpot": "tpot", "request_latency": "e2e"}
 _GPUS = re.compile(r"(.+?)\s+x\s+(\d+)")
 
 
-class Metric(TypedDict, total=False):
+class NmMetric(TypedDict, total=False):
     key: JsonValue
     value: JsonValue
     unit: JsonValue
@@ -57,10 +57,10 @@ class Metric(TypedDict, total=False):
     tool: str  # of `type`, in the first version
 
 
-Metrics = Mapping[str, Metric] | list[Metric]  # by key, or as a list
+NmMetrics = Mapping[str, NmMetric] | list[NmMetric]  # by key, or as a list
 
 
-class Metadata(TypedDict, total=False):
+class NmMetadata(TypedDict, total=False):
     completed: JsonValue
     duration: JsonValue
     num_prompts: JsonValue
@@ -69,7 +69,7 @@ class Metadata(TypedDict, total=False):
     total_output: JsonValue
 
 
-class Context(TypedDict, total=False):
+class NmContext(TypedDict, total=False):
     vllm_version: JsonValue
     python_version: JsonValue
     torch_version: JsonValue
@@ -77,11 +77,11 @@ class Context(TypedDict, total=False):
     cuda_device_names: JsonValue
 
 
-class Report(TypedDict, total=False):
+class NmReport(TypedDict, total=False):
     script_name: JsonValue
     script_args: Mapping[str, JsonValue] | None
-    metrics: Metrics
-    metadata: Metadata | None
+    metrics: NmMetrics
+    metadata: NmMetadata | None
     epoch_time: JsonValue
     date: JsonValue
     model: str | None
@@ -90,7 +90,7 @@ class Report(TypedDict, total=False):
     gpu_description: JsonValue
     vllm_version: JsonValue
     tensor_parallel_size: JsonValue
-    benchmarking_context: Context | None
+    benchmarking_context: NmContext | None
 
 
 def _fits(source: Source) -> bool:
@@ -98,7 +98,7 @@ def _fits(source: Source) -> bool:
 
 
 def _read(source: Source) -> ParsedFile:
-    report = source.typed(Report)
+    report = source.typed(NmReport)
     about = report.get("metadata") or {}
     script = str(report["script_name"])
     answered = whole(about.get("completed"))
@@ -119,7 +119,7 @@ def _read(source: Source) -> ParsedFile:
     return ParsedFile([run])
 
 
-def _metrics(metrics: Metrics) -> Iterator[Metric]:
+def _metrics(metrics: NmMetrics) -> Iterator[NmMetric]:
     """By key, or as a list."""
     for metric in metrics.values() if isinstance(metrics, Mapping) else metrics:
         way = metric.get("type", metric.get("tool"))
@@ -131,7 +131,7 @@ def _metrics(metrics: Metrics) -> Iterator[Metric]:
 
 
 def _sorted_out(
-    metrics: Metrics, count: int | None
+    metrics: NmMetrics, count: int | None
 ) -> tuple[dict[str, MeasureSummary], dict[str, Rate], dict[str, Value]]:
     """Times, rates, and what is neither. Times are by the unit they carry."""
     times: dict[str, dict[str, float]] = {}
@@ -153,7 +153,7 @@ def _sorted_out(
     return measures, known_rates(rates), without_none(values)
 
 
-def _lengths(about: Metadata, count: int | None) -> dict[str, MeasureSummary]:
+def _lengths(about: NmMetadata, count: int | None) -> dict[str, MeasureSummary]:
     measures: dict[str, MeasureSummary] = {}
     for name, key in (("input_tokens", "total_input"), ("output_tokens", "total_output")):
         total = number(about.get(key))
@@ -162,7 +162,7 @@ def _lengths(about: Metadata, count: int | None) -> dict[str, MeasureSummary]:
     return measures
 
 
-def _plan(report: Report, about: Metadata, offline: bool) -> ImportedPlan:
+def _plan(report: NmReport, about: NmMetadata, offline: bool) -> ImportedPlan:
     args = report.get("script_args") or {}
     requests = whole(about.get("num_prompts"))
     lengths = fields.lengths(_first(args, "input"), _first(args, "output"))
@@ -185,7 +185,7 @@ def _first(args: Mapping[str, JsonValue], side: str) -> JsonValue:
     return next((args[name] for name in names if args.get(name)), None)
 
 
-def _environment(report: Report) -> Environment:
+def _environment(report: NmReport) -> Environment:
     context = report.get("benchmarking_context") or {}
     match = _GPUS.fullmatch(str(report.get("gpu_description") or ""))
     return fields.environment_of(

@@ -176,7 +176,7 @@ class AboutExperiment(TypedDict, total=False):
     profile: str | None
 
 
-class ExperimentFile(Half, total=False):
+class TreatmentFile(Half, total=False):
     experiment: AboutExperiment | None
     setup: Half | None
     run: Half | None
@@ -198,7 +198,7 @@ def from_mapping(
     changes: Sequence[str] = (),
 ) -> Foreign:
     """Every treatment of the setup half with every one of the run half; `changes` (`-o`) are made in all of them."""
-    file = cast(ExperimentFile, mapping)
+    file = cast(TreatmentFile, mapping)
     reading = ExperimentReading(where, {**environ, **_variables(file)}, templates.changes_in(changes))
     about: AboutExperiment = file.get("experiment") or {}
     _of_runtime(mapping, reading)
@@ -240,7 +240,7 @@ def _accounted(mapping: JsonObject) -> Account:
     return document.account
 
 
-def _variables(file: ExperimentFile) -> dict[str, str]:
+def _variables(file: TreatmentFile) -> dict[str, str]:
     """Constants of the setup half are environment there: the profile and the model may be among them."""
     constants = _constants((file.get("setup") or {}).get("constants"))
     return {key: str(value) for key, value in constants.items() if key.startswith("LLMDBENCH_")}
@@ -312,7 +312,7 @@ def _constants(entries: Any) -> Pairs:
 # -- the setup half ------------------------------------------------------------------------------------------------
 
 
-def _setups(file: ExperimentFile, reading: ExperimentReading, run_only: bool) -> list[tuple[str, PlanDraft]]:
+def _setups(file: TreatmentFile, reading: ExperimentReading, run_only: bool) -> list[tuple[str, PlanDraft]]:
     """Each with the part of a plan that it makes: a server, or nothing."""
     half: Half = file.get("setup") or {}
     constants = _constants(half.get("constants"))

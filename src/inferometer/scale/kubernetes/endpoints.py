@@ -175,12 +175,12 @@ def _gateways(cluster: Cluster, namespace: str, pods: Sequence[PodFacts]) -> Ite
         )
 
 
-class Address(TypedDict):
+class GatewayAddress(TypedDict):
     value: str
 
 
 class GatewayStatus(TypedDict, total=False):
-    addresses: list[Address] | None
+    addresses: list[GatewayAddress] | None
 
 
 class Listener(TypedDict, total=False):
@@ -192,12 +192,12 @@ class GatewaySpec(TypedDict, total=False):
     listeners: list[Listener] | None
 
 
-class Metadata(TypedDict):
+class ObjectMetadata(TypedDict):
     name: str
 
 
 class Gateway(TypedDict, total=False):
-    metadata: Metadata
+    metadata: ObjectMetadata
     spec: GatewaySpec | None
     status: GatewayStatus | None
 

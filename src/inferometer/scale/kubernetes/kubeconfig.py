@@ -84,8 +84,8 @@ class NamedContext(TypedDict, total=False):
     context: ContextEntry | None
 
 
-Content = TypedDict(
-    "Content",
+KubeconfigContent = TypedDict(
+    "KubeconfigContent",
     {
         "current-context": str | None,
         "contexts": list[NamedContext] | None,
@@ -258,7 +258,7 @@ class _Kubeconfig(msgspec.Struct, rename="kebab"):
     contexts: list[_NamedContext] | None = None
 
 
-def _content(path: Path) -> Content:
+def _content(path: Path) -> KubeconfigContent:
     try:
         content, _ = yaml_value(text_in(file_bytes(path)))
         msgspec.convert({} if content is None else content, _Kubeconfig)
@@ -268,7 +268,7 @@ def _content(path: Path) -> Content:
         raise PlanError(f"{path}{error.position}: not a kubeconfig: {error.text}", error.hint) from error
     except msgspec.ValidationError as error:
         raise PlanError(f"{path}: not a kubeconfig: {error}", "kubectl config view") from error
-    return cast(Content, content or {})
+    return cast(KubeconfigContent, content or {})
 
 
 def _absolute_cluster(cluster: ClusterEntry, file: Path) -> ClusterEntry:
