@@ -11,6 +11,7 @@ from inferometer.cli.group import group
 from inferometer.errors import PlanError
 from inferometer.plan.cases import cases_of
 from inferometer.plan.experiment import experiment_from, to_yaml
+from inferometer.plan.foreign import guidellm
 from inferometer.plan.foreign.common import IsExperiment
 from inferometer.plan.foreign.recognise import open_experiment
 from inferometer.plan.opening import open_plan
@@ -56,6 +57,18 @@ def test_guidellms_sweep_since_0_7() -> None:
     assert found.experiment.plan["workload"] == {"input_tokens": 256, "output_tokens": None}
     few = opened(f"{GUIDE_RUN} --profile kind=sweep --constraint kind=max_requests,count=10").experiment
     assert few.levels.high == {"load": {"type": "concurrency", "concurrency": 10}}
+
+
+def test_an_entry_of_guidellms_benchmarks_may_change_nothing() -> None:
+    spec = {
+        "backend": {"kind": "openai_http", "target": "http://h:1"},
+        "profile": {"kind": "concurrent", "streams": [4]},
+        "constraints": [{"kind": "max_requests", "count": 10}],
+        "data": [{"kind": "synthetic_text", "prompt_tokens": 5, "output_tokens": 5}],
+    }
+    several = guidellm.from_mapping({"spec": spec, "benchmarks": [None, {"profile.streams": 8}]})
+    names = [(case["name"], case["plan"]["load"]["concurrency"]) for case in several.experiment["cases"]]
+    assert names == [("benchmark 1", 4), ("streams=8", 8)]
 
 
 def test_guidellms_scenario_without_a_backend(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ class GuidellmFile(TypedDict, total=False):
 
     config: "GuidellmFile"
     spec: dict[str, JsonValue]
-    benchmarks: list[JsonObject] | None
+    benchmarks: list[JsonObject | None] | None  # changes of the spec, one run each
 
 
 def is_it(mapping: JsonObject) -> bool:
@@ -107,7 +107,8 @@ def from_spec(mapping: JsonObject) -> Foreign:
     whole.no_effect("metadata", "is only a description")
     cases: list[CaseDraft] = []
     notes: list[str] = []
-    for at, changes in enumerate(several):
+    for at, given in enumerate(several):
+        changes = given or {}
         spec = _changed(file["spec"], changes)
         one = foreign_of(Settings({"spec": spec}, Account(TOOL)).section("spec"))
         if not one.plan:
