@@ -3,6 +3,7 @@
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -60,7 +61,7 @@ def test_guidellms_sweep_since_0_7() -> None:
 
 
 def test_an_entry_of_guidellms_benchmarks_may_change_nothing() -> None:
-    spec = {
+    spec: dict[str, Any] = {
         "backend": {"kind": "openai_http", "target": "http://h:1"},
         "profile": {"kind": "concurrent", "streams": [4]},
         "constraints": [{"kind": "max_requests", "count": 10}],
