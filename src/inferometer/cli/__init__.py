@@ -1,5 +1,5 @@
-"""The command line: thin files, one per command or pair of commands. They are imported on use, so that `--help` is
-fast."""
+"""The command line. Each module declares a few commands: their options, examples and help. The functions that do the
+work are in `inferometer.cli.work` and are imported when a command runs, so that help is fast."""
 
 import gc
 import os
