@@ -90,7 +90,7 @@ def _blamed(mistake: Exception) -> Exception:
         return mistake
     if "inferometer.store.folder" not in sys.modules:
         return mistake
-    from inferometer.store.upkeep import damaged_runs
+    from inferometer.store.upkeep import damaged_runs  # only after an unexpected error
 
     return next((damaged.error for damaged in damaged_runs(mistake)), mistake)
 

@@ -45,7 +45,7 @@ def chart(
 
 
 def _drawn(subject: str, name: str, measures: Sequence[str], store: Store) -> Chart:
-    from inferometer.conduct.report import chart_of  # the list of charts, and charts of models, need no runs
+    from inferometer.conduct.report import chart_of  # loads pages: not for --list
 
     try:
         return chart_of(subject, name, measures or [MEASURE], store)

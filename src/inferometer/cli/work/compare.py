@@ -96,7 +96,7 @@ def check(
     )
     code = _print_result(result, as_json=as_json, every=every, strict=strict)
     if channels:
-        from inferometer.cli.work.notify import notify_check  # what is sent: 30 modules that few checks need
+        from inferometer.cli.work.notify import notify_check  # 30 modules
 
         notify_check(place.load(result.run), result, place, channels, quiet=quiet)
     return code
@@ -108,7 +108,7 @@ def _plan(path: str | None) -> Plan | None:
 
 def _again(store: Store, quiet: bool) -> MeasurePlan:
     """How a confirming run is made: with progress on the terminal, kept like any other."""
-    from inferometer.conduct.run import run  # only --confirm runs anything
+    from inferometer.conduct.run import run  # the conductor of runs: only with --confirm
     from inferometer.show.progress import ProgressLine
 
     def again(plan: Plan) -> Run:

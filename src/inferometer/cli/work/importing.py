@@ -52,7 +52,7 @@ def import_(
 
 def _explain(files: tuple[Path, ...], name: str | None) -> int:
     """The account of each file: its fields, and what became of them."""
-    from inferometer.exchange.importing.explain import explain_result  # reads the plans of all tools too
+    from inferometer.exchange.importing.explain import explain_result  # only with --explain
 
     wrong = False
     for path, below in _files(files):

@@ -107,7 +107,7 @@ def _predict_one(
     broken = any(limit.met is False for limit in prediction.run.summary.limits)
     if confirm is None:
         return 1 if broken else 0
-    from inferometer.cli.work.running import conduct  # only --confirm measures, and stores
+    from inferometer.cli.work.running import conduct  # only with --confirm
     from inferometer.cli.work.stores import store_of
 
     place = store_of(store)

@@ -24,14 +24,14 @@ def print_run(
     if as_json:
         print_json({**document(run), **_slowest(run, slowest)})
         return
-    from inferometer.show.summary import print_view  # JSON, and `list`, do without the doubts and their texts
+    from inferometer.show.summary import print_view  # 18 modules that JSON does not need
 
     print_view(run, console(), more=more, measures=measures, slices=slices, slow=slowest)
 
 
 def print_experiment(kept: "KeptExperiment", cases: "Sequence[ChartedCase]", *, as_json: bool) -> None:
     """Its answer, as pages and reports have it."""
-    from inferometer.show.experiment_answer import answer_document, answer_of, count_text, title_of  # most show a run
+    from inferometer.show.experiment_answer import answer_document, answer_of, count_text, title_of  # not for runs
 
     answer = answer_of(kept, cases)
     if as_json:
@@ -57,7 +57,7 @@ def print_experiment(kept: "KeptExperiment", cases: "Sequence[ChartedCase]", *, 
 
 def print_rosetta(run: Run, tool: str, *, as_json: bool) -> None:
     """The run by another tool's definitions, next to ours."""
-    from inferometer.show.imported import print_rosetta, rosetta, rosetta_document  # only --as
+    from inferometer.show.imported import print_rosetta, rosetta, rosetta_document  # only with --as
 
     translation = rosetta(run, tool)
     if as_json:
@@ -68,7 +68,7 @@ def print_rosetta(run: Run, tool: str, *, as_json: bool) -> None:
 
 
 def _slowest(run: Run, most: int) -> JsonObject:
-    from inferometer.measure.summary import slowest  # as above
+    from inferometer.measure.summary import slowest  # only with --slowest
 
     records = run.records if most else None
     return {} if records is None else {"slowest": msgspec.to_builtins(slowest(records, most))}

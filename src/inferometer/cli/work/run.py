@@ -39,7 +39,7 @@ def run(
     if harness_timeout is not None and not harnesses:
         raise click.UsageError("--harness-timeout needs --harness")
     if dry_run and harnesses:
-        from inferometer.cli.work.harness_runs import print_rendered  # the importers of other tools
+        from inferometer.cli.work.harness_runs import print_rendered  # only with --harness
 
         print_rendered(plan, harnesses)
         return 0
@@ -50,7 +50,7 @@ def run(
     if plan is not opened.plan and not quiet:
         print_message("note", "no --url and no --server: measuring the built-in simulator")
     if harnesses and harnesses != ("inferometer",):
-        from inferometer.cli.work.harness_runs import conduct_harnesses  # the importers of other tools
+        from inferometer.cli.work.harness_runs import conduct_harnesses  # only with --harness
 
         if channels:
             raise click.UsageError("--notify: not with --harness; inferometer notify sends a stored run")
@@ -89,7 +89,7 @@ def rerun(
     place = store_of(store)
     kept = place.load(run)
     if kept.kind in ("latency", "throughput") and kept.source is None:
-        from inferometer.cli.work import offline  # this kind of run has its own conductor
+        from inferometer.cli.work import offline  # only for runs of this kind
 
         if overrides:
             raise click.UsageError(
@@ -97,7 +97,7 @@ def rerun(
             )
         return offline.again(kept, store, wait_s, as_json=as_json, quiet=quiet)
     if kept.kind == "benchmark" and kept.source is None:
-        from inferometer.cli.work import benchmark  # this kind of run has its own conductor
+        from inferometer.cli.work import benchmark  # only for runs of this kind
 
         if overrides:
             raise click.UsageError(
@@ -106,7 +106,7 @@ def rerun(
         return benchmark.again(kept, place, as_json=as_json, quiet=quiet)
     plan = plan_from(kept.plan, overrides, kept.id)
     if (harness := kept.environment.harness) is not None and harness.name:
-        from inferometer.cli.work.harness_runs import conduct_harnesses  # the importers of other tools
+        from inferometer.cli.work.harness_runs import conduct_harnesses  # only for runs of other tools
 
         return conduct_harnesses(plan, [harness.name], place, as_json=as_json, quiet=quiet, wait_s=wait_s)
     return conduct(plan, place, as_json=as_json, slowest=slowest, quiet=quiet, wait_s=wait_s)

@@ -54,7 +54,7 @@ def _notified(
     measured: Callable[[], tuple[Run, int]], plan: Plan, store: Place, channels: Sequence[Channel], quiet: bool
 ) -> tuple[Run, int]:
     """Make a run, and send how it went, also if it failed."""
-    from inferometer.cli.work.notify import notify_error, notify_run  # loads SQLAlchemy
+    from inferometer.cli.work.notify import notify_error, notify_run  # loads SQLAlchemy: only with --notify
 
     try:
         made, code = measured()

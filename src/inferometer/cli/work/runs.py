@@ -94,7 +94,7 @@ def show(
     try:
         kept = kept_in.load(run or "latest")
     except StoreError:
-        from inferometer.conduct.report import experiment_named, readable_cases  # pages and charts
+        from inferometer.conduct.report import experiment_named, readable_cases  # loads pages and charts
 
         experiment = experiment_named(run or "", kept_in)
         if experiment is None:
@@ -105,7 +105,7 @@ def show(
         hint = f"inferometer show {kept.id} --partial computes partial results from its logs"
         raise StoreError(f"{kept.id}: {STATES[kept.state]}", hint)
     if partial or again:
-        from inferometer.conduct.run import measured_again, partial_run  # 80 modules that other runs do not need
+        from inferometer.conduct.run import measured_again, partial_run  # the conductor of runs: 80 modules
 
         kept = partial_run(kept, kept_in) if partial else kept
         kept = measured_again(kept) if again else kept

@@ -74,7 +74,7 @@ def _predicted(
     store: Path | None,
 ) -> int:
     """The search in virtual time, on a model of the server; with an address, its answer is measured there."""
-    from inferometer.cli.work import predict  # a search on a server needs no model
+    from inferometer.cli.work import predict  # only with --model-file
     from inferometer.simulator.fitting.server_model import read_model
 
     replicas = predict.numbers(engine["replicas"])

@@ -27,7 +27,7 @@ def simulate(
     if serve:
         if model_file is not None:
             raise click.UsageError("--model-file predicts in virtual time only: it cannot be combined with --serve")
-        from inferometer.simulator.server import run_server  # virtual time needs no HTTP server
+        from inferometer.simulator.server import run_server  # only with --serve
 
         run_server(settings_of(plan), host, port, on_ready=lambda server: _print_ready(host, server.port))
         return 0
@@ -37,7 +37,7 @@ def simulate(
     if model_file is None:
         run = conductor.simulate(plan, _note)
     else:
-        from inferometer.conduct.predict import predict  # fitted models
+        from inferometer.conduct.predict import predict  # only with --model-file
         from inferometer.simulator.fitting.server_model import read_model
 
         prediction = predict(plan, read_model(model_file), _note, intervals=False)

@@ -56,7 +56,7 @@ def slim(runs: tuple[str, ...], all_runs: bool, store: str | None) -> None:
 
 
 def remeasure(runs: tuple[str, ...], store: str | None) -> None:
-    from inferometer.conduct.run import remeasure as remeasured  # no other command of the store measures
+    from inferometer.conduct.run import remeasure as remeasured  # the conductor of runs: only here
 
     done = 0
     for result in remeasured(store_of(store), runs):

@@ -86,7 +86,7 @@ def sweep(
     if model_file is not None:
         print_message("note", f"predicted by {model_file}: nothing was measured")
     if channels and not swept.interrupted:
-        from inferometer.cli.work.notify import notify_experiment  # loads all kinds of messages
+        from inferometer.cli.work.notify import notify_experiment  # only with --notify
 
         notify_experiment(prepared.experiment.name, swept.rows, swept.kept.id, kept_in, channels, quiet=quiet)
     return _exit_code(swept, kept_in)
@@ -168,7 +168,7 @@ def _conducted(
     quiet: bool,
     fresh: bool,
 ) -> "Swept":
-    from inferometer.conduct.sweep import sweep as sweep_cases  # a dry run needs no conductor
+    from inferometer.conduct.sweep import sweep as sweep_cases  # not for --dry-run
     from inferometer.show.progress import LiveTable
 
     left = None if quiet or fresh or kept else unfinished(prepared, store)
@@ -238,7 +238,7 @@ def _write_csv(swept: "Swept", file: str | None) -> None:
 
 
 def _printed(prepared: Prepared, swept: "Swept", store: Store, as_json: bool) -> None:
-    from inferometer.conduct.sweep import changes_of, comparisons, doubt_of_tape  # as above
+    from inferometer.conduct.sweep import changes_of, comparisons, doubt_of_tape  # not for --dry-run
     from inferometer.show.comparison import print_effects
 
     if as_json:

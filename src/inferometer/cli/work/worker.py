@@ -26,7 +26,7 @@ def worker(
         return _print(results, print_from)
     if plan_file is None:
         raise click.UsageError("--plan FILE is missing")
-    from inferometer.cli.work.printing import exit_code, print_run  # pods that --serve a driver hold none of this
+    from inferometer.cli.work.printing import exit_code, print_run  # --serve holds none of this in memory
     from inferometer.conduct.worker import work
     from inferometer.show.progress import ProgressLine
 
@@ -50,7 +50,7 @@ def worker(
 
 
 def _print(results: Path, print_from: str) -> int:
-    from inferometer.conduct.worker import print_results  # as above
+    from inferometer.conduct.worker import print_results  # nor of this
 
     file, _, at = print_from.partition(":")
     if not file.isdigit() or not (at or "0").isdigit():
