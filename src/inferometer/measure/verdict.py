@@ -19,14 +19,14 @@ OURS = (
     "late_sends",
     "shortfall",
     "own_error",
-)  # codes not about the target: what it missed may be our fault
+)  # codes caused by the client: missed limits may be its fault
 LEADING = (
     "server_lost",
     "worker_lost",
     "client_failed",
     "nothing_answered",
     "failed_requests",
-)  # first of all and in this order, how bad the rest may be
+)  # listed first and in this order, however serious the others are
 SCARCE = ("busy_machine", "stolen_cores")  # no note if a doubt already names one as its cause
 
 OF_THE_RUN: tuple[DoubtRule, ...] = (

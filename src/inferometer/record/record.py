@@ -100,7 +100,7 @@ class Record(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     prompt: str | None = None  # only if the plan saves prompts
     answer: str | None = None
     structure: Literal["valid", "invalid", "unchecked"] | None = None  # whether an answer has the requested form
-    model: str | None = None  # requested model or adapter, where the workload names one per session
+    model: str | None = None  # requested model or adapter, if the workload names one per session
 
 
 # Fields that are known without the server: all that is kept of a request whose response cannot be stored.

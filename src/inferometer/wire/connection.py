@@ -446,7 +446,7 @@ class Connection:
             exchange.stamps.append(STAMP.pack(*divmod(stamp, 1_000_000_000)))
             exchange.since.append(since)
             start, size = end, end - start
-        # what came until we took it over was not ours to read, so that polls prove nothing about it
+        # data received before the handover was not read here, so polls prove nothing about it
         self._unproven = LEFT if size == READ_SIZE else UNPROVEN
         self._got += len(data)
         self._reactor.held += len(data) + len(marks) // MARK.size * READ_COST
