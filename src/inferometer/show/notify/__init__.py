@@ -94,7 +94,7 @@ class Channel:
 
 
 def channels(requested: Sequence[str], environment: Mapping[str, str] | None = None) -> list[Channel]:
-    """`["slack,email"]`, checked before anything is measured: known names, with their variables in the environment."""
+    """`["slack,email"]`, checked before anything is measured: known, and with what they need in the environment."""
     there = os.environ if environment is None else environment
     names = list(dict.fromkeys(name.strip() for text in requested for name in text.split(",") if name.strip()))
     mistakes = [mistake for name in names if (mistake := _mistake(name, there))]
