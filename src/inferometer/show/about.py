@@ -132,7 +132,7 @@ class About:
 
     @property
     def when(self) -> str:
-        """`2026-11-16 00:26 UTC`: for a single machine its local time."""
+        """`2026-11-16 00:26 UTC`; without `UTC` it is the local time of the run's machine."""
         return self.started[:16].replace("T", " ") + (" UTC" if self.started.endswith("+00:00") else "")
 
     @property
