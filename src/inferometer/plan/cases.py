@@ -141,7 +141,7 @@ class Case:
     repeats: int = 1
     level: Level | None = None
     begun_as: str = ""  # the key of the case before its level was known
-    vary_seed: bool = False  # every repeat has a seed of its own
+    vary_seed: bool = False  # every repeat has a different seed
 
     @property
     def waits(self) -> bool:

@@ -137,12 +137,12 @@ def open_plan(
 
 
 def is_experiment(mapping: JsonObject) -> bool:
-    """Whether it is one of ours, by what only these have."""
+    """Whether a mapping is an experiment of ours, by keys that only experiments have."""
     return bool(_OF_EXPERIMENTS & set(mapping)) and not _OF_PLANS & set(mapping)
 
 
 def is_plan(mapping: JsonObject) -> bool:
-    """Whether it is one of ours, by what only these have."""
+    """Whether a mapping is a plan of ours, by keys that only plans have."""
     return bool(_OF_PLANS & set(mapping)) and not _OF_EXPERIMENTS & set(mapping)
 
 

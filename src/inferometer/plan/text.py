@@ -21,7 +21,7 @@ from inferometer.plan.workloads.lengths import Pause
 
 
 def parse_yaml(text: str, where: str) -> tuple[JsonValue, list[str]]:
-    """What the text says, and the keys that it gives twice."""
+    """The parsed YAML, and its duplicate keys."""
     try:
         value, twice = yaml_value(text)
     except RefusedError as error:
@@ -30,7 +30,7 @@ def parse_yaml(text: str, where: str) -> tuple[JsonValue, list[str]]:
 
 
 def parse_json(text: str, where: str) -> tuple[JsonValue, list[str]]:
-    """What the text says, and the keys that it gives twice."""
+    """The parsed JSON, and its duplicate keys."""
     try:
         value, twice = json_value(text)
     except RefusedError as error:

@@ -92,8 +92,8 @@ def _nobody(_text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadContext:
-    """What a workload knows of the target. Everything may be missing: a dry run has no server. `note` prints a message
-    for the user once, before the load."""
+    """The target's properties for a workload. Everything may be missing: a dry run has no server. `note` prints a
+    message for the user once, before the load."""
 
     model: str | None = None
     models: tuple[str, ...] = ()  # all served models, if the server lists them

@@ -124,7 +124,7 @@ STATISTICS = {
 
 
 def export(request: ExportRequest) -> list[DocumentPiece]:
-    """YAML, or JSON where the path says so."""
+    """The report v0.2.1 as YAML, or as JSON for such a path."""
     as_json = request.suffix == ".json"
     return [_piece(run, as_json) for run in request.runs]
 
@@ -192,7 +192,7 @@ def _parallel(run: Run) -> int | None:
 
 
 def _load(run: Run) -> dict[str, Any] | None:
-    """What was requested; the lengths that were served are in the results."""
+    """The requested load; the results have the served lengths."""
     inputs = _length(lengths_of(run, "input_tokens"), served_lengths(run)[0])
     if inputs is None:
         return None
@@ -300,7 +300,7 @@ _PER_TOKEN = 1000.0  # s/token to ms/token, the only unit that the schema allows
 
 
 def export_v01(request: ExportRequest) -> list[DocumentPiece]:
-    """YAML, or JSON where the path says so."""
+    """The report v0.1 as YAML, or as JSON for such a path."""
     made = []
     for run in request.runs:
         name = f"benchmark_report_v{VERSION_V01}_{run.id}"
@@ -313,7 +313,7 @@ def export_v01(request: ExportRequest) -> list[DocumentPiece]:
 
 
 def report_v01(run: Run) -> dict[str, Any]:
-    """What the schema requires must be there: TTFT, total tokens per second, the requests, the duration."""
+    """The report; values required by the schema must exist: TTFT, total tokens per second, requests, duration."""
     newer = report(run)["results"]["request_performance"]["aggregate"]
     latency, requests = newer.get("latency") or {}, newer.get("requests")
     if "time_to_first_token" not in latency or requests is None or duration_of(run) is None:

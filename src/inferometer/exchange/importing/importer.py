@@ -466,7 +466,7 @@ def _read(chosen: ImportFormat, source: Source, path: Path) -> ParsedFile:
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """What all runs of one file share."""
+    """Data shared by all runs of one file."""
 
     format: str
     title: str
