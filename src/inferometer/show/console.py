@@ -4,11 +4,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
+import orjson
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 
-from inferometer.record.sanitize import harmless
+from inferometer.documents.document import JsonObject
+from inferometer.record.files import schema_of
+from inferometer.record.sanitize import harmless, json_text
 
 WIDEST = 100
 VERDICT_STYLES = {"valid": "bold green", "doubtful": "bold yellow", "invalid": "bold red"}
@@ -45,6 +48,14 @@ def emit(thing: RenderableType, to: Console) -> None:
     with to.capture() as captured:
         to.print(thing)
     to.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def print_json(content: JsonObject, kind: str | None = None) -> None:
+    """One JSON document with its `kind` on stdout; a missing number is null."""
+    if kind is not None:
+        content = {"schema": schema_of(kind), **content}
+    options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+    print(json_text(content, options), flush=True)
 
 
 def first_that_fits(tables: Iterable[Table], width: int) -> Table:

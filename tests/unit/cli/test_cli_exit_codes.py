@@ -6,7 +6,7 @@ import pytest
 from made_runs import made_run
 from msgspec import structs
 
-from inferometer.cli.printing import exit_code
+from inferometer.cli.work.printing import exit_code
 from inferometer.record.run import Run
 from inferometer.record.verdict import Reason, Status, Verdict
 

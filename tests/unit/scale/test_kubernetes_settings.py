@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from inferometer.cli import execute
-from inferometer.cli.k8s import request_of, run
+from inferometer.cli.k8s import run
+from inferometer.cli.work.k8s import request_of
 from inferometer.conduct.treatments import TreatmentRequest, all_manifests, stack_names, treatments_of
 from inferometer.errors import PlanError, TargetError
 from inferometer.scale.kubernetes.settings import scenario_in, settings_from

@@ -93,7 +93,7 @@ class Channel:
     variables: Mapping[str, str] = field(repr=False)  # secrets: in no log
 
 
-def channels(requested: Sequence[str], environment: Mapping[str, str] | None = None) -> list[Channel]:
+def channels_of(requested: Sequence[str], environment: Mapping[str, str] | None = None) -> list[Channel]:
     """`["slack,email"]`, checked before anything is measured: known, and with what they need in the environment."""
     there = os.environ if environment is None else environment
     names = list(dict.fromkeys(name.strip() for text in requested for name in text.split(",") if name.strip()))
