@@ -39,14 +39,15 @@ class Counts:
     wrappers: int = 0  # classes with nothing but such a dictionary
     keys: list[str] = field(default_factory=list)
     imports: int = 0  # calls of import_module
+    inner_imports: int = 0  # import statements inside functions
     words: set[str] = field(default_factory=set)
 
 
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--ref", action="append", default=[], help="a commit instead of the working tree; repeatable")
-    options.add_argument("--rooms", action="store_true", help="untyped annotations of each room")
-    options.add_argument("--files", action="store_true", help="untyped annotations of each file")
+    options.add_argument("--rooms", action="store_true", help="untyped annotations and inner imports of each room")
+    options.add_argument("--files", action="store_true", help="the same of each file")
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         trees = {ref: checkout(ref, Path(folder) / str(at)) for at, ref in enumerate(chosen.ref)}
@@ -93,6 +94,8 @@ def measures(tree: Path) -> dict[str, int | float | str]:
         "types with one such dictionary in them": sum(counts.wrappers for counts in files.values()),
         "accesses by string key, and distinct keys": f"{keys.total():,}, {len(keys)}",
         "calls of `import_module`": sum(counts.imports for counts in files.values()),
+        "imports inside functions, and those of `cli/`": f"{sum(counts.inner_imports for counts in files.values())}, "
+        f"{sum(counts.inner_imports for path, counts in files.items() if path.relative_to(tree).parts[0] == 'cli')}",
         "defined names with a private word": len(set().union(*(counts.words for counts in files.values()))),
     }
 
@@ -108,6 +111,7 @@ def by_place(name: str, tree: Path, depth: int) -> Iterator[dict[str, int | floa
             "untyped": sum(one.untyped for one in inside),
             "uses of aliases": sum(one.alias_uses for one in inside),
             "accesses by key": sum(len(one.keys) for one in inside),
+            "imports inside functions": sum(one.inner_imports for one in inside),
         }
 
 
@@ -130,6 +134,7 @@ def counts_of(path: Path, tree: ast.Module, aliases: set[str], defined: int) -> 
             counts.alias_uses += 1
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             counts.functions.append(length_of(node))
+            counts.inner_imports += sum(isinstance(inner, ast.Import | ast.ImportFrom) for inner in own_nodes(node))
         if isinstance(node, ast.ClassDef):
             counts.wrappers += is_wrapper(node, aliases)
         if (key := key_in(node)) is not None:
@@ -138,6 +143,14 @@ def counts_of(path: Path, tree: ast.Module, aliases: set[str], defined: int) -> 
             counts.imports += 1
         counts.words |= {name for name in names_in(node) if _WORD.search(name) and not _HARMLESS.search(name)}
     return counts
+
+
+def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
+    """Of a function, without the functions in it."""
+    for node in ast.iter_child_nodes(function):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+            yield from own_nodes(node)
 
 
 def length_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

@@ -1,4 +1,4 @@
-"""Messages to real receivers on loopback: HTTP and SMTP, that refuse, hang, redirect and come back."""
+"""Messages to real receivers on loopback: HTTP and SMTP servers that refuse, hang, redirect and recover."""
 
 import shutil
 import ssl
@@ -15,9 +15,9 @@ from aiosmtpd.handlers import Message
 from aiosmtpd.smtp import AuthResult
 
 from inferometer.cli import main
-from inferometer.cli.notify import notify_findings
+from inferometer.cli.work.notify import notify_findings
 from inferometer.conduct.instrument import curve_of, keep_curve
-from inferometer.show.notify import Event, channels, posting
+from inferometer.show.notify import Event, channels_of, posting
 from inferometer.show.notify.news import deliver_finding, notebook, of_job
 from inferometer.show.notify.posting import Patience, deliver
 from inferometer.store.store import open_store
@@ -31,7 +31,7 @@ EVENT = Event(
 
 
 def sent(name, patience=PATIENT, **variables):
-    (found,) = deliver(EVENT, channels([name], variables), patience)
+    (found,) = deliver(EVENT, channels_of([name], variables), patience)
     return found
 
 
@@ -94,7 +94,7 @@ def test_however_much_there_is_to_tell_a_hanging_receiver_is_waited_for_once(tmp
     the receiver's thread ends first, and how much of the 3 s is left when the first is sent, is luck as well."""
     monkeypatch.setattr(posting, "PATIENCE", QUICK)
     with receiving(None) as hanging:
-        to = channels(["slack"], {"SLACK_WEBHOOK_URL": hanging.url})
+        to = channels_of(["slack"], {"SLACK_WEBHOOK_URL": hanging.url})
         notify_findings([of_job(f"job {n}", fine=False) for n in range(40)], tmp_path, to)
         assert len(hanging.messages) == 1
     first, *others = capsys.readouterr().err.splitlines()
@@ -106,7 +106,7 @@ def test_a_command_that_is_telling_holds_no_other_up(tmp_path: Path) -> None:
     """The first may be waiting for a receiver that hangs, with the notes in its hands."""
     store, found = open_store(tmp_path), of_job("nightly", fine=False)
     with receiving() as receiver:
-        to = channels(["slack"], {"SLACK_WEBHOOK_URL": receiver.url})
+        to = channels_of(["slack"], {"SLACK_WEBHOOK_URL": receiver.url})
         with notebook(store):
             (late,) = deliver_finding(store, found, to, until=time.monotonic() + 0.1)
         assert not late.arrived and not receiver.messages
@@ -124,7 +124,7 @@ def test_a_receiver_that_asks_for_an_hour_is_not_waited_for() -> None:
 def test_a_hanging_receiver_holds_nobody_up() -> None:
     started = time.monotonic()
     with receiving(None) as hanging, receiving() as well:
-        both = channels(["slack", "teams"], {"SLACK_WEBHOOK_URL": hanging.url, "TEAMS_WEBHOOK_URL": well.url})
+        both = channels_of(["slack", "teams"], {"SLACK_WEBHOOK_URL": hanging.url, "TEAMS_WEBHOOK_URL": well.url})
         found = deliver(EVENT, both, QUICK)
     assert [each.arrived for each in found] == [False, True]
     assert "did not answer in time" in found[0].why_not

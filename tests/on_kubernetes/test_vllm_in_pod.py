@@ -48,7 +48,7 @@ def test_vllm_is_stood_up_measured_and_taken_down(
     assert code in (0, 4), printed.err  # 4: busy cores
     run = open_store(store).load("latest")
     assert (run.state, run.summary.outcomes["ok"]) == ("complete", 10)
-    assert run.subject.model == MODEL and run.subject.engine == "vllm"
+    assert run.subject.model == MODEL and run.subject.engine_text.startswith("vLLM ")
     print(f"\nvLLM in a pod: {printed.err}")
     cluster.until(
         lambda: (

@@ -1,5 +1,5 @@
-"""The command line: thin files, one per command or pair of commands. They are imported on use, so that `--help` is
-fast."""
+"""The command line. Each module declares a few commands: their options, examples and help. The functions that do the
+work are in `inferometer.cli.work` and are imported when a command runs, so that help is fast."""
 
 import gc
 import os
@@ -90,7 +90,7 @@ def _blamed(mistake: Exception) -> Exception:
         return mistake
     if "inferometer.store.folder" not in sys.modules:
         return mistake
-    from inferometer.store.upkeep import damaged_runs
+    from inferometer.store.upkeep import damaged_runs  # only after an unexpected error
 
     return next((damaged.error for damaged in damaged_runs(mistake)), mistake)
 

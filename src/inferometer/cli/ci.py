@@ -1,41 +1,14 @@
-"""`inferometer ci`: runs and their checks, reported to a CI system."""
+"""`inferometer ci` and `inferometer notify`: report runs to a CI system, and send messages about them."""
 
-import platform
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from inferometer import vocabulary
-from inferometer.cli.errors import echo
-from inferometer.cli.options import json_option, notify_option, quiet_option, store_of, store_option
-from inferometer.conduct.compare import runs_named
-from inferometer.documents.document import JsonObject
-from inferometer.documents.files import file_bytes, text_in
-from inferometer.documents.json_text import json_value
-from inferometer.errors import DataError, StoreError
-from inferometer.judge.check_result import CheckResult, check_from
-from inferometer.plan.stored import StoredPlan
-from inferometer.record.encoding import result_from
-from inferometer.record.environment import Environment
-from inferometer.record.files import check_schema, translated_errors, write_text
-from inferometer.record.run import Run
-from inferometer.record.summary import Summary
-from inferometer.record.verdict import Reason, judged
-from inferometer.show.console import console
-from inferometer.store.entry import Entry
-from inferometer.store.experiments import KeptExperiment, experiments_of
-from inferometer.store.store import Store
+from inferometer.cli.options import json_option, notify_option, quiet_option, store_option, work_in
 
-# -- ci --------------------------------------------------------------------------------------------------------------
+# -- ci ----------------------------------------------------------------------------------------------------------------
 
-if TYPE_CHECKING:
-    from inferometer.show.ci.outcome import CiOutcome, CiReport
-
-EXAMPLES = """\b
+CI_EXAMPLES = """\b
 Examples:
   inferometer ci
       the latest run, checked against earlier runs
@@ -48,7 +21,7 @@ Examples:
 """
 
 
-@click.command(epilog=EXAMPLES)
+@click.command(epilog=CI_EXAMPLES)
 @click.argument("what", nargs=-1, metavar="[RUN|EXPERIMENT|CHECK.json]...")
 @click.option("--since", metavar="TIME", help="Report all runs since a time: 2h, or 2026-11-15T03:00:00Z.")
 @click.option("--here", is_flag=True, help="With --since: only runs made on this machine, for a shared store.")
@@ -87,219 +60,42 @@ Examples:
 @json_option
 @quiet_option
 @store_option
-def ci(
-    what: tuple[str, ...],
-    since: str | None,
-    here: bool,
-    against: str,
-    title: str,
-    strict: bool,
-    summary: Path | None,
-    outputs: Path | None,
-    junit: Path | None,
-    gitlab_metrics: Path | None,
-    no_fail: bool,
-    notify: tuple[str, ...],
-    as_json: bool,
-    quiet: bool,
-    store: str | None,
-) -> int:
+@work_in("inferometer.cli.work.ci:ci")
+def ci() -> None:
     """Report runs to CI: step summary, outputs, annotations, JUnit XML, metrics; plain text on stdout.
 
     On GitHub Actions the output files are detected automatically. Exit code 1 if a limit failed or a run is worse, 3 if
     no request was answered, 4 if a run is not valid as a measurement.
     """
-    from inferometer.cli.notify import channels_of, notify_outcomes
-    from inferometer.show.ci.outcome import CiReport
-
-    channels, place = channels_of(notify), store_of(store)
-    subjects, experiments = subjects_of(what, since, place, here=here)
-    report = CiReport(tuple(_outcome(subject, against, strict, place) for subject in subjects), title)
-    _write(report, summary, outputs, junit, gitlab_metrics)
-    _print(report, as_json)
-    notify_outcomes(report.outcomes, experiments, place, channels, quiet=quiet)
-    return 0 if no_fail else report.exit_code
 
 
-def _outcome(subject: "ReportedRun", against: str, strict: bool, store: "Store") -> "CiOutcome":
-    from inferometer.show.ci.outcome import outcome
+# -- notify ------------------------------------------------------------------------------------------------------------
 
-    check = subject.check if subject.check is not None else _check(subject.run, against, store)
-    return outcome(subject.run, check, strict=strict, label=subject.label, parameters=subject.parameters)
-
-
-def _check(run: "Run", against: str, store: "Store") -> CheckResult | None:
-    """A run that is not there to be checked is a problem of its own."""
-    if against == "none" or not run.id or run.verdict is None:
-        return None
-    from inferometer.conduct.compare import check_run
-
-    return check_run(run.id, store, against=against)
+NOTIFY_EXAMPLES = """\b
+Examples:
+  inferometer notify
+      list the channels and the environment variables they need
+  inferometer notify --test slack
+      send a test message
+  inferometer notify slack,email --job nightly --result failure
+      report a failed job once, and once again when it succeeds
+"""
 
 
-def _write(
-    report: "CiReport", summary: Path | None, outputs: Path | None, junit: Path | None, metrics: Path | None
-) -> None:
-    from inferometer.show.ci import github, outcome
-    from inferometer.show.ci.outcome import junit as as_junit
-
-    if summary is not None:
-        github.write_summary(report, summary)
-    if outputs is not None:
-        github.write_outputs(report, outputs)
-    if junit is not None:
-        write_text(junit, as_junit(report))
-    if metrics is not None:
-        write_text(metrics, outcome.metrics(report))
-
-
-def _print(report: "CiReport", as_json: bool) -> None:
-    """Annotations are commands to GitHub; other text must not look like one."""
-    import io
-
-    from inferometer.cli.printing import print_json
-    from inferometer.show.ci import github
-    from inferometer.show.ci.outcome import print_report
-
-    if as_json:
-        print_json(report.document())
-    elif not github.in_github():
-        print_report(report, console())
-    else:
-        text = io.StringIO()
-        print_report(report, console(text, width=100))
-        echo(github.guarded(text.getvalue()), nl=False)
-        for line in github.annotations(report):
-            echo(line)
-
-
-# -- ci runs ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ReportedRun:
-    """A run, and what else is known of it. A case that failed before there was a run has no id."""
-
-    run: Run
-    check: CheckResult | None = None  # None: it was not made yet
-    label: str | None = None
-    parameters: JsonObject = field(default_factory=dict)
-
-
-def subjects_of(
-    what: Sequence[str], since: str | None, store: Store, *, here: bool
-) -> tuple[list[ReportedRun], list[KeptExperiment]]:
-    """Each run once, and the experiments that are reported as a whole."""
-    subjects: list[ReportedRun] = []
-    experiments: list[KeptExperiment] = []
-    if since is not None:
-        start = _instant(since)
-        experiments += [experiment for experiment in experiments_of(store.home) if _at(experiment.started_at) >= start]
-        subjects += _since(start, experiments, store, here)
-    for name in what or (("latest",) if since is None else ()):
-        if (experiment := _experiment(name, store)) is not None:
-            experiments.append(experiment)
-            subjects += _cases(experiment, store)
-        else:
-            subjects += _runs(name, store)
-    return list(_once(subjects)), list({experiment.id: experiment for experiment in experiments}.values())
-
-
-def _once(subjects: Sequence[ReportedRun]) -> Iterator[ReportedRun]:
-    seen: set[str] = set()
-    for subject in subjects:
-        if not subject.run.id or subject.run.id not in seen:
-            seen.add(subject.run.id)
-            yield subject
-
-
-def _runs(name: str, store: Store) -> Iterator[ReportedRun]:
-    if name.endswith(".json"):
-        check = _check_in(Path(name))
-        yield ReportedRun(store.load(check.run), check)
-    else:
-        yield from map(ReportedRun, runs_named(name, store))
-
-
-def _since(start: datetime, experiments: Sequence[KeptExperiment], store: Store, here: bool) -> list[ReportedRun]:
-    """Cases of an experiment are called as they are called there; those that left no run are results too."""
-    entries = [item for item in store.runs() if _at(item.started_at) >= start and (not here or _may_be_ours(item))]
-    loaded = [ReportedRun(store.load(item.id), label=item.case) for item in reversed(entries)]
-    subjects = [item for item in loaded if not here or _is_ours(item.run)]
-    subjects += [case for item in experiments for case in _without_run(item)]
-    if not subjects:
-        whose = " from this machine" if here else ""
-        raise StoreError(f"no run{whose} since {start:%Y-%m-%d %H:%M:%S} UTC", "inferometer list shows the stored runs")
-    return subjects
-
-
-def _may_be_ours(entry: Entry) -> bool:
-    """A folder that stayed on another machine cannot be opened here."""
-    return not entry.location.startswith("file://") or entry.location.startswith(f"file://{platform.node()}/")
-
-
-def _is_ours(run: Run) -> bool:
-    machine = run.environment.machine
-    return machine is None or machine.host in (None, platform.node())
-
-
-def _instant(text: str) -> datetime:
-    try:
-        return datetime.now(UTC) - timedelta(seconds=vocabulary.seconds(text))
-    except (ValueError, OverflowError):
-        pass
-    try:
-        return _at(text)
-    except ValueError:
-        raise click.UsageError(f"--since must be a time such as 2h or 2026-11-15T03:00:00Z, got {text}") from None
-
-
-def _at(text: str) -> datetime:
-    """What has no time, as a folder that cannot be read, was never."""
-    instant = datetime.fromisoformat(text) if text else datetime.min
-    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
-
-
-def _check_in(file: Path) -> CheckResult:
-    try:
-        with translated_errors(file):
-            content = text_in(file_bytes(file))
-        document = json_value(content)[0]
-    except ValueError as error:
-        raise DataError(f"{file}: not JSON: {error}", "inferometer check --json writes one") from None
-    check_schema(file, "check", document.get("schema") if isinstance(document, dict) else None)
-    try:
-        return check_from(result_from(document))
-    except (ValueError, TypeError) as error:
-        raise DataError(f"{file}: not the result of a check: {error}", "inferometer check --json writes one") from None
-
-
-def _experiment(name: str, store: Store) -> KeptExperiment | None:
-    """An experiment by its id, the beginning of one, its name, or `experiment` for the latest; None if it is none."""
-    if "/" in name or name.endswith(".json") or not (store.home / "experiments").is_dir():
-        return None
-    known = experiments_of(store.home)
-    if name == "experiment" and known:
-        return known[0]
-    return next((experiment for experiment in known if experiment.id.startswith(name) or experiment.name == name), None)
-
-
-def _cases(experiment: KeptExperiment, store: Store) -> Iterator[ReportedRun]:
-    if not experiment.latest:
-        raise StoreError(
-            f"{experiment.id}: no case of this experiment has been run", "continue it with inferometer sweep --resume"
-        )
-    for case in experiment.latest:
-        if case.run:
-            yield ReportedRun(store.load(case.run), None, case.name, case.parameters or {})
-    yield from _without_run(experiment)
-
-
-def _without_run(experiment: KeptExperiment) -> Iterator[ReportedRun]:
-    for case in experiment.latest:
-        if not case.run:
-            why = Reason(status="invalid", code="case_failed", text=case.error or "")
-            run = Run(
-                "", experiment.started_at, StoredPlan({}), Environment(), Summary(), judged([why]), state="failed"
-            )
-            yield ReportedRun(run, None, case.name, case.parameters or {})
+@click.command(epilog=NOTIFY_EXAMPLES)
+@click.argument("names", nargs=-1, metavar="[CHANNEL]...")
+@click.option("--test", is_flag=True, help="Send a test message.")
+@click.option("--job", metavar="NAME", help="Report the result of a CI job.")
+@click.option(
+    "--result",
+    type=click.Choice(["success", "failure", "cancelled", "skipped"]),
+    default="failure",
+    show_default=True,
+    help="Result of the job. Only a failure, and a success after a failure, are sent.",
+)
+@click.option("--text", metavar="TEXT", help="Message for a failed job.")
+@quiet_option
+@store_option
+@work_in("inferometer.cli.work.notify:notify")
+def notify() -> None:
+    """Send a notification. CHANNEL is slack, teams, webhook or email; without one, list the channels."""

@@ -1,31 +1,17 @@
 """`inferometer compare` and `inferometer check`: compare two groups of runs, or a run with its history, measure by
 measure."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import click
 
-from inferometer.cli.errors import INVALID, LIMIT_FAILED, WRONG_USE, echo, print_message
-from inferometer.cli.notify import channels_of, notify_check
 from inferometer.cli.options import (
     json_option,
     notify_option,
     quiet_option,
     run_argument,
     spread_option,
-    store_of,
     store_option,
+    work_in,
 )
-from inferometer.show.console import console
-
-if TYPE_CHECKING:
-    from inferometer.conduct.compare import MeasurePlan
-    from inferometer.judge.check_result import CheckResult
-    from inferometer.plan.model import Plan
-    from inferometer.record.run import Run
-    from inferometer.store.store import Store
-
 
 COMPARE_EXAMPLES = """\b
 Examples:
@@ -71,60 +57,13 @@ Examples:
 @click.option("--strict", is_flag=True, help="With --fail-on-worse: exit with 4 if the result is unclear.")
 @json_option
 @store_option
-def compare(
-    before: str,
-    after: str,
-    measures: tuple[str, ...],
-    every: bool,
-    repeats: bool,
-    margin: float,
-    force: bool,
-    assume_spread: float | None,
-    fail_on_worse: bool,
-    strict: bool,
-    as_json: bool,
-    store: Path | None,
-) -> int:
+@work_in("inferometer.cli.work.compare:compare")
+def compare() -> None:
     """Compare runs: is each measure better, worse, the same or unclear in AFTER compared with BEFORE?
 
     A side is a run (an id or its prefix, a folder, `latest`), a comma-separated list of runs, a tag (all runs with that
     tag), or `baseline:NAME`.
     """
-    from inferometer.cli.printing import print_json
-    from inferometer.conduct.compare import compare_runs
-    from inferometer.show.comparison import print_comparison
-
-    comparison = compare_runs(
-        before,
-        after,
-        store_of(store),
-        measures=measures,
-        every=every,
-        repeats=repeats,
-        margin=margin / 100,
-        assume_spread=None if assume_spread is None else assume_spread / 100,
-    )
-    if comparison.refused and (not force or not comparison.changes):
-        for objection in comparison.objections:
-            if objection.severity == "refuse":
-                print_message("error", objection.text)
-        print_message(
-            "hint", "--force compares them anyway" if comparison.changes else "these runs have no measures in common"
-        )
-        return WRONG_USE
-    if as_json:
-        print_json(comparison.document())
-    else:
-        print_comparison(comparison, console())
-    if not fail_on_worse:
-        return 0
-    if comparison.status == "unclear":
-        print_message(
-            "warning",
-            "unclear whether any measure is worse" + ("" if strict else "; --strict exits with 4 in this case"),
-        )
-        return INVALID if strict else 0
-    return LIMIT_FAILED if comparison.status == "worse" else 0
 
 
 CHECK_EXAMPLES = """\b
@@ -183,94 +122,10 @@ Examples:
 @json_option
 @quiet_option
 @store_option
-def check(
-    run: str | None,
-    against: str,
-    measures: tuple[str, ...],
-    every: bool,
-    p_value: float | None,
-    magnitude: float,
-    confirm: bool,
-    confirm_with: str | None,
-    assume_spread: float | None,
-    strict: bool,
-    accepts: bool,
-    notify: tuple[str, ...],
-    as_json: bool,
-    quiet: bool,
-    store: Path | None,
-) -> int:
+@work_in("inferometer.cli.work.compare:check")
+def check() -> None:
     """Check whether RUN is a regression against earlier runs. Default: the latest run.
 
     Exit code 1 if it is worse, 0 if not; 4 if the run is not valid as a measurement, or with --strict if the result is
     unclear.
     """
-    from inferometer.conduct.compare import accept, check_run
-
-    channels, place, wanted = channels_of(notify), store_of(store), run or "latest"
-    if accepts:
-        echo(f"accepted: the baseline now starts at run {accept(wanted, place)}")
-        return 0
-    result = check_run(
-        wanted,
-        place,
-        against=against,
-        measures=measures,
-        p_value=p_value,
-        magnitude=magnitude / 100,
-        again=_again(place, quiet) if confirm or confirm_with else None,
-        plan=_plan(confirm_with),
-        assume_spread=None if assume_spread is None else assume_spread / 100,
-    )
-    code = _print_result(result, as_json=as_json, every=every, strict=strict)
-    if channels:
-        notify_check(place.load(result.run), result, place, channels, quiet=quiet)
-    return code
-
-
-def _plan(path: str | None) -> "Plan | None":
-    if path is None:
-        return None
-    from inferometer.plan.reading import read_plan
-
-    return read_plan(path)
-
-
-def _again(store: "Store", quiet: bool) -> "MeasurePlan":
-    """How a confirming run is made: with progress on the terminal, kept like any other."""
-    from inferometer.conduct.run import run
-    from inferometer.show.progress import ProgressLine
-
-    def again(plan: "Plan") -> "Run":
-        line = ProgressLine()
-
-        def note(text: str) -> None:
-            line.clear()
-            print_message("note", text)
-
-        if not quiet:
-            print_message("note", "the run looks worse: repeating it for confirmation")
-        try:
-            return run(plan, store=store, watch=None if quiet else line, notes=None if quiet else note)
-        finally:
-            line.clear()
-
-    return again
-
-
-def _print_result(result: "CheckResult", *, as_json: bool, every: bool, strict: bool) -> int:
-    """On stdout what was found, on stderr what a script's log should not miss."""
-    from inferometer.cli.printing import print_json
-    from inferometer.show.comparison import print_check
-
-    if as_json:
-        print_json(result.document())
-    else:
-        print_check(result, console(), every=every)
-    for text in result.warnings:
-        print_message("warning", text)
-    if result.status == "unclear":
-        print_message(
-            "warning", "unclear whether this run is worse" + ("" if strict else "; --strict exits with 4 in this case")
-        )
-    return result.exit_code(strict)

@@ -1,23 +1,10 @@
 """`inferometer import` and `inferometer export`: results of other tools as runs, and runs in other tools' formats."""
 
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.errors import WRONG_USE, echo, print_message
-from inferometer.cli.options import json_option, quiet_option, store_of, store_option
-from inferometer.documents.document import JsonObject
-from inferometer.errors import DataError, StoreError
-from inferometer.show.console import console, emit, plain_table
-
-if TYPE_CHECKING:
-    from inferometer.exchange.importing.importer import Imported, Options
-    from inferometer.store.store import Store
-
+from inferometer.cli.options import json_option, quiet_option, store_option, work_in
 
 IMPORT_EXAMPLES = """\b
 Examples:
@@ -34,9 +21,6 @@ Examples:
 """
 
 
-MOST_NOTES = 3
-
-
 @click.command("import", epilog=IMPORT_EXAMPLES)
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option("--format", "name", metavar="FORMAT", help="Format of the files. [default: detected from the content]")
@@ -48,200 +32,13 @@ MOST_NOTES = 3
 @json_option
 @quiet_option
 @store_option
-def import_(
-    files: tuple[Path, ...],
-    name: str | None,
-    tags: tuple[str, ...],
-    again: bool,
-    dry_run: bool,
-    explain: bool,
-    list_formats: bool,
-    as_json: bool,
-    quiet: bool,
-    store: str | None,
-) -> int:
+@work_in("inferometer.cli.work.importing:import_")
+def import_() -> None:
     """Import results of other tools as runs, to list, show, compare and chart them like any other run.
 
     FILE is a result, a folder with results, or a pattern such as 'results/*.json'. The format is detected from the
     content.
     """
-    if list_formats:
-        return _print_formats(as_json)
-    if not files:
-        raise click.UsageError("no FILE given: name a result file or a folder with results")
-    from inferometer.exchange.importing.importer import Options
-    from inferometer.exchange.importing.recognise import format_named
-
-    if name is not None:
-        format_named(name)  # a mistake in it is reported before anything is kept
-    if explain:
-        return _explain(files, name)
-    attempts = Attempts()
-    place, options = store_of(store), Options(name, tags, again, dry_run)
-    with place.batch():
-        for path, below in _progressing(list(_files(files)), shown=not quiet and not as_json):
-            attempts.attempt(path, below is None, place, replace(options, below=below))
-    return attempts.report(as_json=as_json, quiet=quiet, dry_run=dry_run)
-
-
-def _explain(files: tuple[Path, ...], name: str | None) -> int:
-    """The account of each file: its fields, and what became of them."""
-    from inferometer.exchange.importing.explain import explain_result
-
-    wrong = False
-    for path, below in _files(files):
-        try:
-            fields = explain_result(path, name)
-        except DataError as error:
-            if below is None:
-                print_message("error", error.message)
-            wrong = wrong or below is None
-            continue
-        echo(f"# {path}")
-        for field in fields:
-            echo(f"{field.name}: {field.use}" + (f" -> {', '.join(field.where)}" if field.where else ""))
-    return WRONG_USE if wrong else 0
-
-
-class Attempts:
-    """What became of the files, one by one."""
-
-    def __init__(self) -> None:
-        self.done: list[Imported] = []
-        self.wrong: list[tuple[Path, str, str | None]] = []  # named by the user: an error
-        self.others: list[tuple[Path, str]] = []  # found in a folder: no result, and no error
-
-    def attempt(self, path: Path, named: bool, store: "Store", options: "Options") -> None:
-        from inferometer.exchange.importing.importer import import_one
-        from inferometer.exchange.importing.source import BrokenResult, SiblingError
-
-        try:
-            self.done.append(import_one(path, store, options))
-        except SiblingError as error:
-            if named:
-                self.wrong.append((path, error.message, error.hint))
-        except BrokenResult as error:  # also in a folder: a result that is lost is no file that is none
-            self.wrong.append((path, error.message, error.hint))
-        except (ArithmeticError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
-            what = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            self.wrong.append((path, f"{path}: cannot be read ({what})", None))
-        except DataError as error:
-            if named:
-                self.wrong.append((path, error.message, error.hint))
-            else:
-                self.others.append((path, error.message))
-
-    def report(self, *, as_json: bool, quiet: bool, dry_run: bool) -> int:
-        if as_json:
-            from inferometer.cli.printing import print_json
-
-            print_json(self._document(), "import")
-        else:
-            self._print(dry_run)
-        if not quiet:
-            self._print_notes()
-        for _, message, hint in self.wrong:
-            print_message("error", message)
-            if hint:
-                print_message("hint", hint)
-        if not self.done and not self.wrong:
-            print_message("error", "no result in a supported format; inferometer import --formats lists the formats")
-        return 0 if self.done and not self.wrong else WRONG_USE
-
-    def _document(self) -> JsonObject:
-        files: list[JsonObject] = [
-            {
-                "file": str(imported.path),
-                "format": imported.format,
-                "found": imported.results,
-                "runs": [run.id for run in imported.runs],
-                "before": imported.before,
-                "broken": imported.broken,
-                "notes": imported.notes,
-            }
-            for imported in self.done
-        ]
-        wrong = [{"file": str(path), "error": message} for path, message, _ in self.wrong]
-        others = [{"file": str(path), "error": message} for path, message in self.others]
-        return {"files": files, "failed": wrong, "others": others}
-
-    def _print(self, dry_run: bool) -> None:
-        from inferometer.show.imported import imports_table
-
-        if self.done:
-            emit(imports_table(self.done, dry_run), console())
-        ids = [run.id for imported in self.done for run in imported.runs]
-        if ids:
-            echo(f"\nsee one     inferometer show {ids[-1]}\nsee all     inferometer list")
-
-    def _print_notes(self) -> None:
-        for imported in self.done:
-            for note in imported.notes[:MOST_NOTES]:
-                print_message("note", f"{imported.path.name}: {note}")
-            for row in imported.broken[:MOST_NOTES]:
-                print_message("warning", f"{imported.path.name}: {row}; skipped")
-            if (more := len(imported.broken) - MOST_NOTES) > 0:
-                print_message("warning", f"{imported.path.name}: {more} more rows are not results; skipped")
-        for path, message in self.others[:MOST_NOTES]:
-            print_message("note", f"not a result: {message if str(path.name) in message else f'{path}: {message}'}")
-        if (more := len(self.others) - MOST_NOTES) > 0:
-            print_message("note", f"not a result: {more} more files")
-
-
-def _files(given: Sequence[Path]) -> Iterator[tuple[Path, Path | None]]:
-    """Every file, and the folder that stands for it; None where it was named itself."""
-    seen: set[Path] = set()
-    for path in given:
-        for file, below in _of(path):
-            if file not in seen:
-                seen.add(file)
-                yield file, below
-
-
-def _of(path: Path) -> Iterator[tuple[Path, Path | None]]:
-    if path.is_dir():
-        inside = (file for file in sorted(path.rglob("*")) if file.is_file())
-        yield from ((file, path) for file in inside if not _is_hidden(file.relative_to(path)))
-    elif not path.exists() and any(sign in str(path) for sign in "*?["):
-        matches = sorted(Path().glob(str(path)) if not path.is_absolute() else _absolute(path))
-        if not matches:
-            raise click.UsageError(f"no file matches {path}")
-        yield from ((file, None) for file in matches if file.is_file())
-    else:
-        yield path, None
-
-
-def _is_hidden(inside: Path) -> bool:
-    """Below the folder that was given; that one may be `..` or hidden itself."""
-    return any(part.startswith(".") for part in inside.parts)
-
-
-def _absolute(pattern: Path) -> Iterator[Path]:
-    return Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))
-
-
-def _progressing(files: list[tuple[Path, Path | None]], shown: bool) -> Iterator[tuple[Path, Path | None]]:
-    """On a terminal and for many files only, on stderr."""
-    if not shown or len(files) < 20 or not sys.stderr.isatty():
-        yield from files
-        return
-    with click.progressbar(files, label="importing", file=sys.stderr) as bar:
-        yield from bar
-
-
-def _print_formats(as_json: bool) -> int:
-    from inferometer.exchange.importing.recognise import FORMATS, format_named
-
-    titles = {name: format_named(name).title for name in FORMATS}
-    if as_json:
-        from inferometer.cli.printing import print_json
-
-        print_json({"formats": titles}, "formats")
-    else:
-        width = max(map(len, titles))
-        for name, title in titles.items():
-            echo(f"{name:{width}}  {title}")
-    return 0
 
 
 EXPORT_EXAMPLES = """\b
@@ -267,66 +64,9 @@ Examples:
 @click.option("--list", "list_formats", is_flag=True, help="List the formats, then exit.")
 @quiet_option
 @store_option
-def export(
-    runs: tuple[str, ...],
-    name: str | None,
-    output: str | None,
-    detailed: bool,
-    list_formats: bool,
-    quiet: bool,
-    store: Any,
-) -> None:
+@work_in("inferometer.cli.work.exporting:export")
+def export() -> None:
     """Write RUNs in the format of another tool.
 
     RUN is an id or its prefix, a folder, `latest` or `latest~1`. Default: the latest run.
     """
-    from inferometer.exchange import exporting
-
-    if list_formats:
-        _print_export_formats()
-        return
-    if name is None:
-        raise click.UsageError("no format given: use --as FORMAT; --list shows the formats")
-    exporting.format_named(name)
-    kept = _kept(runs or ("latest",), store)
-    if output is None and name == "parquet" and sys.stdout.isatty():
-        raise click.UsageError("parquet is binary and not printed to a terminal: use -o FILE, or -o - to force it")
-    if output is None or output == "-":
-        notes = exporting.stream(name, kept, sys.stdout.buffer, detailed=detailed)
-        sys.stdout.buffer.flush()
-        written: list[Path] = []
-    else:
-        written, notes = exporting.write(name, kept, _path(output), detailed=detailed)
-    if not quiet:
-        for note in notes:
-            print_message("note", note)
-        for path in written:
-            echo(f"wrote {path}", err=True)
-
-
-def _path(output: str) -> Path:
-    """A path that ends with a slash is a folder, even one that is not there yet."""
-    path = Path(output).expanduser()
-    if output.endswith("/"):
-        path.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-def _kept(runs: tuple[str, ...], store: Any) -> list[Any]:
-    from inferometer.record.run import STATES
-
-    kept_in = store_of(store)
-    loaded = [kept_in.load(name) for name in runs]
-    for run in loaded:
-        if run.verdict is None:
-            raise StoreError(f"{run.id}: {STATES[run.state]}", f"inferometer show {run.id} --partial")
-    return loaded
-
-
-def _print_export_formats() -> None:
-    from inferometer.exchange.exporting import FORMATS
-
-    table = plain_table("format", "description", wrap="description")
-    for name, format_ in FORMATS.items():
-        table.add_row(name, f"{format_.about}{' (a folder)' if format_.folder else ''}")
-    emit(table, console())

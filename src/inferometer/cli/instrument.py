@@ -1,15 +1,9 @@
 """`inferometer doctor` and `inferometer calibrate`: whether this machine and target are ready for a measurement, and
 the error of the load generator itself."""
 
-from pathlib import Path
-from typing import Any
-
 import click
-import msgspec
 
-from inferometer.cli.errors import LIMIT_FAILED
-from inferometer.cli.options import json_option, quiet_option, store_of, store_option
-from inferometer.show.console import console, emit
+from inferometer.cli.options import json_option, quiet_option, store_option, work_in
 
 EXAMPLES = """\b
 Examples:
@@ -42,31 +36,12 @@ Examples:
 )
 @json_option
 @store_option
-def doctor(as_json: bool, store: Path | None, **options: Any) -> int:
+@work_in("inferometer.cli.work.instrument:doctor")
+def doctor() -> None:
     """Check this machine and the target for problems before a run, and suggest fixes.
 
     Exit code 1 if there is an error: a run would fail or give wrong numbers. Warnings reduce accuracy.
     """
-    from inferometer.conduct.instrument import DoctorOptions, document, examine, has_error
-
-    _check_server(options["server"])
-    groups = examine(DoctorOptions(**options), store_of(store))
-    if as_json:
-        from inferometer.cli.printing import print_json
-
-        print_json(document(groups), "doctor")
-    else:
-        from inferometer.show.instrument import print_checks
-
-        print_checks(groups, console())
-    return LIMIT_FAILED if has_error(groups) else 0
-
-
-def _check_server(server: str | None) -> None:
-    from inferometer.plan.reading import plan_from
-
-    if server is not None and server not in ("external", "container", "command"):
-        plan_from({"server": {"type": server, "model": "any"}}, where="--server")
 
 
 @click.command()
@@ -76,28 +51,10 @@ def _check_server(server: str | None) -> None:
 @json_option
 @quiet_option
 @store_option
-def calibrate(quick: bool, as_json: bool, quiet: bool, store: Path | None) -> None:
+@work_in("inferometer.cli.work.instrument:calibrate")
+def calibrate() -> None:
     """Measure the load generator's own error on this machine, and store it as a curve.
 
     Our client reads from a server that logs when it sent each token. Later runs read the error at their own load from
     the curve and show it with the result. Leave the machine idle meanwhile. With --store the curve is stored there
     instead."""
-    from inferometer.cli.printing import print_json
-    from inferometer.conduct.curves import keep_curve, keep_for_machine
-    from inferometer.conduct.instrument import calibrate as measure_curve
-    from inferometer.show.instrument import ceiling_text, curve_table
-    from inferometer.show.progress import ProgressLine
-
-    place, line = store_of(store).home, ProgressLine()
-    try:
-        curve = measure_curve(quick=quick, progress=None if quiet else line.message)
-    finally:
-        line.clear()
-    kept_at = keep_for_machine(curve, place) if store is None else keep_curve(curve, place)
-    if as_json:
-        print_json(msgspec.to_builtins(curve))
-        return
-    to = console()
-    emit(curve_table(curve), to)
-    emit(f"\n{ceiling_text(curve)}", to)
-    to.print(f"kept in {kept_at}", soft_wrap=True)

@@ -1,24 +1,17 @@
-"""`inferometer k8s`: measure in a Kubernetes cluster, and manage the objects that were created there."""
+"""`inferometer k8s` and `inferometer worker`: measure in a Kubernetes cluster, deploy a server there, and what the pods
+execute."""
 
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
 
 import click
 
-from inferometer.cli.errors import echo, print_message
-from inferometer.cli.options import change_option, json_option, plan_argument, store_of, store_option
-from inferometer.errors import INVALID, UNREACHABLE, MissingExtra, TargetError
-from inferometer.show.console import console, emit, facts_table
+from inferometer.cli.options import Command, change_option, json_option, plan_argument, store_option, work_in
 
-if TYPE_CHECKING:
-    from inferometer.conduct.kubernetes import Launched
-    from inferometer.conduct.treatments import TreatmentRequest
-    from inferometer.scale.kubernetes.client import Cluster
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
+KUBERNETES = "talking to Kubernetes", "kubernetes"
 _SHORT = re.compile(r"-[A-Za-z]=")
+
+
 RUN_EXAMPLES = """\b
 Examples:
   inferometer k8s run -p bench -t standalone -l inference-perf -w sanity_random -o min=20,total_count=200
@@ -41,12 +34,6 @@ def cluster_options(command: Command) -> Command:
     ):
         command = option(command)
     return command
-
-
-def opened_cluster(kubeconfig: str | None, context: str | None, retry_s: float | None = None) -> "Cluster":
-    from inferometer.scale.kubernetes.client import RETRY_S, open_cluster
-
-    return open_cluster(kubeconfig, context, retry_s=RETRY_S if retry_s is None else retry_s)
 
 
 _OPTIONS = (
@@ -207,24 +194,6 @@ class LikeRunSh(click.Command):
         return super().parse_args(ctx, arguments)
 
 
-def request_of(
-    scenario: str | None, typed: dict[str, Any], plan_args: tuple[str, ...], sets: tuple[str, ...], model_given: bool
-) -> "TreatmentRequest":
-    """A harness that is named with a plan of ours sends it, as with `run --harness`; with a profile of llm-d its name
-    says first of all whose profile that is."""
-    import os
-
-    from inferometer.conduct.treatments import TreatmentRequest
-    from inferometer.exchange.harness import checked_name
-    from inferometer.scale.kubernetes.settings import settings_from
-
-    if plan_args and typed.get("generator") is None and typed.get("harness") not in (None, "inferometer"):
-        typed = {**typed, "generator": "harness"}
-    settings = settings_from(os.environ, scenario, typed)
-    checked_name(settings.harness)  # before a cluster is contacted
-    return TreatmentRequest(settings, plan_args, sets, model_given=model_given)
-
-
 @k8s.command(cls=LikeRunSh, epilog=RUN_EXAMPLES)
 @plan_argument
 @run_options
@@ -235,129 +204,14 @@ def request_of(
 @json_option
 @click.option("--quiet", is_flag=True, help="Do not print progress and notes on stderr.")
 @store_option
-def run(
-    plan_args: tuple[str, ...],
-    scenario: str | None,
-    changes: tuple[str, ...],
-    sets: tuple[str, ...],
-    list_endpoints: bool,
-    kubeconfig: str | None,
-    context: str | None,
-    as_json: bool,
-    quiet: bool,
-    store: str | None,
-    **given: Any,
-) -> int:
+@work_in("inferometer.cli.work.k8s:run", KUBERNETES)
+def run() -> None:
     """Measure an endpoint of a cluster by launcher pods, as llm-d-benchmark's run.sh does.
 
     PLAN is a plan of ours; without it, llm-d's -l, -w and -o name the profile, or -e an experiment. LLMDBENCH_*
     variables have the meaning and the defaults that they have there; a scenario file goes before them, and options
     before both.
     """
-    typed = {**given, "overrides": list(changes) or None}
-    request = request_of(scenario, typed, plan_args, sets, given.get("models") is not None)
-    settings = request.settings
-    note = _quiet if quiet else _note
-    for text in settings.notes:
-        note(text)
-    if list_endpoints:
-        return _list_endpoints(opened_cluster(kubeconfig, context), settings.namespace, as_json)
-    if settings.dry_run:
-        return print_manifests(request, kubeconfig, context, note)
-    return measure_request(request, kubeconfig, context, note, as_json=as_json, quiet=quiet, store=store)
-
-
-def measure_request(
-    request: Any,
-    kubeconfig: str | None,
-    context: str | None,
-    note: Any,
-    *,
-    as_json: bool,
-    quiet: bool,
-    store: str | None,
-) -> int:
-    from inferometer.conduct.kubernetes import run_on_cluster
-
-    shown = echo_error if request.settings.verbose and not quiet else None
-    with opened_cluster(kubeconfig, context) as cluster:
-        launched = run_on_cluster(cluster, request, store=store_of(store), notes=note, line=shown)
-    return _printed(launched, as_json)
-
-
-def _note(text: str) -> None:
-    print_message("note", text)
-
-
-def _quiet(_text: str) -> None:
-    pass
-
-
-def echo_error(text: str) -> None:
-    echo(text, err=True)
-
-
-def _printed(launched: "Launched", as_json: bool) -> int:
-    from inferometer.cli.printing import exit_code, print_json, print_run
-    from inferometer.show.experiment import experiment_document, print_cases
-
-    shown = len(launched.runs) == 1 and not as_json  # with the reasons for doubts; the table of cases has none
-    if as_json:
-        print_json(experiment_document(launched.experiment, launched.rows, None, len(launched.left)))
-    elif shown:
-        print_run(launched.runs[0], as_json=False, slowest=0)
-    elif launched.rows:
-        print_cases(launched.rows, console(), errors=False)
-    failed = [row for row in launched.rows if row.state == "failed"]
-    for error in dict.fromkeys(row.error for row in failed):  # pods of one treatment often fail alike
-        print_message("error", f"{', '.join(row.name for row in failed if row.error == error)}: {error}")
-    if not as_json and launched.rows:
-        echo(f"stored as   {launched.experiment.id}")
-        echo(f"files       {launched.output}")
-    if failed:
-        return UNREACHABLE if len(failed) == len(launched.rows) else INVALID
-    return max((exit_code(run, shown=shown) for run in launched.runs), default=0)
-
-
-def print_manifests(request: Any, kubeconfig: str | None, context: str | None, note: Any) -> int:
-    from inferometer.conduct.treatments import all_manifests
-    from inferometer.scale.kubernetes.manifests import as_yaml
-
-    cluster = None
-    try:
-        cluster = opened_cluster(kubeconfig, context, retry_s=0.0)
-        cluster.answer("/version")
-    except TargetError as error:
-        note(f"not checked by a server: {error.message}")
-        cluster = None
-    echo(as_yaml(all_manifests(cluster, request, note)), nl=False)
-    if cluster is not None:
-        note("the server accepts all of them (its own dry run); nothing was created")
-    return 0
-
-
-def _list_endpoints(cluster: "Cluster", namespace: str, as_json: bool) -> int:
-    import msgspec
-
-    from inferometer.cli.printing import print_json
-    from inferometer.scale.kubernetes.endpoints import endpoints_in, models_at
-
-    endpoints = [
-        msgspec.structs.replace(one, models=models_at(cluster, one)) for one in endpoints_in(cluster, namespace)
-    ]
-    if as_json:
-        print_json({"namespace": namespace, "endpoints": msgspec.to_builtins(endpoints)})
-        return 0
-    table = facts_table()
-    for one in endpoints:
-        ready = "" if one.ready is None else f"{one.ready} ready"
-        table.add_row(
-            f"{one.kind} {one.name}", "  ".join(part for part in (one.url, ready, ", ".join(one.models)) if part)
-        )
-    emit(table, console())
-    if not endpoints:
-        print_message("note", f"namespace {namespace} has no service, gateway or pod with a port")
-    return 0
 
 
 @k8s.command()
@@ -368,36 +222,13 @@ def _list_endpoints(cluster: "Cluster", namespace: str, as_json: bool) -> int:
 @click.option("--running", is_flag=True, help="Also stop and remove what is still running.")
 @click.option("-n", "--dry-run", is_flag=True, help="Only list what would be removed.")
 @cluster_options
-def clean(
-    namespace: str | None,
-    run_id: str | None,
-    data: bool,
-    claim: str,
-    running: bool,
-    dry_run: bool,
-    kubeconfig: str | None,
-    context: str | None,
-) -> int:
+@work_in("inferometer.cli.work.k8s_objects:clean", KUBERNETES)
+def clean() -> None:
     """Remove what we made in a namespace and no longer use.
 
     What still runs stays, unless --running is given; the claim with the results stays without --data, and with it where
     we did not make it or other pods use it.
     """
-    from inferometer.scale.kubernetes.collecting import clean_namespace
-
-    with opened_cluster(kubeconfig, context) as cluster:
-        done = clean_namespace(
-            cluster, namespace or cluster.namespace, run_id, claim if data else None, running=running, dry_run=dry_run
-        )
-    for text in done.removed:
-        echo(f"{'would remove' if dry_run else 'removed'} {text}")
-    for text in done.running:
-        print_message("note", f"{text} still runs: --running removes it too")
-    for text in done.kept:
-        print_message("note", text)
-    if not done.removed and not done.running and not done.kept:
-        echo("no objects of Inferometer found")
-    return 0
 
 
 @k8s.command()
@@ -413,18 +244,128 @@ def clean(
 @click.option("--unattended", is_flag=True, help="Also what pods need that watch the stack with k8s run --wait 0.")
 @click.option("--user", metavar="NAME", help="Also bind them to this user.")
 @click.option("--serviceaccount", "account", metavar="NAMESPACE:NAME", help="Also bind them to this service account.")
-def rights(namespace: str, name: str, up: bool, unattended: bool, user: str | None, account: str | None) -> int:
+@work_in("inferometer.cli.work.k8s_objects:rights", KUBERNETES)
+def rights() -> None:
     """Print the roles that k8s run needs: for the launchers' namespace, and to read the stack's.
 
     Nothing in them is cluster-wide. inferometer k8s rights | kubectl apply -f -
     """
-    try:
-        from inferometer.scale.kubernetes.manifests import roles_for
-    except ImportError:
-        raise MissingExtra("talking to Kubernetes", "kubernetes") from None
-    from inferometer.scale.kubernetes.manifests import as_yaml
 
-    stack, _, harness = namespace.partition(",")
-    roles = roles_for(stack, harness or stack, name, user, account, up=up, unattended=unattended)
-    echo(as_yaml(roles), nl=False)
-    return 0
+
+UP_EXAMPLES = """\b
+Examples:
+  inferometer k8s up -p bench --model Qwen/Qwen3-0.6B --gpus 1 --toleration nvidia.com/gpu
+  inferometer k8s up sim -p bench --server simulator --replicas 3 --router prefix_aware
+  inferometer k8s down sim -p bench
+"""
+
+
+E2E_EXAMPLES = """\b
+Examples:
+  inferometer k8s e2e plan.yaml -p bench --server simulator
+  inferometer k8s e2e plan.yaml -p bench -m Qwen/Qwen3-0.6B --gpus 1 --model-pvc models
+"""
+
+
+_STACK_OPTIONS = (
+    click.option("--server", type=click.Choice(["vllm", "simulator"]), default="vllm", help="Server to deploy."),
+    click.option("--replicas", type=int, default=1, metavar="N", help="Number of servers. [default: 1]"),
+    click.option("--router", metavar="POLICY", help="Run Inferometer's router in front of them, with this policy."),
+    click.option("--server-image", metavar="NAME", help="Image of the server. [default: vllm/vllm-openai:latest]"),
+    click.option("--server-port", "port", type=int, default=8000, metavar="N", help="Port. [default: 8000]"),
+    click.option(
+        "--arg", "args", multiple=True, metavar="ARG", help="Argument of the server's command line. Repeatable."
+    ),
+    click.option("--server-env", multiple=True, metavar="NAME=VALUE", help="Variable of the server. Repeatable."),
+    click.option("--server-cpu", metavar="N", help="CPUs of a server, request and limit."),
+    click.option("--server-memory", metavar="SIZE", help="Memory of a server, request and limit."),
+    click.option("--gpus", type=int, default=0, metavar="N", help="GPUs of a server. [default: 0]"),
+    click.option(
+        "--gpu-resource",
+        metavar="NAME",
+        default="nvidia.com/gpu",
+        help="Resource name of the GPUs. [default: nvidia.com/gpu]",
+    ),
+    click.option("--node-selector", multiple=True, metavar="LABEL=VALUE", help="Nodes of the server. Repeatable."),
+    click.option("--toleration", multiple=True, metavar="KEY", help="Taint that the server tolerates. Repeatable."),
+    click.option("--hf-secret", metavar="NAME[:KEY]", help="Secret with the token. [default: a new one of $HF_TOKEN]"),
+    click.option("--model-pvc", metavar="NAME", help="Claim for the model's files; kept by k8s down."),
+    click.option("--model-pvc-size", metavar="SIZE", default="100Gi", help="Its size. [default: 100Gi]"),
+    click.option("--model-storage-class", metavar="NAME", help="Its storage class. [default: that of the cluster]"),
+    click.option(
+        "--stack-timeout", metavar="TIME", default="15min", help="Maximum time until it is ready. [default: 15min]"
+    ),
+)
+
+
+def _stack_options(command: Command) -> Command:
+    for option in reversed(_STACK_OPTIONS):
+        command = option(command)
+    return command
+
+
+@k8s.command(epilog=UP_EXAMPLES)
+@click.argument("name", default="standalone")
+@click.option("-p", "--namespace", metavar="NAME", help="Namespace. [default: that of the context]")
+@click.option("-m", "--model", metavar="NAME", help="Model to serve.")
+@click.option("--image", metavar="NAME", envvar="INFEROMETER_IMAGE", help="Image of simulator and router.")
+@_stack_options
+@click.option("-n", "--dry-run", is_flag=True, help="Print the manifests, and create nothing.")
+@cluster_options
+@work_in("inferometer.cli.work.k8s_objects:up", KUBERNETES)
+def up() -> None:
+    """Start a server in a cluster and wait until it is ready: a Deployment and a Service called NAME.
+
+    With --router, every replica is a Deployment with a Service of its own, and our router is in front of them.
+    """
+
+
+@k8s.command()
+@click.argument("name", default="standalone")
+@click.option("-p", "--namespace", metavar="NAME", help="Namespace. [default: that of the context]")
+@click.option("--data", is_flag=True, help="Also remove the claim with the model's files.")
+@cluster_options
+@work_in("inferometer.cli.work.k8s_objects:down", KUBERNETES)
+def down() -> None:
+    """Take down what k8s up stood up."""
+
+
+@k8s.command(cls=LikeRunSh, epilog=E2E_EXAMPLES)
+@plan_argument
+@run_options
+@change_option
+@click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Change a setting of the plan. Repeatable.")
+@_stack_options
+@click.option("--stack-name", metavar="NAME", default="standalone", help="Name of the stack. [default: standalone]")
+@cluster_options
+@json_option
+@click.option("--quiet", is_flag=True, help="Do not print progress and notes on stderr.")
+@store_option
+@work_in("inferometer.cli.work.k8s:e2e", KUBERNETES)
+def e2e() -> None:
+    """Start a server, measure it as k8s run does, and take it down, whatever happens in between.
+
+    Where nobody is there to take it down, because this command was killed, the cluster does it some time later.
+    """
+
+
+@click.command()
+@click.option("--plan", "plan_file", type=click.Path(path_type=Path), metavar="FILE", help="Plan to measure.")
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Folder for the results; with several pods, _1, _2, ... is appended.",
+)
+@click.option("--pods", type=click.IntRange(min=1), default=1, metavar="N", help="Number of pods with this plan.")
+@click.option("--harness", metavar="NAME", default="inferometer", help="Load generator. [default: inferometer]")
+@click.option("--watch-stack", "stack", metavar="NAMESPACE", help="Folder for the cluster's data about the stack.")
+@click.option("--serve", is_flag=True, help="Wait for the driver of inferometer run --on kubernetes.")
+@click.option("--print", "print_from", metavar="FILE:BYTE", help="Print the results from there on, to be collected.")
+@work_in("inferometer.cli.work.worker:worker")
+def worker() -> None:
+    """Measure a plan in a pod and store the run in a folder of its volume.
+
+    Exit code 0 if a run was kept, whatever its numbers are. The number of the pod is read from JOB_COMPLETION_INDEX,
+    which an Indexed Job sets, or from INFEROMETER_INDEX.
+    """

@@ -1,37 +1,57 @@
-"""Options that several commands share, their shell completion (and its script), and the flags that make a plan."""
+"""What declarations of commands share: `work_in`, which names the function that does the work, the options of several
+commands and their shell completion (and its script)."""
 
-import os
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import get_completion_class
 
-from inferometer.cli.errors import echo, print_message
-from inferometer.errors import PlanError
-from inferometer.vocabulary import seconds
+from inferometer.cli.errors import echo
+from inferometer.cli.group import group
+from inferometer.errors import MissingExtra
+from inferometer.vocabulary import attribute_at, seconds
 from inferometer.wire.apis import APIS
-
-if TYPE_CHECKING:
-    from inferometer.plan.model import Plan
-    from inferometer.plan.opening import Opened
-    from inferometer.store.store import Store
-
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+RECORDS = "inferometer.records"
 
-_RECORDS = "inferometer.records"
+
+def imported_on_call(place: str) -> Callable[..., Any]:
+    """The function at a place such as `"inferometer.cli.work.run:run"`, whose module is imported when it is called."""
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        return attribute_at(place)(*arguments, **named)
+
+    return call
 
 
-def _runs_of(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from inferometer.store.store import open_store
+def work_in(place: str, extra: tuple[str, str] | None = None) -> Callable[[Callable[[], None]], Callable[..., Any]]:
+    """Declares that a command is done by the function at `place`, which takes the command's parameters by their names:
+    `@work_in("inferometer.cli.work.run:run")`. Help and completion do not import it.
 
-    store = open_store(context.params.get("store"), context.meta.get(_RECORDS))
-    runs = sorted((path.name for path in (store.home / "runs").glob(f"{incomplete}*")), reverse=True)
-    return [CompletionItem(name) for name in runs if not name.startswith(".")]
+    `extra` is what the work is (`talking to Kubernetes`) and the extra whose packages it imports (`kubernetes`)."""
+
+    def decorated(declaration: Callable[[], None]) -> Callable[..., Any]:
+        @wraps(declaration)
+        def work(**parameters: Any) -> Any:
+            if click.get_current_context().invoked_subcommand is not None:
+                return None  # this is the group of the command that is called
+            try:
+                done_by = attribute_at(place)
+            except ModuleNotFoundError as missing:
+                if extra is None or (missing.name or "").startswith("inferometer"):
+                    raise
+                raise MissingExtra(*extra) from None
+            return done_by(**parameters)
+
+        work.__dict__["place"] = place
+        return work
+
+    return decorated
 
 
 def store_option(command: Command) -> Command:
@@ -54,7 +74,7 @@ def store_option(command: Command) -> Command:
 
 
 def _remember_records(context: click.Context, _option: click.Parameter, value: str | None) -> None:
-    context.meta[_RECORDS] = value
+    context.meta[RECORDS] = value
 
 
 def json_option(command: Command) -> Command:
@@ -158,18 +178,9 @@ def capacity_flags(needs: str) -> Callable[[Command], Command]:
 
 def run_argument(name: str = "run", *, required: bool) -> Callable[[Command], Command]:
     """A run by its id, the beginning of its id, its folder, or `latest`."""
-    return click.argument(name, required=required, shell_complete=_runs_of)
-
-
-def store_of(chosen: "str | Path | None") -> "Store":
-    """The store that was chosen, or the usual one; its warnings are printed once."""
-    from inferometer.store.store import open_store
-
-    context = click.get_current_context(silent=True)
-    store = open_store(chosen, context.meta.get(_RECORDS) if context else None)
-    while store.warnings:
-        print_message("warning", store.warnings.pop())
-    return store
+    return click.argument(
+        name, required=required, shell_complete=imported_on_call("inferometer.cli.work.stores:runs_of")
+    )
 
 
 change_option = click.option(
@@ -278,79 +289,6 @@ def _with(command: Command, options: Iterable[Callable[[Command], Command]]) -> 
     return command
 
 
-def plan_of(plan_args: tuple[str, ...], quiet: bool = False, **flags: Any) -> "Plan":
-    """The plan that a command line means; its notes are printed, unless `quiet`."""
-    return opened_plan(plan_args, quiet=quiet, **flags).plan
-
-
-def opened_plan(plan_args: tuple[str, ...], quiet: bool = False, **flags: Any) -> "Opened":
-    """The same, with the settings that were made: in the plan, by a flag, or in the environment."""
-    opened = changed_plan(plan_args, **flags)
-    for note in opened.notes if not quiet else ():
-        print_message("note", note)
-    return opened
-
-
-def changed_plan(
-    plan_args: tuple[str, ...],
-    overrides: tuple[str, ...],
-    changes: tuple[str, ...] = (),
-    warmup: str | None = None,
-    save_prompts: bool = False,
-    save_answers: bool = False,
-    start: Mapping[str, Any] | None = None,
-    environ: Mapping[str, str] = os.environ,
-    **flags: Any,
-) -> "Opened":
-    """What the words name (`start` where there are none), changed by flags, then by `--set`."""
-    from inferometer.plan.opening import Opened, open_plan
-    from inferometer.plan.overrides import Defaults, Flags, defaults_in, override, with_flags
-    from inferometer.plan.reading import plan_from
-    from inferometer.plan.secrets import redacted_url
-
-    _refuse_address(plan_args)
-    usual = defaults_in(environ) if "url" in flags and not _aims(overrides) else Defaults()
-    typed = Flags(**flags, defaults=usual)
-    more = [f"warmup={warmup}"] if warmup is not None else []
-    more += ["save.prompts=true"] if save_prompts else []
-    more += ["save.answers=true"] if save_answers else []
-    settings = [*more, *overrides]
-    if start is not None and not plan_args:
-        opened = Opened(plan_from(start, settings, "command line", typed), None, [], dict(start))
-    else:
-        opened = open_plan(plan_args, settings, typed, changes)
-    target, server = opened.mapping.get("target"), opened.mapping.get("server")
-    is_usual = usual.url and not typed.url and not typed.server and not server
-    if is_usual and not (isinstance(target, Mapping) and target.get("url")) and not isinstance(target, str | list):
-        addresses = ", ".join(redacted_url(url) for url in opened.plan.target.url)
-        opened.notes.append(f"measuring {addresses}, from INFEROMETER_URL")
-    mapping = override(with_flags(opened.mapping, typed), settings)
-    return Opened(opened.plan, opened.tool, opened.notes, mapping)
-
-
-def _aims(overrides: tuple[str, ...]) -> bool:
-    """Whether `--set` sets the target, so that the environment does not."""
-    return any(re.match(r"\s*(target\s*=|target\.url\b|server\b)", text) for text in overrides)
-
-
-def _refuse_address(plan_args: tuple[str, ...]) -> None:
-
-    if len(plan_args) == 1 and re.match(r"https?://|localhost(:\d|$)|[\d.]+:\d", plan_args[0]):
-        from inferometer.plan.secrets import redacted_url
-
-        address = redacted_url(plan_args[0])
-        raise PlanError(f"{address}: this is a URL, not a plan", f"inferometer run --url {address}")
-
-
-def aimed(plan: "Plan") -> "Plan":
-    """With neither URL nor server, the simulator is what is measured."""
-    from inferometer.plan.model import Server
-
-    if plan.target.url or plan.server is not None:
-        return plan
-    return plan.model_copy(update={"server": Server(type="simulator")})
-
-
 _WHERE = {
     "bash": 'eval "$(inferometer completion bash)" in ~/.bashrc',
     "zsh": 'eval "$(inferometer completion zsh)" in ~/.zshrc',
@@ -362,8 +300,6 @@ _WHERE = {
 @click.argument("shell", type=click.Choice(list(_WHERE)))
 def completion(shell: str) -> None:
     """Print the tab completion script for SHELL."""
-    from inferometer.cli.group import group
-
     script = get_completion_class(shell)
     assert script is not None
     echo(script(group, {}, "inferometer", "_INFEROMETER_COMPLETE").source())

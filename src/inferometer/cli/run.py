@@ -1,27 +1,19 @@
 """`inferometer run` and `inferometer rerun`: measure a target with a plan, or with the plan of a stored run."""
 
-from pathlib import Path
-from typing import Any
-
 import click
 
-from inferometer.cli.errors import print_message
-from inferometer.cli.notify import channels_of
 from inferometer.cli.options import (
-    aimed,
     all_flags,
     json_option,
     notify_option,
-    opened_plan,
     plan_argument,
     quiet_option,
     run_argument,
     set_option,
     slowest_option,
-    store_of,
     store_option,
-    wait_of,
     wait_option,
+    work_in,
 )
 
 EXAMPLES = """\b
@@ -82,72 +74,13 @@ Environment variables, used if neither the plan nor a flag sets the value:
 @json_option
 @quiet_option
 @store_option
-def run(
-    plan_args: tuple[str, ...],
-    tags: tuple[str, ...],
-    harnesses: tuple[str, ...],
-    harness_timeout: str | None,
-    dry_run: bool,
-    every: bool,
-    wait_for_target: str | None,
-    slowest: int,
-    notify: tuple[str, ...],
-    as_json: bool,
-    quiet: bool,
-    store: Path | None,
-    **flags: Any,
-) -> int:
+@work_in("inferometer.cli.work.run:run")
+def run() -> None:
     """Measure a server: send the load of PLAN and store the run.
 
     PLAN is a YAML file (`-` for stdin), a profile's name, another tool's file, or after `--` its command line.
     Without --url and --server, the built-in simulator is started and measured.
     """
-    if every and not dry_run:
-        raise click.UsageError("--all needs --dry-run")
-    wait_s, channels = wait_of(wait_for_target), channels_of(notify)
-    opened = opened_plan(plan_args, quiet=quiet, **flags)
-    plan = aimed(opened.plan)
-    if harness_timeout is not None and not harnesses:
-        raise click.UsageError("--harness-timeout needs --harness")
-    if dry_run and harnesses:
-        from inferometer.cli.harnesses import print_rendered
-
-        print_rendered(plan, harnesses)
-        return 0
-    if dry_run:
-        from inferometer.cli.running import print_dry_run
-
-        print_dry_run(plan, None if every else opened.mapping)
-        return 0
-    from inferometer.cli.running import conduct
-
-    if plan is not opened.plan and not quiet:
-        print_message("note", "no --url and no --server: measuring the built-in simulator")
-    if harnesses and harnesses != ("inferometer",):
-        from inferometer.cli.harnesses import conduct_harnesses
-
-        if channels:
-            raise click.UsageError("--notify: not with --harness; inferometer notify sends a stored run")
-        return conduct_harnesses(
-            plan,
-            harnesses,
-            store_of(store),
-            as_json=as_json,
-            quiet=quiet,
-            wait_s=wait_s,
-            time_limit=harness_timeout,
-            tags=tags,
-        )
-    return conduct(
-        plan,
-        store_of(store),
-        as_json=as_json,
-        slowest=slowest,
-        quiet=quiet,
-        wait_s=wait_s,
-        notify=channels,
-        tags=tags,
-    )
 
 
 @click.command()
@@ -158,46 +91,9 @@ def run(
 @json_option
 @quiet_option
 @store_option
-def rerun(
-    run: str,
-    overrides: tuple[str, ...],
-    wait_for_target: str | None,
-    slowest: int,
-    as_json: bool,
-    quiet: bool,
-    store: Path | None,
-) -> int:
+@work_in("inferometer.cli.work.run:rerun")
+def rerun() -> None:
     """Repeat RUN with the same plan and seed, stored as a new run.
 
     RUN is an id or its prefix, a folder, `latest`, a tag or a baseline.
     """
-    from inferometer.cli.running import conduct
-    from inferometer.plan.reading import plan_from
-
-    wait_s = wait_of(wait_for_target)
-    place = store_of(store)
-    kept = place.load(run)
-    if kept.kind in ("latency", "throughput") and kept.source is None:
-        from inferometer.cli.offline import again
-
-        if overrides:
-            raise click.UsageError(
-                "--set: an offline run is repeated unchanged; use inferometer offline for other settings"
-            )
-        return again(kept, store, wait_s, as_json=as_json, quiet=quiet)
-    if kept.kind == "benchmark" and kept.source is None:
-        from inferometer.cli.harnesses import conduct as once_more
-        from inferometer.plan.benchmark import benchmark_from
-
-        if overrides:
-            raise click.UsageError(
-                "--set: a benchmark is repeated unchanged; use inferometer benchmark for other settings"
-            )
-        settings = {"name": kept.plan.name, **kept.plan.benchmark}
-        return once_more(benchmark_from(settings, kept.id), place, as_json=as_json, quiet=quiet)
-    plan = plan_from(kept.plan, overrides, kept.id)
-    if (harness := kept.environment.harness) is not None and harness.name:
-        from inferometer.cli.harnesses import conduct_harnesses
-
-        return conduct_harnesses(plan, [harness.name], place, as_json=as_json, quiet=quiet, wait_s=wait_s)
-    return conduct(plan, place, as_json=as_json, slowest=slowest, quiet=quiet, wait_s=wait_s)

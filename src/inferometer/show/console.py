@@ -1,14 +1,17 @@
-"""The console: plain in a pipe, without colours if NO_COLOR is set, and never too wide to read."""
+"""The console: plain in a pipe, without colours if NO_COLOR is set, and limited to a readable width."""
 
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
+import orjson
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 
-from inferometer.record.sanitize import harmless
+from inferometer.documents.document import JsonObject
+from inferometer.record.files import schema_of
+from inferometer.record.sanitize import harmless, json_text
 
 WIDEST = 100
 VERDICT_STYLES = {"valid": "bold green", "doubtful": "bold yellow", "invalid": "bold red"}
@@ -18,18 +21,18 @@ SCREEN = 24  # lines of an ordinary terminal
 
 class _Console(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The one place where text becomes what a terminal gets: nothing in it commands the terminal but rich."""
+        """The one place where text is converted for a terminal: only rich's own control sequences pass."""
         for segment in super().render(renderable, options):
             clean = segment.text if segment.control else harmless(segment.text)
             yield segment if clean == segment.text else Segment(clean, segment.style)
 
     def on_broken_pipe(self) -> None:
-        """The command line knows what to do; rich would end the process with 1, which means a failed limit."""
+        """The command line handles it; rich would end the process with 1, which means a failed limit."""
         raise BrokenPipeError
 
 
 def console(file: TextIO | None = None, width: int | None = None) -> Console:
-    """Prints to stdout by default. Markup and emoji codes are off: a model's name is shown as it is."""
+    """Prints to stdout by default. Markup and emoji codes are off: a model's name is shown unchanged."""
     file = sys.stdout if file is None else file
     made = _Console(file=file, width=width, markup=False, emoji=False, highlight=False)
     if width is None:
@@ -38,7 +41,7 @@ def console(file: TextIO | None = None, width: int | None = None) -> Console:
 
 
 def emit(thing: RenderableType, to: Console) -> None:
-    """Print, without the blanks that fill lines up to the width where no colour ends there."""
+    """Print without trailing blanks, except where a colour ends."""
     if to.is_terminal:
         to.print(thing)
         return
@@ -47,8 +50,16 @@ def emit(thing: RenderableType, to: Console) -> None:
     to.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
+def print_json(content: JsonObject, kind: str | None = None) -> None:
+    """One JSON document with its `kind` on stdout; a missing number is null."""
+    if kind is not None:
+        content = {"schema": schema_of(kind), **content}
+    options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+    print(json_text(content, options), flush=True)
+
+
 def first_that_fits(tables: Iterable[Table], width: int) -> Table:
-    """The first table that needs no more than the width; of none, the last. A number that is cut is a wrong one."""
+    """The first table that fits into the width; if none does, the last. A truncated number would be a wrong one."""
     endless = Console(width=ENDLESS)
     for table in tables:
         if endless.measure(table).maximum <= width:
@@ -57,8 +68,8 @@ def first_that_fits(tables: Iterable[Table], width: int) -> Table:
 
 
 def on_a_screen(looks: Iterable[Sequence[RenderableType]], width: int, last_lines: int = 0) -> Sequence[RenderableType]:
-    """The first look, a list of sections, that leaves room for so many last lines on a screen; of none, the last. Each
-    section is followed by a blank line."""
+    """The first variant, a list of sections, that leaves room for this many final lines on a screen; if none does, the
+    last. Each section is followed by a blank line."""
     console = Console(width=width)
     sections: Sequence[RenderableType] = ()
     for sections in looks:
@@ -68,8 +79,8 @@ def on_a_screen(looks: Iterable[Sequence[RenderableType]], width: int, last_line
 
 
 def plain_table(*columns: str, right: tuple[str, ...] = (), wrap: str | None = None, gap: int = 2) -> Table:
-    """A table without lines: a muted heading over each column, those named in `right` set to the right. Where it
-    gets narrow, the column named in `wrap` is broken over lines; without one all are cut."""
+    """A table without lines: a muted heading over each column, columns in `right` are right-aligned. If it gets too
+    narrow, the column in `wrap` is wrapped; without one all are truncated."""
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
     for name in columns:
         table.add_column(
@@ -85,5 +96,5 @@ def facts_table(label: int = 10, gap: int = 2) -> Table:
     """Two columns: label and value."""
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=False)
     table.add_column(no_wrap=True, style="dim", min_width=label)
-    table.add_column(overflow="fold")  # a long URL is broken, never cut
+    table.add_column(overflow="fold")  # a long URL is wrapped, never truncated
     return table

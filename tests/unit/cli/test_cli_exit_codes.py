@@ -1,4 +1,4 @@
-"""What a run means for a script: its exit code, and what is said on stderr."""
+"""The result of a run for a script: its exit code, and the messages on stderr."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 from made_runs import made_run
 from msgspec import structs
 
-from inferometer.cli.printing import exit_code
+from inferometer.cli.work.printing import exit_code
 from inferometer.record.run import Run
 from inferometer.record.verdict import Reason, Status, Verdict
 

@@ -1,9 +1,12 @@
-"""The frame of the command line: lazy, quick, and clear about mistakes."""
+"""The command group: lazy, fast, and clear about errors."""
 
+import inspect
+import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import click
 import pytest
@@ -12,6 +15,8 @@ from inferometer import errors
 from inferometer.cli import execute
 from inferometer.cli.errors import report
 from inferometer.cli.group import COMMANDS, group
+from inferometer.cli.options import work_in
+from inferometer.vocabulary import attribute_at
 
 
 def test_help_imports_nothing_but_click_and_answers_at_once() -> None:
@@ -25,15 +30,70 @@ def test_help_imports_nothing_but_click_and_answers_at_once() -> None:
     assert time.monotonic() - began < 3  # 0.06 s on an idle core; CI is seldom idle
 
 
-def test_help_of_a_run_imports_little_more() -> None:
-    """Its conductor, the console and the parsers of answers take longer than all the rest of it."""
-    heavy = ("numpy", "rich", "pydantic", "yaml", "orjson", "asyncio", "msgspec", "inferometer.wire.api")
+def commands_with_options() -> dict[str, click.Command]:
+    """Every command, also those of groups."""
+    whole: dict[str, click.Command] = {}
+    for name in COMMANDS:
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        whole[name] = command
+        if isinstance(command, click.Group):
+            whole |= {f"{name} {inner}": sub for inner, sub in command.commands.items()}
+    return whole
+
+
+def test_help_of_all_commands_imports_little_more() -> None:
+    """Conductors, the console and the parsers of answers take longer than all the rest of it. All in one process: what
+    any of them imports is seen."""
+    heavy = ("numpy", "rich", "pydantic", "yaml", "orjson", "asyncio", "msgspec", "inferometer.wire.api", "email")
+    lines = [[*name.split(), "--help"] for name in commands_with_options()]
     script = (
-        "import sys; from inferometer.cli import execute; execute(['run', '--help']);"
-        f"print([name for name in {heavy} if name in sys.modules])"
+        f"import sys; from inferometer.cli import execute; codes = [execute(line) for line in {lines}];"
+        f"loaded = [name for name in sys.modules if name in {heavy} or name.startswith('inferometer.cli.work')];"
+        "print(max(codes), loaded)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.endswith("[]\n")
+    assert done.stdout.endswith("\n0 []\n")
+
+
+@pytest.mark.parametrize("name", commands_with_options())
+def test_the_work_of_a_command_takes_the_parameters_that_it_declares(name: str) -> None:
+    command = commands_with_options()[name]
+    place = getattr(command.callback, "place", None)
+    if place is None:
+        assert isinstance(command, click.Group) or name == "completion"
+        return
+    declared = {parameter.name or "": None for parameter in command.params if parameter.expose_value}
+    inspect.signature(attribute_at(place)).bind(**declared)
+
+
+def test_work_whose_packages_are_not_installed_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "work_of_a_test.py").write_text("import no_such_package\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    declared = click.command()(work_in("work_of_a_test:work", extra=("talking to it", "it"))(lambda: None))
+    with pytest.raises(errors.MissingExtra, match="talking to it needs the extra 'it'"):
+        declared.main([], standalone_mode=False)
+    (tmp_path / "work_of_a_test.py").write_text("import inferometer.no_such_module\n")
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        declared.main([], standalone_mode=False)
+
+
+def test_completion_of_runs_opens_the_store_and_imports_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "20261119-0001").mkdir(parents=True)
+    words = {"_INFEROMETER_COMPLETE": "bash_complete", "COMP_WORDS": "inferometer show 2026", "COMP_CWORD": "2"}
+    script = (
+        "import sys; from inferometer.cli.group import group\n"
+        "try: group.main(prog_name='inferometer')\n"
+        "except SystemExit: print([name for name in sys.modules if name in ('rich', 'pydantic', 'sqlalchemy')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, **words, "INFEROMETER_STORE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "plain,20261119-0001\n[]\n"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

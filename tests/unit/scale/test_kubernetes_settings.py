@@ -1,4 +1,4 @@
-"""llm-d's variables, scenario files and options: each before the one before it, and no scenario is executed."""
+"""llm-d's variables, scenario files and options: their priority, and no scenario is executed."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from inferometer.cli import execute
-from inferometer.cli.k8s import request_of, run
+from inferometer.cli.k8s import run
+from inferometer.cli.work.k8s import request_of
 from inferometer.conduct.treatments import TreatmentRequest, all_manifests, stack_names, treatments_of
 from inferometer.errors import PlanError, TargetError
 from inferometer.scale.kubernetes.settings import scenario_in, settings_from

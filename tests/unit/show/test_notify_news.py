@@ -1,4 +1,4 @@
-"""What people are told, and that they are told once."""
+"""The content of notifications, and that each is sent once."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from inferometer.errors import PlanError
 from inferometer.judge.check import check
 from inferometer.plan.stored import StoredPlan
-from inferometer.show.notify import Channel, Event, channels, mail, posting
+from inferometer.show.notify import Channel, Event, channels_of, mail, posting
 from inferometer.show.notify.news import (
     NOTEBOOK,
     deliver_finding,
@@ -214,13 +214,13 @@ def test_a_mail_has_one_subject_line(title, sentences):
 
 def test_what_a_channel_lacks_is_said_before_anything_is_measured() -> None:
     with pytest.raises(PlanError) as error:
-        channels(["slack,pigeon", "email"], {"INFEROMETER_SMTP_URL": "smtp://localhost"})
+        channels_of(["slack,pigeon", "email"], {"INFEROMETER_SMTP_URL": "smtp://localhost"})
     assert error.value.mistakes == [
         "--notify slack: needs SLACK_WEBHOOK_URL in the environment",
         "--notify: no channel 'pigeon'; there are slack, teams, webhook, email",
         "--notify email: needs INFEROMETER_EMAIL_TO in the environment",
     ]
-    (made,) = channels(["slack", ""], {"SLACK_WEBHOOK_URL": "https://hooks/sEcReT"})
+    (made,) = channels_of(["slack", ""], {"SLACK_WEBHOOK_URL": "https://hooks/sEcReT"})
     assert "sEcReT" not in repr(made)
 
 

@@ -1,5 +1,5 @@
-"""Benchmarks in CI: github-action-benchmark's arrays, the JSON files of a benchmark with its history beside its
-pages, and records for the PyTorch HUD's database."""
+"""Benchmarks in CI: github-action-benchmark's arrays, the JSON databases of a CI benchmark with its history, and
+records for the PyTorch HUD's database."""
 
 from collections.abc import Sequence
 from typing import NotRequired, TypedDict, TypeVar
@@ -95,7 +95,7 @@ def export_ci_bench(request: ExportRequest) -> list[DocumentPiece]:
 
 
 def data_point(run: Run) -> BatchPoint:
-    """Of one run, a row per batch size; the timestamp is when it was measured, not when it was exported."""
+    """The data point of one run, with a row per batch size; its timestamp is the time of the measurement."""
     rows = [_row(case) for case in run.summary.cases if case.latencies]
     if not rows:
         raise StoreError(f"{run.id}: no latencies by batch size in it")
@@ -129,7 +129,7 @@ def _latency(runs: Sequence[Run], request: ExportRequest) -> list[DocumentPiece]
 
 
 def markdown_table(rows: Sequence[LatencyRow]) -> str:
-    """With the colons that set numbers to the right."""
+    """A Markdown table with right-aligned numbers."""
     cells = [
         [str(row["batch_size"]), *(f"{time:.6g}" for time in (row["avg_latency"], row["p50"], row["p90"], row["p99"]))]
         for row in rows
@@ -145,7 +145,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _serving(runs: Sequence[Run], request: ExportRequest) -> list[DocumentPiece]:
-    """A rate makes a point of a length pair's history, a concurrency one of the trade-off."""
+    """A run with a rate is a point in the history of its length pair, one with a concurrency in the trade-off."""
     open_loop = [run for run in runs if rate_of(run) is not None or concurrency_of(run) is None]
     closed = [run for run in runs if run not in open_loop]
     pieces = []
@@ -159,8 +159,8 @@ def _serving(runs: Sequence[Run], request: ExportRequest) -> list[DocumentPiece]
 
 
 def _history(runs: Sequence[Run], database: dict[str, LengthPair]) -> dict[str, LengthPair]:
-    """A pair is named by the lengths that were requested, else by those served: it is what stays the same. The numbers
-    are of what was served."""
+    """A pair is named by the requested lengths, which do not vary, else by the served ones. The numbers
+    are based on served lengths."""
     for run in runs:
         inputs, outputs = (
             ask or got or 0 for ask, got in zip(requested_lengths(run), served_lengths(run), strict=True)
@@ -177,7 +177,7 @@ def _history(runs: Sequence[Run], database: dict[str, LengthPair]) -> dict[str, 
 
 
 def trade_off_point(run: Run) -> TradeOffPoint:
-    """Throughput against the speed of one user, 1 / TPOT; the cost only where the run has a price."""
+    """Throughput against the speed of one user, 1 / TPOT; the cost only if the run has a price."""
     document = serve_document(run)
     pace = number_of(document.get("mean_tpot_ms"))
     cost = quantities(run.summary).get("cost_per_million_tokens")
@@ -197,7 +197,7 @@ def _stamp(run: Run) -> str:
 
 
 def _database(request: ExportRequest, name: str, form: type[FormT]) -> FormT:
-    """What is there already; something else under its name is not overwritten."""
+    """The existing database; another file with its name is not overwritten."""
     content = request.there(name)
     if not content:
         return form()
@@ -212,9 +212,9 @@ def _database(request: ExportRequest, name: str, form: type[FormT]) -> FormT:
 
 FILES = {"higher": "bigger.json", "lower": "smaller.json", None: "observe.json"}
 STEADY = (None, "mean", "p50")  # statistics that may alert
-LEFT_OUT = ("std", "min", "max", "p99.9")  # a chart of each would hide the others
+LEFT_OUT = ("std", "min", "max", "p99.9")  # too many charts
 MS = 1000.0
-DIGITS = 6  # of the hash of a workload that has no name
+DIGITS = 6  # of the hash for an unnamed workload
 
 
 class BenchmarkEntry(TypedDict):
@@ -248,8 +248,8 @@ def entry(run: Run, quantity: Quantity) -> BenchmarkEntry:
 
 
 def _subject(run: Run) -> str:
-    """What was measured, in words that stay the same: plan, model, accelerators. Plans without a name are distinguished
-    by the hash of what they ask: two workloads are not one line."""
+    """The measured subject in constant words: plan, model, accelerators. Plans without a name are distinguished by a
+    hash of their workload, so two workloads are two lines."""
     parts = (run.plan.name or f"{run.kind} {identity(run).workload[:DIGITS]}", run.subject.model, gpu_text(run))
     return ", ".join(str(part) for part in parts if part)
 
@@ -268,7 +268,7 @@ def _extra(run: Run, quantity: Quantity) -> str:
     return "\n".join(line for line in lines if line)
 
 
-# the metrics of `vllm bench serve`; everything else of it goes with each of them
+# the metrics of `vllm bench serve`; all its other fields are repeated in each record
 SERVE = (
     *(f"{stat}_{name}_ms" for name in ("ttft", "tpot", "itl", "e2el") for stat in ("mean", "median", "std", "p99")),
     *("request_throughput", "output_throughput", "total_token_throughput"),

@@ -125,7 +125,7 @@ def _profile(plan: Plan) -> ProfileSection:
 
 
 def _constraints(plan: Plan) -> list[ConstraintSection]:
-    """A warm-up is a part of the whole there, and comes before it here."""
+    """Stop conditions; guidellm's warm-up is part of the run, ours comes before it."""
     stop, made = plan.stop, list[ConstraintSection]()
     if stop.sessions is not None:
         raise PlanError(f"stop.sessions: {NAME} ends by requests or time, got {stop.sessions}")

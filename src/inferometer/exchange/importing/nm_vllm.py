@@ -1,5 +1,5 @@
-"""nm-vllm's BenchmarkResult (schema 0.0.0): metrics with key, unit and value, and which way is better under `type`, in
-its first version under `tool`.
+"""nm-vllm's BenchmarkResult (schema 0.0.0): metrics with key, unit and value, and the direction under `type` (in
+the first version under `tool`).
 
 Fields: neuralmagic/nm-vllm, neuralmagic/benchmarks/scripts/logging/benchmark_result.py.
 """
@@ -120,7 +120,7 @@ def _read(source: Source) -> ParsedFile:
 
 
 def _metrics(metrics: NmMetrics) -> Iterator[NmMetric]:
-    """By key, or as a list."""
+    """The metrics, given by key or as a list."""
     for metric in metrics.values() if isinstance(metrics, Mapping) else metrics:
         way = metric.get("type", metric.get("tool"))
         if way not in BETTER:
@@ -133,7 +133,7 @@ def _metrics(metrics: NmMetrics) -> Iterator[NmMetric]:
 def _sorted_out(
     metrics: NmMetrics, count: int | None
 ) -> tuple[dict[str, MeasureSummary], dict[str, Rate], dict[str, Value]]:
-    """Times, rates, and what is neither. Times are by the unit they carry."""
+    """Metrics sorted into times (converted by their unit), rates and others."""
     times: dict[str, dict[str, float]] = {}
     rates: dict[str, float | None] = {}
     values: dict[str, Value | None] = {}
@@ -180,7 +180,7 @@ def _plan(report: NmReport, about: NmMetadata, offline: bool) -> ImportedPlan:
 
 
 def _first(args: Mapping[str, JsonValue], side: str) -> JsonValue:
-    """Under either of its names; in dashes as on the command line or in underscores."""
+    """The first value under any of its names, with dashes as on the command line or with underscores."""
     names = (f"num_{side}_tokens", f"num-{side}-tokens", f"{side}_len", f"{side}-len")
     return next((args[name] for name in names if args.get(name)), None)
 

@@ -3,32 +3,18 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import click
 import msgspec
 
 from inferometer.cli.errors import LIMIT_FAILED, UNREACHABLE, print_message
 from inferometer.documents.document import JsonObject
 from inferometer.judge import limits as ending
-from inferometer.record.files import schema_of
 from inferometer.record.run import Run, document
-from inferometer.record.sanitize import json_text
 from inferometer.record.summary import LimitResult
-from inferometer.show.console import console, emit, plain_table
+from inferometer.show.console import console, emit, plain_table, print_json
 
 if TYPE_CHECKING:
     from inferometer.show.charts.experiments import ChartedCase
     from inferometer.store.experiments import KeptExperiment
-
-
-def print_json(content: JsonObject, kind: str | None = None) -> None:
-    """One JSON document with its `kind`; a missing number is null."""
-    import orjson
-
-    if kind is not None:
-        content = {"schema": schema_of(kind), **content}
-
-    options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
-    click.echo(json_text(content, options))
 
 
 def print_run(
@@ -38,14 +24,14 @@ def print_run(
     if as_json:
         print_json({**document(run), **_slowest(run, slowest)})
         return
-    from inferometer.show.summary import print_view
+    from inferometer.show.summary import print_view  # 18 modules that JSON does not need
 
     print_view(run, console(), more=more, measures=measures, slices=slices, slow=slowest)
 
 
 def print_experiment(kept: "KeptExperiment", cases: "Sequence[ChartedCase]", *, as_json: bool) -> None:
     """Its answer, as pages and reports have it."""
-    from inferometer.show.experiment_answer import answer_document, answer_of, count_text, title_of
+    from inferometer.show.experiment_answer import answer_document, answer_of, count_text, title_of  # not for runs
 
     answer = answer_of(kept, cases)
     if as_json:
@@ -71,7 +57,7 @@ def print_experiment(kept: "KeptExperiment", cases: "Sequence[ChartedCase]", *, 
 
 def print_rosetta(run: Run, tool: str, *, as_json: bool) -> None:
     """The run by another tool's definitions, next to ours."""
-    from inferometer.show.imported import print_rosetta, rosetta, rosetta_document
+    from inferometer.show.imported import print_rosetta, rosetta, rosetta_document  # only with --as
 
     translation = rosetta(run, tool)
     if as_json:
@@ -82,7 +68,7 @@ def print_rosetta(run: Run, tool: str, *, as_json: bool) -> None:
 
 
 def _slowest(run: Run, most: int) -> JsonObject:
-    from inferometer.measure.summary import slowest
+    from inferometer.measure.summary import slowest  # only with --slowest
 
     records = run.records if most else None
     return {} if records is None else {"slowest": msgspec.to_builtins(slowest(records, most))}

@@ -1,88 +1,24 @@
-"""`inferometer search`: the highest load that meets the limits."""
+"""Finds the highest load that meets the limits."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from inferometer.cli.errors import INTERRUPTED, INVALID, LIMIT_FAILED, TERMINATED, notes_once, print_message
-from inferometer.cli.options import (
-    aimed,
-    all_flags,
-    capacity_flags,
-    json_option,
-    model_file_option,
-    plan_argument,
-    plan_of,
-    quiet_option,
-    store_of,
-    store_option,
-)
-from inferometer.cli.predict import confirmed, numbers, print_capacity, refuse_json_with, variants
+from inferometer.cli.work.plans import aimed, plan_of
+from inferometer.cli.work.stores import store_of
+from inferometer.conduct.search import Searched, own_start
+from inferometer.conduct.search import search as find_most
 from inferometer.errors import PlanError
+from inferometer.judge.search import WITHIN, SearchBounds
+from inferometer.plan.model import Plan
 from inferometer.record.encoding import result_document
-from inferometer.show.console import console
+from inferometer.show.console import console, print_json
+from inferometer.show.experiment import print_probe, print_progress, print_searched
 from inferometer.vocabulary import number, percent, seconds
 
-if TYPE_CHECKING:
-    from inferometer.conduct.search import Searched
-    from inferometer.judge.search import SearchBounds
-    from inferometer.plan.model import Plan
 
-EXAMPLES = """\b
-Examples:
-  inferometer search --url http://localhost:8000 --limit 'ttft p99 < 500ms' --limit 'tpot p90 < 50ms'
-      the highest request rate within both limits
-  inferometer search chat --url http://localhost:8000 --concurrency 32 --over concurrency
-      a ready plan and its limits; over the number of requests in flight, starting at 32
-  inferometer search --limit 'ttft p90 < 200ms' --limit 'tpot p90 < 10ms' --budget 2min
-      what is known after two minutes, on the built-in simulator
-  inferometer search --limit 'ttft p90 < 200ms' --model-file h200-8b.yaml
-      predicted in seconds by a model that `inferometer fit` made
-  inferometer search --limit 'ttft p90 < 200ms' --model-file h200-8b.yaml --replicas 1,2,4 --price 3.5
-      for several numbers of servers, with the cost per million output tokens
-  inferometer search --limit 'ttft p90 < 200ms' --model-file h200-8b.yaml --confirm http://localhost:8000
-      predict the rate, then measure it and show both
-"""
-
-
-@click.command(epilog=EXAMPLES)
-@plan_argument
-@all_flags
-@click.option(
-    "--over",
-    type=click.Choice(["rate", "concurrency"]),
-    default="rate",
-    show_default=True,
-    help="Load parameter to vary.",
-)
-@click.option(
-    "--step",
-    metavar="TIME",
-    help="How long each load is tried. [default: as long as the limits need to be decided and the budget allows, at "
-    "most 60s]",
-)
-@click.option(
-    "--within",
-    metavar="SHARE",
-    help="Precision of the result. [default: 3%; with --budget: as precise as the time allows]",
-)
-@click.option(
-    "--steps", type=click.IntRange(min=1), default=12, show_default=True, metavar="N", help="Maximum number of steps."
-)
-@click.option(
-    "--budget",
-    metavar="TIME",
-    help="Time limit of the whole search, without the start of a server; the result so far is reported.",
-)
-@click.option("--least", metavar="N", help="Lowest load to try. [default: a thousandth of the start, or 1 request]")
-@click.option("--most", metavar="N", help="Highest load to try. [default: a thousand times the start]")
-@model_file_option()
-@capacity_flags("--model-file")
-@click.option("--confirm", metavar="URL", help="With --model-file: measure the answer on this server, and show both.")
-@json_option
-@quiet_option
-@store_option
 def search(
     plan_args: tuple[str, ...],
     over: Any,
@@ -98,25 +34,17 @@ def search(
     store: Path | None,
     **flags: Any,
 ) -> int:
-    """Find the highest load within the limits of PLAN.
-
-    Loads are doubled until a limit is missed, then the range is halved until it is narrow. Each load is stored
-    as a run. The search starts at a load found by a probe of two seconds, or at --rate (--concurrency).
-    """
     bounded = {name: flags.pop(name) for name in ("within", "steps", "budget", "least", "most")}
     if model_file is None and (flags.get("model") or "").endswith((".yaml", ".yml")):  # no server calls a model so
         model_file = Path(flags.pop("model"))
     plan = plan_of(plan_args, quiet=quiet, **flags)
     if model_file is not None:
-        tried = variants(max_sequences, token_budget)
-        return _predicted(plan, model_file, over, numbers(replicas), tried, price, confirm, as_json, quiet, store)
+        engine = {"replicas": replicas, "max_sequences": max_sequences, "token_budget": token_budget}
+        return _predicted(plan, model_file, over, engine, price, confirm, as_json, quiet, store)
     if confirm or price is not None or max_sequences or token_budget or replicas != "1":
         raise click.UsageError(
             "--replicas, --max-sequences, --token-budget, --price and --confirm go with --model-file"
         )
-    from inferometer.conduct.search import own_start
-    from inferometer.conduct.search import search as find_most
-    from inferometer.show.experiment import print_probe, print_progress
 
     start = None if flags.get(over) is None else own_start(plan, over)
     bounds, step_s = _bounds(start, over, step, **bounded)
@@ -135,11 +63,10 @@ def search(
 
 
 def _predicted(
-    plan: "Plan",
+    plan: Plan,
     model_file: Path,
     over: str,
-    replicas: list[int],
-    tried: list[dict[str, int]],
+    engine: dict[str, str | None],
     price: float | None,
     confirm: str | None,
     as_json: bool,
@@ -147,16 +74,19 @@ def _predicted(
     store: Path | None,
 ) -> int:
     """The search in virtual time, on a model of the server; with an address, its answer is measured there."""
+    from inferometer.cli.work import predict  # only with --model-file
     from inferometer.simulator.fitting.server_model import read_model
 
+    replicas = predict.numbers(engine["replicas"])
+    tried = predict.variants(engine["max_sequences"], engine["token_budget"])
     if over != "rate":
         raise click.UsageError("--model-file searches over the request rate only")
-    refuse_json_with(confirm, as_json)
+    predict.refuse_json_with(confirm, as_json)
     server = read_model(model_file)
-    rows = print_capacity(plan, server, replicas, tried, price, as_json=as_json, quiet=quiet)
+    rows = predict.print_capacity(plan, server, replicas, tried, price, as_json=as_json, quiet=quiet)
     if all(row.rate is None for row in rows):
         return LIMIT_FAILED
-    return confirmed(plan, server, rows[0], confirm, quiet, store)
+    return predict.confirmed(plan, server, rows[0], confirm, quiet, store)
 
 
 def _bounds(
@@ -169,10 +99,8 @@ def _bounds(
     budget: str | None,
     least: str | None,
     most: str | None,
-) -> "tuple[SearchBounds, float | None]":
+) -> tuple[SearchBounds, float | None]:
     """What the search may do, and how long each load is tried."""
-    from inferometer.judge.search import WITHIN, SearchBounds
-
     try:
         bounds = SearchBounds(
             start=start,
@@ -192,7 +120,7 @@ def _bounds(
     return bounds, step_s
 
 
-def _wrong(bounds: "SearchBounds", step_s: float | None, has_least: bool) -> list[str]:
+def _wrong(bounds: SearchBounds, step_s: float | None, has_least: bool) -> list[str]:
     """What makes no search."""
     least, most = f"{bounds.least:g}", f"{bounds.most:g}"
     checks = {
@@ -205,17 +133,14 @@ def _wrong(bounds: "SearchBounds", step_s: float | None, has_least: bool) -> lis
     return [text for text, right in checks.items() if not right]
 
 
-def _print(searched: "Searched", over: Any, as_json: bool) -> None:
-    from inferometer.cli.printing import print_json
-    from inferometer.show.experiment import print_searched
-
+def _print(searched: Searched, over: Any, as_json: bool) -> None:
     if as_json:
         print_json(result_document("search", searched.outcome))
     else:
         print_searched(searched.result, searched.steps, over, searched.experiment, console())
 
 
-def _exit_code(searched: "Searched") -> int:
+def _exit_code(searched: Searched) -> int:
     """An answer is 0, no load within the limits 1; a search that ended before its answer is no measurement of it."""
     if searched.interrupted:
         print_message("warning", f"interrupted; complete steps that are stored: {len(searched.steps)}")

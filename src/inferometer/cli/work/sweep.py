@@ -1,4 +1,4 @@
-"""`inferometer sweep`: run an experiment, case by case."""
+"""Runs an experiment, case by case."""
 
 import json
 from dataclasses import dataclass, replace
@@ -17,89 +17,41 @@ from inferometer.cli.errors import (
     notes_once,
     print_message,
 )
-from inferometer.cli.notify import channels_of, notify_experiment
-from inferometer.cli.options import (
-    change_option,
-    json_option,
-    model_file_option,
-    notify_option,
-    quiet_option,
-    store_of,
-    store_option,
+from inferometer.cli.work.stores import store_of
+from inferometer.conduct.prepare import (
+    Prepared,
+    begin,
+    done_cases,
+    expectations,
+    kept_experiment,
+    prepare,
+    prepare_kept,
+    resume,
+    unfinished,
 )
 from inferometer.documents.document import JsonObject
 from inferometer.errors import StoreError
+from inferometer.plan.cases import Case, server_starts
 from inferometer.record.files import write_text
-from inferometer.show.console import console
+from inferometer.show.console import console, print_json
+from inferometer.show.experiment import (
+    csv_text,
+    dry_run_document,
+    experiment_document,
+    print_cases,
+    print_dry_run,
+    print_strategy_changes,
+)
+from inferometer.show.notify import channels_of
+from inferometer.store.experiments import KeptExperiment
+from inferometer.store.store import Store
 
 if TYPE_CHECKING:
-    from inferometer.conduct.prepare import Prepared
     from inferometer.conduct.sweep import Swept
-    from inferometer.plan.cases import Case
-    from inferometer.store.experiments import KeptExperiment
-    from inferometer.store.store import Store
 
 SWITCH_OFF_REPEATS = 4
-EXAMPLES = """\b
-Examples:
-  inferometer sweep experiment.yaml --dry-run
-      show the cases in order and the expected duration
-  inferometer sweep experiment.yaml --csv results.csv
-      run all cases and write one CSV line per case
-  inferometer sweep experiment.yaml --resume
-      continue after Ctrl-C, a kill or a full disk; finished cases are not repeated
-  inferometer sweep experiment.yaml --set repeats=3 --set order=abba --set stop.duration=30s
-      change settings of the experiment or of its plan
-  inferometer sweep --switch-off examples/mixed-classes.yaml
-      measure how each traffic class of a plan affects the others
-  inferometer sweep routing --set repeats=10
-      a ready experiment: routing strategies on a fleet in virtual time, as Ray's prefix-aware sweep compares them
-  inferometer sweep experiment.yaml --model-file h200-8b.yaml
-      predict all cases by a model that `inferometer fit` made, in virtual time
-  inferometer sweep config.yml
-      an inference-perf file with load.sweep: a burst, then rates up to the throughput of the burst
-  inferometer sweep -- guidellm benchmark run --target http://host:8000 --rate-type sweep --data prompt_tokens=256
-      another tool's command line; guidellm's sweep works the same way
-"""
 
 
-@click.command(epilog=EXAMPLES)
-@click.argument("args", metavar="[FILE]", nargs=-1, type=click.Path())
-@click.option("--dry-run", is_flag=True, help="Print the cases and the expected duration; run nothing.")
-@click.option(
-    "--resume",
-    is_flag=False,
-    flag_value="",
-    metavar="[ID]",
-    help="Resume the last experiment of this file, or the one with this id.",
-)
-@click.option("--fresh", is_flag=True, help="Start over without a note about an unfinished experiment.")
-@click.option("--force", is_flag=True, help="Resume although the file was edited; unchanged cases are not repeated.")
-@click.option("--retry-failed", is_flag=True, help="When resuming, repeat failed cases.")
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="Change a setting of the experiment or its plan. Repeatable.",
-)
-@change_option
-@model_file_option()
-@click.option("--most", type=click.IntRange(min=1), default=1000, show_default=True, help="Maximum number of cases.")
-@click.option(
-    "--switch-off", is_flag=True, help="FILE is a plan: run it with all traffic classes, then with each one left out."
-)
-@click.option(
-    "--csv",
-    "csv_file",
-    metavar="FILE",
-    type=click.Path(dir_okay=False),
-    help="Write a CSV file with one line per case.",
-)
-@notify_option
-@json_option
-@quiet_option
-@store_option
 def sweep(
     args: tuple[str, ...],
     dry_run: bool,
@@ -118,12 +70,6 @@ def sweep(
     quiet: bool,
     store: Path | None,
 ) -> int:
-    """Run an experiment: all cases of FILE, each stored as a run.
-
-    FILE has a plan and its variations: axes (all combinations), zipped lists, named cases, levels between two measured
-    ends, exclusions, repeats. It may be another tool's file, or after `--` another tool's command line. A failed case
-    is recorded and the others continue.
-    """
     args, resume = _meant(args, resume, fresh)
     channels, kept_in = channels_of(notify), store_of(store)
     request = _Request(args, (*_predicting(model_file), *overrides), changes, most, switch_off)
@@ -140,6 +86,8 @@ def sweep(
     if model_file is not None:
         print_message("note", f"predicted by {model_file}: nothing was measured")
     if channels and not swept.interrupted:
+        from inferometer.cli.work.notify import notify_experiment  # only with --notify
+
         notify_experiment(prepared.experiment.name, swept.rows, swept.kept.id, kept_in, channels, quiet=quiet)
     return _exit_code(swept, kept_in)
 
@@ -173,19 +121,15 @@ class _Request:
     most: int
     switch_off: bool
 
-    def prepared(self) -> "Prepared":
-        from inferometer.conduct.prepare import prepare
-
+    def prepared(self) -> Prepared:
         if self.switch_off and len(self.args) > 1:
             raise click.UsageError("--switch-off takes one plan")
         source = _switching(self.args[0]) if self.switch_off else self.args
         return prepare(source, self.overrides, self.most, self.changes)
 
 
-def _prepared(request: _Request, wanted: str | None, store: "Store") -> "tuple[Prepared, KeptExperiment | None]":
+def _prepared(request: _Request, wanted: str | None, store: Store) -> tuple[Prepared, KeptExperiment | None]:
     """The experiment, and the one to resume if requested."""
-    from inferometer.conduct.prepare import kept_experiment, prepare_kept, unfinished
-
     if not request.args:
         assert wanted
         kept = kept_experiment(wanted, store)
@@ -215,17 +159,16 @@ def _switching(plan: str) -> JsonObject:
 
 
 def _conducted(
-    prepared: "Prepared",
-    kept: "KeptExperiment | None",
-    store: "Store",
+    prepared: Prepared,
+    kept: KeptExperiment | None,
+    store: Store,
     force: bool,
     retry_failed: bool,
     *,
     quiet: bool,
     fresh: bool,
 ) -> "Swept":
-    from inferometer.conduct.prepare import begin, resume, unfinished
-    from inferometer.conduct.sweep import sweep
+    from inferometer.conduct.sweep import sweep as sweep_cases  # not for --dry-run
     from inferometer.show.progress import LiveTable
 
     left = None if quiet or fresh or kept else unfinished(prepared, store)
@@ -236,7 +179,7 @@ def _conducted(
     folder = resume(prepared, kept, force=force) if kept else begin(prepared, store)
     live = LiveTable(len(prepared.cases))
     try:
-        return sweep(
+        return sweep_cases(
             prepared,
             folder,
             store=store,
@@ -250,11 +193,7 @@ def _conducted(
         live.close()
 
 
-def _print_dry_run(prepared: "Prepared", kept: "KeptExperiment | None", as_json: bool) -> None:
-    from inferometer.conduct.prepare import done_cases, expectations
-    from inferometer.plan.cases import server_starts
-    from inferometer.show.experiment import dry_run_document, print_dry_run
-
+def _print_dry_run(prepared: Prepared, kept: KeptExperiment | None, as_json: bool) -> None:
     done = done_cases(kept, prepared) if kept else {}
     lines = expectations(prepared, kept)
     left = [case for case in prepared.cases if case.key not in done]
@@ -266,18 +205,17 @@ def _print_dry_run(prepared: "Prepared", kept: "KeptExperiment | None", as_json:
         print_dry_run(expected, starts, console(), is_virtual)
         _print_waiting(prepared)
         return
-    from inferometer.cli.printing import print_json
 
     print_json(dry_run_document(expected, [_known(case, prepared) for case in prepared.cases], starts))
 
 
-def _known(case: "Case", prepared: "Prepared") -> JsonObject:
+def _known(case: Case, prepared: Prepared) -> JsonObject:
     """Its parameters, with null for the load that waits."""
     levels = prepared.experiment.levels
     return {**case.parameters, **({levels.path: None} if levels and case.waits else {})}
 
 
-def _print_waiting(prepared: "Prepared") -> None:
+def _print_waiting(prepared: Prepared) -> None:
     """What is not known before the ends are measured."""
     levels = prepared.experiment.levels
     if levels is None or not levels.count:
@@ -295,31 +233,23 @@ def _check_csv(file: str | None) -> None:
 def _write_csv(swept: "Swept", file: str | None) -> None:
     if file is None:
         return
-    from inferometer.show.experiment import csv_text
 
     write_text(Path(file), csv_text(swept.rows))
 
 
-def _printed(prepared: "Prepared", swept: "Swept", store: "Store", as_json: bool) -> None:
-    from inferometer.conduct.sweep import comparisons
-    from inferometer.show.experiment import experiment_document, print_cases
+def _printed(prepared: Prepared, swept: "Swept", store: Store, as_json: bool) -> None:
+    from inferometer.conduct.sweep import changes_of, comparisons, doubt_of_tape  # not for --dry-run
+    from inferometer.show.comparison import print_effects
 
     if as_json:
-        from inferometer.cli.printing import print_json
-
         print_json(experiment_document(swept.kept, swept.rows, swept.ended, swept.left))
         return
 
     to = console()
     print_cases(swept.rows, to)
     if prepared.experiment.classes and not swept.left:
-        from inferometer.show.comparison import print_effects
-
         print_effects(comparisons(swept.rows, store), to)
     if prepared.experiment.baseline:
-        from inferometer.conduct.sweep import changes_of, doubt_of_tape
-        from inferometer.show.experiment import print_strategy_changes
-
         print_strategy_changes(changes_of(prepared, swept.rows), to)
         if doubt := doubt_of_tape(prepared):
             print_message("warning", doubt)
@@ -327,7 +257,7 @@ def _printed(prepared: "Prepared", swept: "Swept", store: "Store", as_json: bool
     to.print(f"stored as   {swept.kept.id}")
 
 
-def _exit_code(swept: "Swept", store: "Store") -> int:
+def _exit_code(swept: "Swept", store: Store) -> int:
     """What the experiment means for a script, printed on stderr."""
     resume = f"inferometer sweep --resume {swept.kept.id}"
     if swept.left:

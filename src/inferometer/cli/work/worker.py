@@ -1,25 +1,14 @@
-"""`inferometer worker`: the command that the pods of `inferometer k8s run` execute."""
+"""Measures a plan in a pod, serves a driver, or prints the results of a pod."""
 
 from pathlib import Path
 
 import click
 
 from inferometer.cli.errors import echo, print_message
+from inferometer.scale.kubernetes.carrying import Cursor
+from inferometer.scale.kubernetes.shard_server import serve_shard
 
 
-@click.command()
-@click.option("--plan", "plan_file", type=click.Path(path_type=Path), metavar="FILE", help="Plan to measure.")
-@click.option(
-    "--results",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Folder for the results; with several pods, _1, _2, ... is appended.",
-)
-@click.option("--pods", type=click.IntRange(min=1), default=1, metavar="N", help="Number of pods with this plan.")
-@click.option("--harness", metavar="NAME", default="inferometer", help="Load generator. [default: inferometer]")
-@click.option("--watch-stack", "stack", metavar="NAMESPACE", help="Folder for the cluster's data about the stack.")
-@click.option("--serve", is_flag=True, help="Wait for the driver of inferometer run --on kubernetes.")
-@click.option("--print", "print_from", metavar="FILE:BYTE", help="Print the results from there on, to be collected.")
 def worker(
     plan_file: Path | None,
     results: Path | None,
@@ -29,14 +18,7 @@ def worker(
     serve: bool,
     print_from: str | None,
 ) -> int:
-    """Measure a plan in a pod and store the run in a folder of its volume.
-
-    Exit code 0 if a run was kept, whatever its numbers are. The number of the pod is read from JOB_COMPLETION_INDEX,
-    which an Indexed Job sets, or from INFEROMETER_INDEX.
-    """
     if serve:
-        from inferometer.scale.kubernetes.shard_server import serve_shard
-
         return serve_shard()
     if results is None:
         raise click.UsageError("--results FOLDER is missing")
@@ -44,7 +26,7 @@ def worker(
         return _print(results, print_from)
     if plan_file is None:
         raise click.UsageError("--plan FILE is missing")
-    from inferometer.cli.printing import exit_code, print_run
+    from inferometer.cli.work.printing import exit_code, print_run  # --serve holds none of this in memory
     from inferometer.conduct.worker import work
     from inferometer.show.progress import ProgressLine
 
@@ -68,8 +50,7 @@ def worker(
 
 
 def _print(results: Path, print_from: str) -> int:
-    from inferometer.conduct.worker import print_results
-    from inferometer.scale.kubernetes.carrying import Cursor
+    from inferometer.conduct.worker import print_results  # nor of this
 
     file, _, at = print_from.partition(":")
     if not file.isdigit() or not (at or "0").isdigit():
