@@ -1,5 +1,5 @@
-"""The sections and fields of llm-d's benchmark report, versions 0.1, 0.2 and 0.2.1, for its importer and its exporter.
-Only a type checker looks at them: what a file has instead is found when its numbers are read."""
+"""The sections and fields of llm-d's benchmark report, versions 0.1, 0.2 and 0.2.1, for the importer and the exporter.
+They are not checked at run time: `number` and `whole` check values when they are read."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -7,13 +7,13 @@ from typing import TypedDict
 
 from inferometer.documents.document import JsonObject, JsonValue
 
-UnitStatistics = Mapping[str, str | float]  # each statistic by its name, and the unit of all as `units`
+UnitStatistics = Mapping[str, str | float]  # statistics by name, and their common unit as `units`
 
 
 class ReportTime(TypedDict, total=False):
     start: datetime | str | float
     end: str | None
-    stop: float  # of version 0.1
+    stop: float  # version 0.1 only
     duration: str | float | None
 
 
@@ -102,7 +102,7 @@ class ReportMetadata(TypedDict, total=False):
 
 
 class ReportPart(TypedDict, total=False):
-    """Of the stack: an engine, or a component of no kind, whose model is a name."""
+    """A component of the stack. The model of an engine is an object, that of a generic component its name."""
 
     kind: str
     tool: str
@@ -114,7 +114,7 @@ class ReportPart(TypedDict, total=False):
 
 
 class ReportNative(TypedDict, total=False):
-    """In the words of the tool itself."""
+    """Settings under the names that the tool itself uses."""
 
     args: JsonObject
     config: JsonObject

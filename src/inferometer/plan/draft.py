@@ -249,7 +249,7 @@ class ServerDraft(TypedDict, total=False):
 
 
 class EngineDraft(TypedDict, total=False):
-    """What the latency and the throughput of an engine in this process share."""
+    """Fields that latency and throughput cases of an offline engine share."""
 
     engine: str
     model: str | None

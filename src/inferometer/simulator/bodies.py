@@ -1,5 +1,5 @@
-"""The bodies of the simulated APIs as types: what is read of requests, and answers field for field as vLLM 0.24 and the
-other servers write them."""
+"""Types of the bodies of the simulated APIs: the fields that are read of requests, and the answers, field for field as
+vLLM 0.24 and the other servers write them."""
 
 from typing import Any, NotRequired, TypedDict
 
@@ -27,7 +27,7 @@ class TgiParameters(TypedDict, total=False):
 
 
 class RequestBody(TypedDict, total=False):
-    """What the simulator reads of the bodies of all APIs; `Structured` reads what asks for a structured answer."""
+    """The fields that the simulator reads of request bodies, of all APIs; `Structured` reads the rest."""
 
     model: str
     stream: JsonValue
@@ -40,14 +40,14 @@ class RequestBody(TypedDict, total=False):
     min_tokens: JsonValue
     ignore_eos: JsonValue
     text: JsonValue
-    input: JsonValue  # of Responses and embeddings
+    input: JsonValue  # Responses, embeddings
     max_output_tokens: int | None
     reasoning: Reasoning | None
-    system: JsonValue  # of Anthropic's messages
+    system: JsonValue  # Anthropic
     thinking: Thinking | None
-    inputs: JsonValue  # of TGI
+    inputs: JsonValue  # TGI
     parameters: TgiParameters | None
-    query: JsonValue  # of rerank
+    query: JsonValue  # rerank
     documents: JsonValue
 
 
@@ -122,7 +122,7 @@ class TextChoice(TypedDict):
     stop_reason: None
     prompt_token_ids: None
     token_ids: None
-    prompt_logprobs: NotRequired[None]  # of an answer that does not stream
+    prompt_logprobs: NotRequired[None]  # without streaming only
 
 
 class ChatMessage(TypedDict):
@@ -205,7 +205,7 @@ class Response(TypedDict):
 
 
 class AnthropicBlock(TypedDict):
-    """A text, or a thought with its signature."""
+    """A text block, or a thinking block with its signature."""
 
     type: str
     text: NotRequired[str]

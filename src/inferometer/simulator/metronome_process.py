@@ -164,7 +164,7 @@ class TruthFacts(TypedDict):
     received_at: list[int]
     first_due_at: list[int]
     sent: list[int]  # tokens of each request
-    held: list[tuple[int, int, int]]  # request, event, and how long its send was held up
+    held: list[tuple[int, int, int]]  # request, event, delay of its send in ns
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -163,7 +163,7 @@ class OutputStatistics(TypedDict):
 
 
 class Statistics(OutputStatistics):
-    """The numbers of a dataset's sessions; what is not known is `None`."""
+    """Statistics of the sessions of a dataset; None where unknown."""
 
     name: str
     type: str

@@ -218,7 +218,7 @@ class SpanStatus(TypedDict, total=False):
     code: int | str | None
 
 
-GenAiFacts = TypedDict(  # attributes by the GenAI conventions; messages may be a text of JSON
+GenAiFacts = TypedDict(  # attributes of a span by the GenAI conventions; messages may be JSON text
     "GenAiFacts",
     {
         "gen_ai.operation.name": str | None,
@@ -324,7 +324,7 @@ def _called(facts: GenAiFacts) -> list[str]:
 
 
 def _count(*counts: int | str | None) -> int | None:
-    """The first that is there, by its newest name or an older one."""
+    """The first count that is set."""
     return next((int(count) for count in counts if count), None)
 
 
@@ -535,14 +535,14 @@ HashedRequest = TypedDict(
 
 
 class Agent(TypedDict, total=False):
-    """What a trace and a sub-agent in it have."""
+    """Fields that a trace and its sub-agents share."""
 
     tool_tokens: int | None
     system_tokens: int | None
 
 
 class TraceEntry(HashedRequest, Agent, total=False):
-    """A request, or a sub-agent with requests of its own."""
+    """A request, or a sub-agent with its own requests."""
 
     type: str
     agent_id: str | None

@@ -58,14 +58,14 @@ class LatencyRow(TypedDict):
 
 
 class BatchPoint(TypedDict):
-    """Of one run: the latency of each batch size."""
+    """One run: the latencies of each batch size."""
 
     timestamp: str
     results: list[LatencyRow]
 
 
 class LengthPair(TypedDict):
-    """The history of one pair of lengths; its points are as this version or an older one wrote them."""
+    """The history of one pair of lengths. Points may have been written by an older version."""
 
     input_len: int
     output_len: int

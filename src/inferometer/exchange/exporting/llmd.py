@@ -330,7 +330,7 @@ def _numbers(measure: MeasureSummary | None) -> dict[str, float]:
 
 
 def _known(section: SectionT) -> SectionT:
-    """A section without the fields that are unknown."""
+    """The section without fields that are None."""
     fields = cast(JsonObject, section)
     return cast(SectionT, {name: value for name, value in fields.items() if value is not None})
 

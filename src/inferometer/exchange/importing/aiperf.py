@@ -70,14 +70,14 @@ DEFINITIONS = {
 
 
 class AiperfMetric(TypedDict, total=False):
-    """Statistics by their names, and the unit of them all."""
+    """Statistics by name, and their common unit."""
 
     unit: JsonValue
     avg: JsonValue
 
 
 class InputConfig(TypedDict, total=False):
-    """Without its sections, each of which is read where it is one."""
+    """Fields at the top; `_section` and `_first` read the sections."""
 
     model_names: JsonValue
     phases: list[JsonValue] | None
@@ -93,7 +93,7 @@ class AiperfEndpoint(TypedDict, total=False):
 
 
 class AiperfReport(TypedDict, total=False):
-    """Without its metrics, which are read by the names above."""
+    """Fields besides the metrics, which are read by the names in TIMES, AMOUNTS and RATES."""
 
     aiperf_version: str | None
     start_time: JsonValue
@@ -119,7 +119,7 @@ class AiperfError(TypedDict, total=False):
 
 
 class RequestMetric(TypedDict, total=False):
-    value: Any  # a number, or a list of them
+    value: Any  # a number or a list of numbers
     unit: str
 
 

@@ -42,7 +42,7 @@ class BatchResult(TypedDict, total=False):
 
 
 class DatedPoint(TypedDict, total=False):
-    """Of any of the three: when it was measured."""
+    """What the points of all three databases have."""
 
     timestamp: JsonValue
 
@@ -57,7 +57,7 @@ class OnlinePoint(DatedPoint, CommonResult, total=False):
 
 
 class PairHistory(TypedDict, total=False):
-    """Of one pair of lengths."""
+    """The history of one pair of lengths."""
 
     input_len: str | int
     output_len: str | int

@@ -42,7 +42,7 @@ _NORMAL = re.compile(r"N\((\d+),\s*(\d+)\)/\((\d+),\s*(\d+)\)")
 
 
 class GenaiMetrics(TypedDict, total=False):
-    """Without the rates, which are read by the names above."""
+    """Fields besides the rates, which are read by the names in RATES."""
 
     stats: Mapping[str, JsonValue]
     scenario: JsonValue

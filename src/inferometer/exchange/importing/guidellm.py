@@ -57,7 +57,7 @@ class RequestTotals(TypedDict, total=False):
 
 
 class ByOutcome(TypedDict, total=False):
-    """A metric: its statistics for each outcome."""
+    """The statistics of a metric, by the outcome of the requests."""
 
     successful: JsonObject | None
 
@@ -82,7 +82,7 @@ class TokenCounts(TypedDict, total=False):
 
 
 class GuidellmRequest(RequestTimes, total=False):
-    """Instants lie in the request itself in version 1."""
+    """In version 1 the request itself has the instants."""
 
     request_id: str | None
     info: SchedulerInfo | None
@@ -148,7 +148,7 @@ class GuidellmMetadata(TypedDict, total=False):
 class GuidellmReport(TypedDict, total=False):
     metadata: GuidellmMetadata | None
     config: ReportConfig | None
-    args: JsonValue  # of the command, before 0.7
+    args: JsonValue  # the flags of the command, before 0.7
     benchmarks: list[GuidellmBenchmark]
 
 
@@ -260,7 +260,7 @@ def _measures(metrics: Mapping[str, ByOutcome | None], count: int | None) -> dic
 def _plan(benchmark: GuidellmBenchmark, report: GuidellmReport) -> ImportedPlan:
     spec = (report.get("config") or {}).get("spec") or {}
     own = benchmark.get("config") or benchmark.get("args") or {}
-    given = _mapping(report.get("args"))  # of the command, before 0.7
+    given = _mapping(report.get("args"))  # the flags of the command, before 0.7
     backend = _mapping(spec.get("backend")) or _mapping(own.get("backend"))
     route = str(backend.get("request_format") or given.get("request_format") or "")
     stops = own.get("constraints") or {}

@@ -62,7 +62,7 @@ DEFINITIONS = {
 
 
 class PerfStatistics(TypedDict, total=False):
-    """Statistics by their names."""
+    """Statistics by name."""
 
     mean: JsonValue
 
@@ -79,7 +79,7 @@ class PerfSuccesses(TypedDict, total=False):
     goodput_metrics: PerfGoodput | None
     prompt_len: PerfStatistics | None
     output_len: PerfStatistics | None
-    prompt_tokens: PerfStatistics | None  # newer names of the same
+    prompt_tokens: PerfStatistics | None  # newer names of prompt_len and output_len
     output_tokens: PerfStatistics | None
 
 
@@ -135,7 +135,7 @@ class SharedPrefixConfig(TypedDict, total=False):
     output_len: JsonValue
     num_unique_system_prompts: JsonValue
     num_users_per_system_prompt: JsonValue
-    num_groups: JsonValue  # older names of the two
+    num_groups: JsonValue  # older names of num_unique_system_prompts and num_users_per_system_prompt
     num_prompts_per_group: JsonValue
 
 
@@ -147,7 +147,7 @@ class DataConfig(TypedDict, total=False):
 
 
 class PerfConfig(TypedDict, total=False):
-    """What `config.yaml` has that a plan of ours has too."""
+    """The part of `config.yaml` that goes into the plan."""
 
     server: ServerConfig | None
     api: ApiConfig | None
@@ -167,7 +167,7 @@ class ResponseMetrics(TypedDict, total=False):
 
 
 class RequestInfo(ResponseMetrics, total=False):
-    """In older versions the metrics of the response lie in it."""
+    """Older versions have the metrics of the response here."""
 
     response_metrics: ResponseMetrics | None
     input_tokens: JsonValue

@@ -50,7 +50,7 @@ _OF_SUMMARY = re.compile("results_ttft_s")
 
 
 class LlmperfSummary(TypedDict, total=False):
-    """Without its statistics, which are read by the names above."""
+    """Fields besides the statistics, which are read by the names in MEASURES."""
 
     model: JsonValue
     timestamp: JsonValue

@@ -54,7 +54,7 @@ class NmMetric(TypedDict, total=False):
     value: JsonValue
     unit: JsonValue
     type: str
-    tool: str  # of `type`, in the first version
+    tool: str  # what the first version calls `type`
 
 
 NmMetrics = Mapping[str, NmMetric] | list[NmMetric]  # by key, or as a list

@@ -61,7 +61,7 @@ class ServingResult(CommonResult, total=False):
     accept_length: JsonValue
 
 
-SweepRow = Mapping[str, str]  # a line of a table of Ray's sweeps, by its columns
+SweepRow = Mapping[str, str]  # a row of the CSV of a Ray sweep, by column
 
 
 def is_serving(result: JsonObject) -> bool:

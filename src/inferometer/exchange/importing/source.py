@@ -16,7 +16,7 @@ from inferometer.record.record import Samples
 from inferometer.record.run import RunKind
 from inferometer.record.summary import MeasureSummary, Rate, Value
 
-FormatT = TypeVar("FormatT")  # a TypedDict: the names that a format has, and what is below them
+FormatT = TypeVar("FormatT")  # a TypedDict with the fields of a format
 
 
 class SiblingError(DataError):
@@ -37,11 +37,11 @@ class ResultRow(NamedTuple):
     fields: JsonObject
 
     def typed(self, kind: type[FormatT]) -> FormatT:
-        """Its fields under the names of a format, which are not checked; numbers are, when they are read."""
+        """The fields with the type of a format. Nothing is checked: `number` and `whole` check values later."""
         return cast(FormatT, self.fields)
 
     def texts(self) -> Mapping[str, str]:
-        """The cells of a table's row."""
+        """The cells of a row of a CSV file."""
         return cast(Mapping[str, str], self.fields)
 
 
@@ -61,7 +61,7 @@ class Source:
         return self.value if isinstance(self.value, Mapping) else {}
 
     def typed(self, kind: type[FormatT]) -> FormatT:
-        """The object in the file under the names of a format, which are not checked."""
+        """The object in the file with the type of a format. Nothing is checked."""
         return cast(FormatT, self.mapping())
 
     def rows(self) -> list[ResultRow]:

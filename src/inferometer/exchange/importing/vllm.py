@@ -86,7 +86,7 @@ _CHAT = ("openai-chat", "vllm-chat")
 
 
 class CommonResult(TypedDict, total=False):
-    """What results of vLLM and of its relatives have under the same names; statistics of times are read by `prefixed`.
+    """Fields that results of vLLM, SGLang and the CI benchmark share; `prefixed` reads the statistics of times.
     `--save-detailed` and `--output-details` add the lists, with an entry for each request."""
 
     date: JsonValue

@@ -67,7 +67,7 @@ _SCENARIOS: dict[str, dict[str, int]] = {  # built into guidellm
 
 
 class GuidellmFile(TypedDict, total=False):
-    """A file of `guidellm run --config`, also as a report has it; the sections of `spec` are read by `Settings`."""
+    """The file of `guidellm run --config`; reports have it below `config`. `Settings` reads the sections of `spec`."""
 
     config: "GuidellmFile"
     spec: dict[str, JsonValue]

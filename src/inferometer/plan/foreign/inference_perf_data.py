@@ -455,7 +455,7 @@ def _media(section: Settings) -> WorkloadDraft:
 
 
 def _items(own: Settings) -> tuple[Setting, float]:
-    """How many there are in a prompt, and where."""
+    """The number of items per prompt, and their position."""
     position = own.number("insertion_point")
     if position is None:
         why = "without insertion_point inference-perf draws the place in the text, here it is the middle"

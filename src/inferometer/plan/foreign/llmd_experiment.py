@@ -163,7 +163,7 @@ class ExperimentReading:
 
 
 class Half(TypedDict, total=False):
-    """The setup or the run of an experiment; in older files treatments and factors lie at the top."""
+    """The setup or the run of an experiment. Older files have treatments and factors at the top."""
 
     treatments: list[Any] | dict[str, Any] | None
     factors: list[JsonValue] | None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 USUAL_FILE = "~/.kube/config"
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 FileKey = Literal["client-certificate", "client-key", "tokenFile"]
-_FILES: tuple[FileKey, ...] = ("client-certificate", "client-key", "tokenFile")
+_FILES: tuple[FileKey, ...] = ("client-certificate", "client-key", "tokenFile")  # keys that name a file
 EntryT = TypeVar("EntryT")
 PLUGIN_S = 60.0  # timeout of a credential plugin
 
@@ -98,7 +98,7 @@ KubeconfigContent = TypedDict(
 
 @dataclass(slots=True)
 class MergedFiles:
-    """The entries of several files by name."""
+    """The entries of all kubeconfig files, by name."""
 
     current: str | None = None
     contexts: dict[str, ContextEntry] = field(default_factory=dict)
