@@ -70,6 +70,11 @@ class Harness:
     keyed: Callable[[str], list[str]] | None = None  # arguments with the key, where it reads no variable
     key_needed: bool = False  # it does not start without one, also where the server asks for none
 
+    @property
+    def by_image(self) -> bool:
+        """Whether it exists only as an image, which a pod runs in a container next to ours."""
+        return self.image is not None and not self.requirements
+
 
 # -- what a plan contains --------------------------------------------------------------------------------------------
 
