@@ -1,4 +1,4 @@
-"""What the benchmarks share: children whose CPU time is counted, tables, and the options every one of them has."""
+"""Shared by the benchmarks: child processes with their CPU time, tables, and common options."""
 
 import argparse
 import json
@@ -20,17 +20,17 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A child that has ended: what it printed, and the processor time of it and of its children."""
+    """A finished child process: its output, and the CPU time of it and of its children."""
 
     output: bytes
     cpu_s: float
     wall_s: float
-    stolen: float | None  # what the host took of all cores meanwhile: where it is much, times say little
+    stolen: float | None  # steal time of all cores meanwhile: if it is large, times are unreliable
 
 
 def counted(command: Sequence[str], fine: Collection[int] = (0,)) -> Finished:
-    """Run a command to its end; what it said on stderr is shown when its exit code is not a fine one. Compiled modules
-    are kept, as in an installed copy: without them each start compiles all of them anew."""
+    """Run a command to its end; its stderr is shown if its exit code is not in `fine`. Bytecode files are written, as
+    in an installed copy: without them each start compiles all modules."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     began, times = time.perf_counter(), cpu_times(Path("/"))
     with tempfile.TemporaryFile() as complaints:
@@ -50,12 +50,12 @@ def counted(command: Sequence[str], fine: Collection[int] = (0,)) -> Finished:
 
 
 def inferometer(*arguments: str) -> list[str]:
-    """Our command line, as this Python has it installed."""
+    """The command line of Inferometer in this Python."""
     return [sys.executable, "-m", "inferometer", *arguments]
 
 
 def compiled_floor(folder: Path) -> Path | None:
-    """The C reader, where there is a compiler."""
+    """The C reader, if there is a compiler."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         return None

@@ -20,7 +20,7 @@ MAPPED = [POWER_OF_TWO, OTHERS[2], RAY, RAY_NOW, SGLANG, LLMD]
 L4 = {"preset": "qwen2.5-1.5b/l4"}
 PUBLISHED_LOAD = {"type": "poisson", "rate": 100, "max_concurrency": 40}
 MAP_RATES = (2, 8, 14, 20, 26)  # requests/s, all four replicas together
-MAP_SHARES = (0.0, 0.25, 0.5, 0.75, 0.95)  # of a prompt that its group has in common
+MAP_SHARES = (0.0, 0.25, 0.5, 0.75, 0.95)  # share of a prompt that is common to its group
 MAP_PROMPT, MAP_GROUPS = 4000, 64
 
 
@@ -51,7 +51,7 @@ def published(engine: Plan | None = None, **changes: Any) -> Plan:
 
 
 def generated(groups: int, prefix: int, suffix: int, **more: Any) -> Plan:
-    """S2's second dataset, with a prompt of its own for every request unless `prompts` says otherwise."""
+    """S2's second dataset, with a separate prompt for every request unless `prompts` is set."""
     shared = {"tokens": prefix, "suffix_tokens": suffix, "groups": groups, "header": "X-Prefix-ID", **more}
     return {"prefix": shared, "output_tokens": "10-200"}
 
@@ -68,7 +68,7 @@ def of_published() -> Iterator[Cell]:
 
 
 def of_turns() -> Iterator[Cell]:
-    """Where the published result turns: one thing is changed at a time."""
+    """When the published result changes: one setting is changed at a time."""
     strategies = [POWER_OF_TWO, RAY, RAY_NOW, LLMD]
 
     def pieces(groups: int, each: int) -> Plan:
@@ -95,7 +95,7 @@ def of_turns() -> Iterator[Cell]:
 
 
 def of_map() -> Iterator[Cell]:
-    """Which policy wins over load and share of the common prefix: prompts of 4,000 tokens in 64 groups, new ones."""
+    """The best policy by load and share of the common prefix: new prompts of 4,000 tokens in 64 groups."""
     for rate in MAP_RATES:
         for share in MAP_SHARES:
             prefix = round(MAP_PROMPT * share)
@@ -112,7 +112,7 @@ def of_map() -> Iterator[Cell]:
 
 def of_llmd() -> Iterator[Cell]:
     """llm-d's: 8 pods of 2 H100 with 307,328 KV tokens, 150 groups of 6,000 tokens, 5 users with 1,200-token questions,
-    1,000 output tokens, Poisson from 3 to 60 requests/s; and steady rates behind one pass over the 750 prompts."""
+    1,000 output tokens, Poisson from 3 to 60 requests/s; and steady rates after one pass over the 750 prompts."""
     engine = {"preset": "qwen3-32b/h100x2", "blocks": 307_328 // 16}
     plan = {
         "server": _fleet(8, engine),
@@ -154,8 +154,8 @@ def of_sglang() -> Iterator[Cell]:
 
 
 def of_control() -> Iterator[Cell]:
-    """Prefix alone against prefix and load, where every prompt begins with the same 3,000 tokens; served means answered
-    within 30 s of its scheduled time."""
+    """Prefix alone compared with prefix and load, if every prompt begins with the same 3,000 tokens; served means
+    answered within 30 s of its scheduled time."""
     strategies: list[Strategy] = [
         ("prefix only", "block_prefix", {"queue_weight": 0, "kv_weight": 0}),
         ("prefix + load", "block_prefix", {}),

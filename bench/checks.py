@@ -1,4 +1,4 @@
-"""How often `check` raises an alarm: every run of made-up histories is checked as it comes. Prints the table of
+"""How often `check` raises an alarm: checks every run of generated histories in order. Prints the table of
 docs/concepts/comparing.md: python bench/checks.py"""
 
 from datetime import UTC, datetime, timedelta

@@ -1,5 +1,5 @@
-"""How many 95% intervals of short runs hold what they should, by how busy the server is: runs of a queue with 1 server
-or 16, Poisson arrivals at 20 requests/s that begin with nothing in flight, against all runs of a kind together.
+"""Coverage of the 95% intervals of short runs, by load of the server: runs of a queue with 1 server or 16, with Poisson
+arrivals at 20 requests/s and an empty start, compared with all runs of a kind together.
 
 python bench/coverage.py [--runs 400] [--json]    (half a minute)
 """
@@ -36,7 +36,7 @@ def rows(count: int) -> Iterator[dict[str, Any]]:
 
 
 def ttfts(rng: np.random.Generator, runs: int, requests: int, servers: int, load: float) -> Floats:
-    """Waiting for one of the servers, and a prefill of 20 ms; lognormal times of service."""
+    """TTFT: the wait for one of the servers, and a prefill of 20 ms; service times are lognormal."""
     due = np.cumsum(rng.exponential(1 / RATE, (runs, requests)), axis=1)
     service_s = load * servers / RATE * rng.lognormal(-0.125, 0.5, (runs, requests))
     busy_until, waits, every = np.zeros((runs, servers)), np.empty((runs, requests)), np.arange(runs)
@@ -61,7 +61,7 @@ def _of(runs: Floats, name: str, q: float) -> Iterator[tuple[str, str]]:
 
 
 def _held(intervals: list[Interval], true: float) -> str:
-    """An open end holds whatever lies there."""
+    """Whether an interval contains the value; an open end has no bound."""
     ends = [(-math.inf if low is None else low, math.inf if high is None else high) for low, high in intervals]
     return f"{np.mean([low <= true <= high for low, high in ends]):.0%}"
 

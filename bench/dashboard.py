@@ -1,7 +1,7 @@
-"""How long pages over a large store take: each answer of the server alone, and each page in Chromium until its content
-is there, with its first chart where it has charts, and until every chart in the window is drawn. The runs are those of
-the simulator in virtual time, kept again and again with numbers that vary by a few percent: 60 lines of history, one
-sweep of 24 cases.
+"""Load time of pages over a large store: each response of the server alone, and each page in Chromium until its content
+(and its first chart, if it has charts) is visible, and until every chart in the window is drawn. The runs are simulated
+in virtual time and stored repeatedly with numbers that vary by a few percent: 60 lines of history, one sweep of 24
+cases.
 
 python bench/dashboard.py [--runs 2000 10000] [--json]
 """
@@ -114,7 +114,7 @@ def _keep(store: Store, run: Run, model: str, draw: Random, started: datetime, r
         summary=_varied(run.summary, draw.gauss(1, 0.02)),
         verdict=run.verdict,
         started=started,
-        source=None if records is not None else "bench",  # of other tools nothing is synced to disk
+        source=None if records is not None else "bench",  # runs of other tools are not synced to disk
         records=records,
     )
 
@@ -168,7 +168,7 @@ def measured(store: Store) -> Iterator[dict[str, Any]]:
 
 
 def pages_of(store: Store) -> list[tuple[str, str, str, str]]:
-    """Name, address of the page and of its data, and what is there when it can be read."""
+    """Name, address of the page and of its data, and the selector that appears when it is readable."""
     from inferometer.conduct.report import answers_of
 
     answers = answers_of(store.home)
@@ -203,7 +203,7 @@ def _answer_s(address: str) -> float:
 
 def _show(tab: Any, address: str, there: str) -> None:
     tab.open(address)
-    if there == DRAWN:  # also where it is below the edge of the window
+    if there == DRAWN:  # also below the visible window
         tab.wait("document.querySelector('figure.chart')")
         tab.run("document.querySelector('figure.chart').scrollIntoView()")
     tab.wait(there)

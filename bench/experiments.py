@@ -1,6 +1,6 @@
-"""What an experiment costs beside its load: 24 cases on one simulator, through the command line.
+"""The overhead of an experiment: 24 cases on one simulator, through the command line.
 
-Overhead is all the time that no load ran: start of Python and of the server, the observers, summaries, keeping.
+Overhead is all the time without load: start of Python and of the server, the observers, summaries, storing.
 
 python bench/experiments.py [--cases 24] [--duration 1s] [--json]
 """
@@ -18,7 +18,7 @@ PLAN = {
     "server": {"type": "simulator", "args": {"speed": 10}},
     "workload": {"input_tokens": 100, "output_tokens": 20},
 }
-FINE = (0, 1, 4)  # a busy machine makes runs doubtful, which is no matter of overhead
+FINE = (0, 1, 4)  # a busy machine makes runs doubtful, which does not matter here
 
 
 def main() -> None:

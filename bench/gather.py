@@ -1,5 +1,5 @@
-"""What it takes to bring the logs of many workers together: memory, CPU time and speed, of gathering alone and with the
-summary. A few logs are written and linked under many names: a reader cannot tell, and the disk is not filled."""
+"""The cost of merging the logs of many workers: memory, CPU time and speed, of gathering alone and with the summary. A
+few logs are written and linked under many names, which is equivalent for a reader and does not fill the disk."""
 
 import argparse
 import json
@@ -104,7 +104,7 @@ def write_log(path: Path, shard: int, size: int) -> int:
 
 
 def measured(folder: Path, with_summary: bool) -> dict[str, Any]:
-    """In a process of its own, whose peak is that of the work."""
+    """Measured in a separate process, so that its peak memory is that of the work."""
     began, before = time.perf_counter(), cpu_s()
     logs = sorted(folder.glob("log-*.bin"))
     gathered = logs_to_parquet(logs, folder / "records.parquet")

@@ -1,4 +1,4 @@
-"""What the observer reads of the GPUs of this machine while they multiply matrices, and what reading them costs.
+"""The observer's GPU samples while the GPUs of this machine multiply matrices, and the cost of a reading.
 
 python bench/gpu.py [--seconds 20] [--interval 0.5] [--json]        (needs torch and a GPU; NVML or nvidia-smi)
 """
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def watched(seconds: float, interval_s: float) -> dict[str, Any]:
-    """The summary over an idle stretch and over a busy one of the same watch."""
+    """The summaries of an idle and of a busy period of the same samples."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log-observer.bin"
         with observing(ObserverJob(log=str(log), interval_s=interval_s, gpu=True, gpu_wanted=True), say):
@@ -53,7 +53,8 @@ def watched(seconds: float, interval_s: float) -> dict[str, Any]:
 
 
 def busy(seconds: float, size: int = 8192) -> dict[str, Any]:
-    """Multiply matrices for so long; the span leaves out the start, in which memory is claimed and kernels chosen."""
+    """Multiply matrices for a time; the returned span excludes the start, with memory allocation and kernel
+    selection."""
     import torch
 
     left, right = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
@@ -72,7 +73,7 @@ def busy(seconds: float, size: int = 8192) -> dict[str, Any]:
 
 
 def cost(times: int = 50) -> dict[str, float]:
-    """Wall and processor time of one reading of all GPUs through NVML, milliseconds."""
+    """Wall and CPU time of one reading of all GPUs through NVML, milliseconds."""
     sampler = NvmlSampler()
     sampler.read()
     walls, before = [], _cpu_s()
@@ -86,7 +87,7 @@ def cost(times: int = 50) -> dict[str, float]:
 
 
 def by_nvidia_smi() -> dict[str, float] | str:
-    """One reading by the fallback, to hold against NVML's."""
+    """One reading by the fallback, to compare with NVML's."""
     try:
         sampler = NvidiaSmiSampler(0.5)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What importing a large result of another tool takes: seconds and memory, each in a process of its own.
+"""Time and memory of importing large results of other tools, each in a separate process.
 
 python bench/imports.py [--megabytes 200] [--json]
 """
@@ -19,7 +19,7 @@ from inferometer.exchange.importing.importer import import_file
 
 WORDS = ("the ", "model ", "Zürich ", "naïve ", "日本語", "🚀 ", "and ", "of ")
 TOKENS = 500  # of an answer
-REQUEST_BYTES = 3000  # guidellm keeps the prompt and the answer with each
+REQUEST_BYTES = 3000  # guidellm stores prompt and answer of each request
 
 
 def main() -> None:
@@ -50,13 +50,13 @@ def imported(path: Path) -> dict[str, Any]:
             result = import_file(path, store).format
     except DataError as error:
         result = error.message.removeprefix(f"{path}: ").removeprefix(f"{path.name}: ")[:60]
-    lines = Path("/proc/self/status").read_text().splitlines()  # getrusage counts what this process was before, too
+    lines = Path("/proc/self/status").read_text().splitlines()  # getrusage includes the process before exec
     peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
     return {"result": result, "CPU s": round(time.process_time() - begun_at, 1), "peak MiB": round(peak)}
 
 
 def vllm(file: TextIO, size: int) -> None:
-    """`--save-detailed`: of each token a gap, and the answers."""
+    """`--save-detailed`: a gap per token, and the answers."""
     rng = random.Random(1)
     n = size // (TOKENS * 26)
     gaps = [[rng.uniform(0.005, 0.03) for _ in range(TOKENS - 1)] for _ in range(n)]

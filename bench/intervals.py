@@ -1,6 +1,6 @@
-"""Whether the intervals of predictions hold: how many measured values are inside, by how often errors count outside of
-the fitted range. Of real runs, and of simulated servers that do not launch ahead: one whose limits are known, and one
-with a small token budget that the fit is not told of.
+"""Coverage of the intervals of predictions: the share of measured values inside, by the factor for errors outside of
+the fitted range. For real runs, and for simulated servers that do not launch ahead: one with known limits, and one with
+a small token budget that the fit does not know.
 
 python bench/intervals.py RUNS [--only a b c]    (a folder of runs and server.log; each run left out, or fit on these)
 python bench/intervals.py --simulated            (two minutes)
@@ -33,7 +33,10 @@ BUDGET = Server(
         "max_sequences": 256,
     },
 )
-SERVERS = {"in turn": (IN_TURN, 46.0), "unknown budget": (BUDGET, 31.0)}  # and req/s of 512 + 128 tokens that they hold
+SERVERS = {
+    "in turn": (IN_TURN, 46.0),
+    "unknown budget": (BUDGET, 31.0),
+}  # and their capacity in req/s of 512 + 128 tokens
 LOGNORMAL = {
     "input_tokens": {"type": "lognormal", "mean": 500, "std": 500, "min": 16, "max": 6000},
     "output_tokens": {"type": "lognormal", "mean": 130, "std": 110, "min": 4, "max": 1000},
@@ -79,7 +82,7 @@ def rows(model: ServerModel, judged: dict[str, Run]) -> Iterator[dict[str, Any]]
 
 
 def simulated(server: Server, capacity: float) -> tuple[list[Run], dict[str, Run]]:
-    """Runs of a server: plain ones to fit on, and others."""
+    """Runs of a server: plain ones for the fit, and others."""
 
     def run(seed: int, workload: dict[str, Any], rate: float | None = None, **load: Any) -> Run:
         """Twenty seconds at a share of the capacity, or in closed loop."""

@@ -1,6 +1,6 @@
-"""How fast the metronome ticks before it is late: it must not be the limit of what is measured with it.
+"""The maximum rate of the metronome before it is late: it must not limit measurements.
 
-Read by the floor (`floor.c`), which only receives, in as many processes as there are cores to spare.
+The reader is the C floor (`floor.c`), which only receives, in as many processes as there are spare cores.
 
 python bench/metronome.py [--streams 1024] [--rates 150000 200000 250000] [--readers 2] [--processes 2] [--json]
 """
@@ -17,9 +17,9 @@ from _common import compiled_floor, parser, print_rows
 from inferometer.observe.machine import cpu_times, shares
 from inferometer.simulator.metronome_process import RunningMetronome, Truth, quantile_s, running_metronome
 
-FIRST_S = 0.2  # all requests are in before the first token is due
+FIRST_S = 0.2  # all requests have arrived before the first token is due
 LASTS_S = 4.0
-KEPT = (0.25, 0.95)  # of the time from the first send to the last: when all streams tick
+KEPT = (0.25, 0.95)  # part of the time from the first to the last send in which all streams are active
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
 def row(floor: Path, streams: int, rate: int, readers: int, processes: int | None) -> dict[str, Any]:
     interval_s = streams / rate
     with running_metronome(FIRST_S, interval_s, processes=processes) as metronome:
-        read(floor, metronome, readers, streams, 20)  # it has made its events before
+        read(floor, metronome, readers, streams, 20)  # warms up its events
         metronome.forget()
         before, times = sum(map(cpu_s, metronome.pids)), cpu_times(Path("/"))
         read(floor, metronome, readers, streams, round(LASTS_S / interval_s))
@@ -58,7 +58,7 @@ def row(floor: Path, streams: int, rate: int, readers: int, processes: int | Non
 
 
 def kept_pace(truth: Truth) -> dict[str, Any]:
-    """While all streams tick: how many events went out, and how late; ms."""
+    """Sent events and their lateness in ms while all streams are active."""
     at, late = truth.sent_at, truth.lateness()
     first, last = (at.min() + share * (at.max() - at.min()) for share in KEPT)
     mid = (at >= first) & (at < last)
@@ -87,7 +87,7 @@ def read(floor: Path, metronome: RunningMetronome, readers: int, streams: int, t
 
 
 def cpu_s(pid: int) -> float:
-    """What a process has used so far."""
+    """The CPU time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,9 +1,9 @@
-"""Whether sampling beside the load costs the load its pace: the same load with and without, interleaved ABBA.
+"""Whether sampling telemetry slows the load down: the same load with and without sampling, in ABBA order.
 
 python bench/observe.py [--rounds 4] [--rate 100] [--seconds 8] [--interval 1s] [--json]
 
-The target is the metronome, which knows when it sent every token, and the endpoint that is scraped is a simulator
-beside it: so the samplers do all their work, and what they do to the target's own speed is left out.
+The target is the metronome, which logs when it sent every token, and the scraped endpoint is a separate simulator: so
+the samplers do all their work, but do not affect the speed of the target.
 """
 
 import json
@@ -39,7 +39,7 @@ def main() -> None:
     chosen = options.parse_args()
     found: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
     with tempfile.TemporaryDirectory() as store, simulator() as url:
-        keep_curve(curve_of([]), Path(store))  # or the first run would calibrate
+        keep_curve(curve_of([]), Path(store))  # otherwise the first run would calibrate
         watched = {"metrics": [f"{url}/metrics"], "gpu": "on", "interval": chosen.interval}
         for sampling in (False, True, True, False) * chosen.rounds:
             observe: Any = watched if sampling else "off"
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def measured(store: Path, observe: Any, rate: float, seconds: float) -> dict[str, Any]:
-    """One run at a metronome of its own; milliseconds."""
+    """One run with a separate metronome; milliseconds."""
     with running_metronome(FIRST_S, INTERVAL_S) as metronome:
         made = run(
             plan_from(
@@ -99,7 +99,7 @@ def _row(name: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 @contextmanager
 def simulator() -> Iterator[str]:
-    """A simulator that does nothing but answer at /metrics."""
+    """A simulator that only serves /metrics."""
     command = [sys.executable, "-m", "inferometer.simulator", "--until-stdin-closes", "--settings", "{}"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None

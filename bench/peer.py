@@ -1,4 +1,4 @@
-"""`inferometer run` against vLLM's Rust client, in turns at one metronome: processor time from command to summary.
+"""`inferometer run` compared with vLLM's Rust client, alternating with one metronome: CPU time from command to summary.
 
 python bench/peer.py --binary vllm-rs [--streams 128 512 1024] [--rounds 10] [--turns 5] [--json]
 
@@ -19,10 +19,10 @@ from inferometer.simulator.metronome_process import MODEL, RunningMetronome, run
 INTERVAL_S = 0.0054
 FIRST_S = 0.05
 TOKENS = 128  # in and out
-NOT_VALID = 4  # the exit code of a run with a verdict that we want to look at all the same
-SHORT = 10  # requests of a run that is nothing but start and summary
+NOT_VALID = 4  # exit code of a run with an invalid verdict, which is measured anyway
+SHORT = 10  # requests of a run that is only start and summary
 LEAST = 300_000  # events of the other runs
-WORDS = 1000  # of the tokenizer: the Rust client wants one, also where it sends token ids
+WORDS = 1000  # of the tokenizer, which the Rust client requires even if it sends token ids
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as folder, running_metronome(FIRST_S, INTERVAL_S) as metronome:
         place = Path(folder)
-        keep_curve(curve_of([]), place / "store")  # or the first run might calibrate
+        keep_curve(curve_of([]), place / "store")  # otherwise the first run might calibrate
         write_tokenizer(place / "tokenizer")
         loads = [(2, SHORT), *((streams, requests_for(streams, chosen.rounds)) for streams in chosen.streams)]
         rows = [row(metronome, place, chosen.binary, *load, turns=chosen.turns) for load in loads]
@@ -44,17 +44,17 @@ def main() -> None:
 
 
 def requests_for(streams: int, rounds: int) -> int:
-    """As many answers on each stream, and more where that would make less events than `LEAST`."""
+    """The same number of answers per stream, and more if that makes fewer events than `LEAST`."""
     return streams * max(rounds, -(-LEAST // (streams * TOKENS)))
 
 
 def row(
     metronome: RunningMetronome, place: Path, binary: str | None, streams: int, requests: int, turns: int
 ) -> dict[str, Any]:
-    """Medians; the ratio is the median of the turns' own, so that what else the machine does hits both alike."""
+    """Medians; the ratio is the median over turns, so that other work on the machine affects both alike."""
     ours_of = our_command(metronome.url, place, streams, requests)
     theirs_of = None if binary is None else their_command(metronome.url, place, binary, streams, requests)
-    counted(ours_of, fine=(0, NOT_VALID))  # fills the disk cache, and the metronome has made its events
+    counted(ours_of, fine=(0, NOT_VALID))  # fills the page cache and the metronome's cache of events
     ours, theirs = [], []
     for _ in range(turns):
         if theirs_of is not None:
@@ -89,7 +89,7 @@ def their_command(url: str, place: Path, binary: str, streams: int, requests: in
 
 
 def write_tokenizer(folder: Path) -> None:
-    """The least that a client takes for one: words of its own."""
+    """Write a minimal tokenizer that the client accepts."""
     folder.mkdir()
     model = {"type": "WordLevel", "vocab": {f"w{number}": number for number in range(WORDS)}, "unk_token": "w0"}
     parts = dict.fromkeys(("truncation", "padding", "normalizer", "post_processor", "decoder"))

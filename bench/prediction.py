@@ -1,5 +1,5 @@
-"""Predictions of loads that a model was not fitted on: bursts, shared prefixes, lengths that vary, long prompts, near
-and over saturation. `measure` runs them and the plain loads to fit on against `torch_engine.py`; `judge` fits and
+"""Predictions of loads that differ from the fitted ones: bursts, shared prefixes, variable lengths, long prompts, near
+and over saturation. `measure` runs them and the plain loads for the fit with `torch_engine.py`; `judge` fits and
 compares.
 
 python bench/prediction.py measure --out FOLDER [--shape 8b] [--seconds 18]        (a GPU; ten minutes)
@@ -51,7 +51,7 @@ def fitted_on(unit: float, capacity: float) -> dict[str, dict[str, Any]]:
 
 
 def judged_on(unit: float, capacity: float) -> dict[str, dict[str, Any]]:
-    """Loads that none of those is like."""
+    """Loads that differ from those of the fit."""
     middle = lengths(unit, 512, 128)
     spread = {
         "input_tokens": {
@@ -149,7 +149,7 @@ def engine(shape: str, log: Path) -> Iterator[str]:
 
 
 def judge(folder: Path) -> list[dict[str, Any]]:
-    """A row for every run that was not in the fit: predicted against measured, 0.05 is 5% too much."""
+    """A row for every run outside of the fit: predicted relative to measured, 0.05 is 5% too much."""
     runs = [load_run(path) for path in sorted(folder.iterdir()) if path.is_dir()]
     plain = [run for run in runs if (run.subject.name or "").startswith("fit")]
     others = [run for run in runs if run not in plain]

@@ -1,6 +1,6 @@
-"""Whether the uncertainty that reads state is true, and how large it is: the client at a server that writes in bursts
-and logs the span of every write (`inferometer.simulator.bursts`), with both readers and both kinds of stamps, plain and
-over TLS, light and saturated.
+"""Whether the stated uncertainty of reads is true, and how large it is: the client with a server that writes in bursts
+and logs the time span of every write (`inferometer.simulator.bursts`), with both readers and both kinds of timestamps,
+plain and over TLS, light and saturated.
 
 python bench/reads.py [--loads light saturated] [--json]
 """
@@ -32,7 +32,7 @@ LOADS = {  # streams, tokens of an answer, answers of a stream, pause between bu
     "light": (16, 300, 3, 0.008),
     "saturated": (200, 400, 2, 0.0001),
 }
-ALLOWANCE_NS = 10_000  # for converting between two clocks, and for what lies between the stamp and the socket
+ALLOWANCE_NS = 10_000  # for converting between two clocks, and for the path between timestamp and socket
 
 
 def main() -> None:
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def in_a_child(*case: str) -> dict[str, Any]:
-    """A process has one reader."""
+    """Measured in a child process, because a process has one reader."""
     environ = os.environ | ({"INFEROMETER_READER": "python"} if case[0] == "python" else {})
     command = [sys.executable, __file__, "--case", ",".join(case)]
     return dict(json.loads(subprocess.run(command, env=environ, check=True, stdout=subprocess.PIPE).stdout))

@@ -1,18 +1,17 @@
-"""What the router costs beside those of others, in one run: CPU time per streamed event, and what it adds to the TTFT.
+"""The cost of our router compared with others, in one call: CPU time per streamed event, and the added TTFT.
 
 python bench/router.py [--rate 200] [--duration 15] [--turns 9] [--program vllm-router=PATH ...] [--json]
 chrt -f 10 python bench/router.py --at-once --turns 7 --duration 30   # ours and nginx in the same run: how much later
 python bench/router.py --tree   # only the prefix tree: matches per second
 
-Routers that are not installed are left out. Two metronomes answer; every router gets the same load, with the same seed,
-in turns whose order rotates. Against nginx, each turn is a pair; the intervals hold the median of the pairs with 95%
-confidence, whatever their law (order statistics; at least six turns).
+Routers that are not installed are skipped. Two metronomes answer; every router gets the same load, with the same seed,
+in turns with rotating order. Each turn is a pair with nginx; the intervals contain the median of the pairs with 95%
+confidence for any distribution (order statistics; at least six turns).
 
-What a busy machine does to the p99 of one run is several times what a router adds. With --at-once both routers work at
-the same time, every other request goes to the other one, and each has the whole rate: what the machine does hits both.
-The intervals are a bootstrap over seconds, both routers' requests of a second together. Where other work runs on the
-machine, `chrt -f 10` (as root) takes the cores from it for clients, servers and routers alike: without, waiting for a
-core is what is measured.
+A busy machine changes the p99 of one run several times more than a router does. With --at-once both routers work at the
+same time, with alternating requests and the full rate each, so that the machine affects both. The intervals are a
+bootstrap over seconds, with both routers' requests of a second together. If other work runs on the machine, `chrt -f
+10` (as root) gives clients, servers and routers priority; without it the wait for a core is measured.
 """
 
 import json
@@ -49,9 +48,9 @@ from inferometer.vocabulary import attribute_at
 
 TOKENS_IN, TOKENS_OUT = 500, 50
 FIRST_S, INTERVAL_S = 0.05, 0.0054
-NOT_VALID = 4  # the exit code of a run with a verdict that we want to look at all the same
+NOT_VALID = 4  # exit code of a run with an invalid verdict, which is measured anyway
 READY_S = 60.0
-SETTLE_S = 15.0  # smg is ready later than it says
+SETTLE_S = 15.0  # smg reports ready too early
 POLICIES = {"inferometer": "prefix_aware", "nginx": "least_loaded", "haproxy": "least_loaded"}
 PATH = f"{os.environ['PATH']}:/usr/sbin"
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -73,7 +72,7 @@ def main() -> None:
     programs = dict(text.split("=", 1) for text in chosen.program)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        keep_curve(curve_of([]), folder / "store")  # or the first run might calibrate
+        keep_curve(curve_of([]), folder / "store")  # otherwise the first run might calibrate
         urls = [stack.enter_context(running_metronome(FIRST_S, INTERVAL_S, processes=1)).url for _ in range(2)]
         only = ["inferometer", "nginx"] if chosen.at_once else chosen.only or ROUTERS
         wanted = [(name, program) for name, program in here(programs) if name in only]
@@ -130,8 +129,8 @@ def await_answer(url: str, process: "subprocess.Popen[bytes]", log: Path) -> Non
 def rows(
     targets: dict[str, tuple[str, int | None]], folder: Path, rate: float, duration: float, turns: int
 ) -> list[dict[str, Any]]:
-    """Medians over the turns; against nginx, medians of the turns' own ratios and differences, so that what else the
-    machine does hits both alike, and rotating turns so that nobody always follows the same one."""
+    """Medians over the turns; relative to nginx, medians of ratios and differences within a turn, so that other work on
+    the machine affects both alike. The order rotates, so that no router always follows the same one."""
     measured: dict[str, list[dict[str, float]]] = {name: [] for name in targets}
     for url, _pid in targets.values():
         measure(url, None, folder, rate, 2.0)  # connections, caches and code are warm
@@ -167,7 +166,7 @@ def row(name: str, turns: list[dict[str, float]], nginx: list[dict[str, float]] 
 
 
 def span(values: list[float]) -> str | None:
-    """Order statistics between which the median lies with at least 95% confidence; None where there are too few."""
+    """Order statistics that enclose the median with at least 95% confidence; None if there are too few values."""
     n, ordered = len(values), sorted(values)
     below, tail = -1, 0.0
     while n and tail + math.comb(n, below + 1) / 2**n <= 0.025:
@@ -261,7 +260,7 @@ def both_plan(urls: list[str], rate: float, duration: float, seed: int) -> Plan:
 
 
 def difference_row(name: str, share: float, ours: list[np.ndarray], nginx: list[np.ndarray]) -> dict[str, Any]:
-    """A quantile of both, and the 95% interval of the difference where seconds are drawn again."""
+    """A quantile of both, and the 95% interval of the difference by a bootstrap over seconds."""
     sides = [Weighted(ours), Weighted(nginx)]
     counts = np.random.default_rng(1).multinomial(len(ours), [1 / len(ours)] * len(ours), RESAMPLES)
     drawn = [sides[0].quantile(share, weights) - sides[1].quantile(share, weights) for weights in counts]
@@ -272,7 +271,7 @@ def difference_row(name: str, share: float, ours: list[np.ndarray], nginx: list[
 
 
 class Weighted:
-    """Values in order, with the second that each belongs to, so that a resample is a matter of weights."""
+    """Sorted values with their seconds, so that a resample only changes weights."""
 
     def __init__(self, seconds: list[np.ndarray]) -> None:
         values = np.concatenate(seconds)
@@ -325,8 +324,8 @@ PROMPT = 4096
 
 
 def tree_row() -> dict[str, Any]:
-    """Prompts of 4 KB in groups of three that share a beginning, over four tenants; matched by prompts that share a
-    part with one of them."""
+    """Prompts of 4 KB in groups of three that share a prefix, over four tenants; matched by prompts that share a part
+    with one of them."""
     generator = random.Random(1)
     words = ["".join(generator.choices("abcdefghijklmnop", k=generator.randint(2, 9))) for _ in range(5000)]
 

@@ -1,5 +1,6 @@
-"""Routing strategies on a fleet in virtual time: the published comparisons, where they turn, and a map of which policy
-wins at which load and share of common prefix. Every strategy gets the same tape; differences are taken seed by seed.
+"""Routing strategies on a fleet in virtual time: the published comparisons, when their results change, and a map of the
+best policy by load and share of the common prefix. Every strategy gets the same tape; differences are computed per
+seed.
 
 python bench/routing.py [published] [turns] [map] [llm-d] [sglang] [control] [--seeds 10] [--processes 1]
                         [--only REGEX] [--out routing.jsonl] [--map map.png] [--json]
@@ -62,7 +63,7 @@ def main() -> None:
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
-    """A line per cell and strategy; the numbers of single seeds are left to --json."""
+    """One line per cell and strategy; --json has the numbers of single seeds."""
     shown = [{name: value for name, value in row.items() if name != "values"} for row in rows]
     heads = list(dict.fromkeys(name for row in shown for name in row))
     lines = [heads, ["---"] * len(heads), *([str(row.get(name, "")) for name in heads] for row in shown)]
@@ -88,7 +89,7 @@ def write_map(done: dict[str, Job], seeds: int, file: Path) -> None:
 
 
 def _jobs(scenario: str, seeds: int) -> Iterator[Job]:
-    """Strategies in turns: all of a seed, then all of the next."""
+    """The jobs: all strategies with one seed, then with the next."""
     for cell in SCENARIOS[scenario]():
         for seed in range(seeds):
             for label, policy, settings in cell.strategies:
@@ -135,7 +136,7 @@ def measured(job: Job) -> Job:
 
 
 def numbers_of(records: Records, plan: Plan) -> dict[str, float]:
-    """Of the requests behind the warm-up, whether a simulated clock or a real one stamped them."""
+    """The numbers of the requests after the warm-up, in virtual or real time."""
     kept = (records.session >= plan.warmup.requests) & (records.sent_at > 0)
     answers = Answers.of(records)
     series = {
@@ -177,8 +178,8 @@ MORE = {
 
 
 def _rows(scenario: str, done: dict[str, Job], seeds: int) -> Iterator[dict[str, Any]]:
-    """Means over the seeds, and changes against the first strategy of the cell with their intervals; strategies of
-    which a seed is missing are left out."""
+    """Means over the seeds, and changes relative to the first strategy of the cell with intervals; strategies with a
+    missing seed are skipped."""
     for cell in SCENARIOS[scenario]():
         every = {label: _numbers(scenario, cell, label, done, seeds) for label, _, _ in cell.strategies}
         numbers = {label: values for label, values in every.items() if values}

@@ -1,5 +1,5 @@
-"""Cells of the map of bench/routing.py once more over sockets: the same plans and tapes in virtual time, and behind the
-real router in front of four simulators that keep real time. Do they agree?
+"""Repeats cells of the map of bench/routing.py over sockets: the same plans and tapes in virtual time, and with the
+real router and four simulators in real time. Do they agree?
 
 python bench/routing_sockets.py [--cells 14:0.75 20:0.75 14:0.25] [--strategies power_of_two ...] [--seeds 1] [--json]
 
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def jobs(cells: list[str], strategies: list[str], seed: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """The plan of every cell of the map that is asked for, under every strategy."""
+    """The plan of every requested cell of the map, with every strategy."""
     for cell in SCENARIOS["map"]():
         name = f"{cell.cell['rate']:g}:{cell.cell['share']:g}"
         for label, policy, settings in cell.strategies:
@@ -49,7 +49,7 @@ def jobs(cells: list[str], strategies: list[str], seed: int) -> Iterator[tuple[s
 
 
 def row(cell: str, label: str, seed: int, fields: dict[str, Any], store: Path) -> dict[str, Any]:
-    """Both clocks beside each other: numbers as `virtual, sockets`."""
+    """Both results side by side: numbers as `virtual, sockets`."""
     plan = plan_from(fields)
     virtual = numbers_of(rehearse_fleet(plan).records, plan)
     made = run(plan, store=store, nonce=f"seed {seed}")  # the nonce of virtual time: the same tokens

@@ -1,7 +1,7 @@
-"""The search for the most load where the truth is known: an M/D/1 queue behind the metronome, over the wire.
+"""The search for the highest load with a known truth: an M/D/1 queue in the metronome, over sockets.
 
-The metronome takes requests in turn and the same time for each; with Poisson arrivals the waiting times are Erlang's
-(1909), and so is the highest rate that keeps a limit.
+The metronome serves requests one after the other with a constant service time; with Poisson arrivals Erlang's formula
+(1909) gives the waiting times, and so the highest rate within a limit.
 
 python bench/search.py [--service 6ms] [--step 45] [--searches 2] [--seed 0] [--json]
 """
@@ -23,7 +23,7 @@ from inferometer.simulator.metronome_process import running_metronome, true_rate
 from inferometer.vocabulary import seconds
 
 INTERVAL_S = 0.00001  # of the metronome's slots: no token waits for the next one
-LIMITS = ((0.75, 1.0), (0.90, 2.0))  # share of the requests, and how many services they may wait
+LIMITS = ((0.75, 1.0), (0.90, 2.0))  # share of the requests, and their maximum wait in service times
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def row(share: float, waits: float, service_s: float, step_s: float, seed: int) -> dict[str, Any]:
-    """One search: `share` of the requests are to wait at most so many service times."""
+    """One search: a `share` of the requests must wait at most a number of service times."""
     with running_metronome(0.0, INTERVAL_S, service_s) as metronome, tempfile.TemporaryDirectory() as folder:
         limit_s = alone_s(metronome.url, Path(folder)) + waits * service_s
         plan = plan_of(metronome.url) | {
@@ -85,7 +85,7 @@ def plan_of(url: str) -> dict[str, Any]:
 
 
 def alone_s(url: str, folder: Path) -> float:
-    """The time to first token of a request that does not wait: the service, and the way through two processes."""
+    """The time to first token of a request without queueing: the service time, and the path through two processes."""
     from inferometer.conduct.run import run
 
     plan = plan_of(url) | {"load": {"type": "constant", "rate": 100}, "stop": {"duration": "5s"}}

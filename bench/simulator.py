@@ -19,7 +19,7 @@ from inferometer.target.server import running
 STEP_S = 0.01  # of every step, so that the event rate is streams / STEP_S
 TOKENS = 200
 ROUNDS = 5
-SPREAD_MS = round(TOKENS * STEP_S * 1000)  # requests that begin all along, as they do; else all at once, in every round
+SPREAD_MS = round(TOKENS * STEP_S * 1000)  # spreads the starts of requests; otherwise all start at once in every round
 
 
 def main() -> None:
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def virtual_hour() -> dict[str, Any]:
-    """10 requests/s of 500 + 200 tokens for an hour; the bar is 10 s."""
+    """10 requests/s of 500 + 200 tokens for an hour; the goal is 10 s."""
     plan = Plan.model_validate(
         {
             "workload": {"input_tokens": 500, "output_tokens": 200},

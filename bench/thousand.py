@@ -1,5 +1,5 @@
-"""A thousand shards of one plan in virtual time: each writes a log on the clock of a host of its own, and what is
-gathered from them is held against the run of a single worker."""
+"""A thousand shards of one plan in virtual time: each writes a log with the clock of a separate host, and the gathered
+records are compared with the run of a single worker."""
 
 import resource
 import sys
@@ -66,7 +66,7 @@ def passed(began: float) -> float:
 
 
 def same(merged: Records, whole: Records) -> bool:
-    """In every column but the shard's number."""
+    """Whether the records are equal in every column but the shard's number."""
     return all(
         _equal(getattr(merged, of.name), getattr(whole, of.name)) for of in fields(Records) if of.name != "shard"
     )

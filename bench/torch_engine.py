@@ -50,7 +50,7 @@ SHAPES = {
 
 
 class Asked(msgspec.Struct, array_like=True):
-    """From the frontend to the engine."""
+    """A request from the frontend to the engine."""
 
     id: int
     prompt: bytes  # token ids, int32
@@ -82,7 +82,7 @@ class Sequence:
 
 @dataclass(slots=True)
 class Step:
-    """Sequences with the tokens each computes; those in `gives` get a token by it."""
+    """The sequences of a step with their number of tokens; those in `gives` get a token."""
 
     parts: list[tuple[Sequence, int]]
     gives: list[Sequence]
@@ -94,14 +94,14 @@ class Step:
 
 
 class Scheduler:
-    """Decodes first, then prompts that are begun, then those who wait, under the token budget."""
+    """Schedules decodes first, then started prompts, then waiting requests, within the token budget."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
-        self._free = deque(range(shape.slots))  # the longest unused first
-        self._held = np.zeros((shape.slots, shape.max_len), np.int32)  # prompts whose keys and values a slot has
+        self._free = deque(range(shape.slots))  # the least recently used first
+        self._held = np.zeros((shape.slots, shape.max_len), np.int32)  # prompts whose keys and values are in a slot
         self._held_len = np.zeros(shape.slots, np.int64)
 
     def plan(self) -> Step | None:
@@ -184,7 +184,7 @@ class Llama:
             for _ in range(s.layers)
         ]
         self.embedding, self.head = self._weight(s.vocabulary, s.width), self._weight(s.vocabulary, s.width)
-        cache = (s.layers, (s.slots + 1) * s.max_len, s.kv_heads, s.head)  # one slot more, for what only fills a graph
+        cache = (s.layers, (s.slots + 1) * s.max_len, s.kv_heads, s.head)  # one more slot, for the padding of graphs
         self.keys, self.values = (torch.zeros(cache, device=self.device, dtype=self.dtype) for _ in range(2))
         self.last = torch.zeros(s.slots + 1, dtype=torch.int64, device=self.device)
         turns = torch.arange(s.max_len, device=self.device)[:, None] / 10000 ** (
@@ -193,7 +193,7 @@ class Llama:
         self.cos, self.sin = turns.cos()[:, None].to(self.dtype), turns.sin()[:, None].to(self.dtype)
         self.attend = self._attention()
         self.graphs: dict[int, tuple[Any, Any, Any]] = {}
-        self.cumulative = torch.arange(GRAPHS[-1] + 1, dtype=torch.int32, device=self.device)  # graphs go on reading it
+        self.cumulative = torch.arange(GRAPHS[-1] + 1, dtype=torch.int32, device=self.device)  # graphs keep reading it
         if self.device == "cuda" and self.attend == self._flash:
             self._capture()
 
@@ -201,7 +201,7 @@ class Llama:
         return self.torch.empty(rows, columns, device=self.device, dtype=self.dtype).normal_(0, 0.02)
 
     def launch(self, step: Step) -> Callable[[], list[int]]:
-        """Hand a step to the GPU; the function returned waits for it and has the tokens of all parts."""
+        """Launch a step on the GPU; the returned function waits for it and returns the tokens of all parts."""
         torch, at = self.torch, self.shape.max_len
         for source, to, tokens in step.copies:
             for cache in (self.keys, self.values):
@@ -249,7 +249,7 @@ class Llama:
         return self._forward(ids, positions, owners, slots_, cumulative.int(), max(counts))
 
     def _ids(self, sequence: Sequence, tokens: int) -> np.ndarray:
-        """Those of the prompt; -1 is the token made last, which only the GPU knows."""
+        """The token ids; -1 is the last generated token, which only the GPU has."""
         start = sequence.computed - tokens
         if start >= len(sequence.prompt):
             return np.full(1, -1, np.int64)
@@ -357,7 +357,7 @@ def _turned(torch: Any, heads: Any, cos: Any, sin: Any) -> Any:
 
 
 def run_engine(shape: Shape, link: Connection) -> None:
-    """Until the frontend is gone."""
+    """Run until the frontend ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     import torch
 
@@ -366,7 +366,7 @@ def run_engine(shape: Shape, link: Connection) -> None:
 
 
 def _serve_steps(model: Llama, scheduler: Scheduler, link: Connection) -> None:
-    for tokens in (16, 512, 2048):  # kernels are chosen and memory is claimed at the first use of a size
+    for tokens in (16, 512, 2048):  # the first use of a size selects kernels and allocates memory
         sequence = Sequence(-1, np.ones(min(tokens, model.shape.max_len - 2), np.int32), 1)
         scheduler.waiting.append(sequence)
         while (step := scheduler.plan()) is not None:

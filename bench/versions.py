@@ -1,4 +1,4 @@
-"""`bench/wire.py` of another commit and of this checkout, in turns: what a change costs, and whether accuracy is lost.
+"""`bench/wire.py` of another commit and of this checkout, alternating: the cost of a change, and its accuracy.
 
 python bench/versions.py REF [--turns 3] [--streams 128 512] [--quick] [--json]
 """
@@ -53,7 +53,7 @@ def git(folder: Path, *arguments: str) -> None:
 
 
 def build(checkout: Path) -> None:
-    """Its compiled parts, with the compiler alone: no build tool has to be installed."""
+    """Build its compiled parts with the compiler only, without a build tool."""
     headers, suffix = sysconfig.get_path("include"), sysconfig.get_config_var("EXT_SUFFIX")
     for source in checkout.glob("src/inferometer/*/_*.c"):
         subprocess.run(
@@ -69,7 +69,7 @@ def measured(checkout: Path, arguments: list[str]) -> Rows:
 
 
 def compared(streams: int, turns: list[tuple[Rows, Rows]]) -> list[dict[str, Any]]:
-    """A row for each measure that both know."""
+    """A row for each measure that both versions have."""
     rows = []
     for measure in MEASURES:
         pairs = [(then[streams].get(measure), now[streams].get(measure)) for then, now in turns]

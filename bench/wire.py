@@ -1,4 +1,4 @@
-"""The whole client against the metronome: CPU time per million events, and its instants against the truth.
+"""The whole client with the metronome: CPU time per million events, and its timestamps compared with the truth.
 
 python bench/wire.py [--streams 32 128 512 1024] [--quick] [--json]
 """
@@ -28,14 +28,14 @@ INTERVAL_S = 0.0054  # 512 streams make 95,000 events/s, 1024 make 190,000
 FIRST_S = 0.05
 TOKENS = 200
 ROUND_S = FIRST_S + TOKENS * INTERVAL_S
-MOST_EVENTS = 2_048_000  # so that start and summary, about 1 s, weigh as in a real run and not more
+MOST_EVENTS = 2_048_000  # so that start and summary, about 1 s, have the same share as in a real run
 MOST_S = 40.0
-NOT_VALID = 4  # the exit code of a run with a verdict that we want to look at all the same
+NOT_VALID = 4  # exit code of a run with an invalid verdict, which is measured anyway
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One run of the client, and what the metronome says about it."""
+    """One run of the client, and the metronome's truth about it."""
 
     client: Finished
     records: Records
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def requests_for(streams: int, quick: bool) -> int:
-    """Whole rounds of all streams, up to two million events or so many seconds."""
+    """Whole rounds of all streams, up to two million events or a number of seconds."""
     rounds = min(MOST_EVENTS // (streams * TOKENS), int(MOST_S / ROUND_S))
     return streams * max(rounds // 5 if quick else rounds, 1)
 
@@ -69,7 +69,7 @@ def row(streams: int, requests: int, floor: Path | None, folder: Path) -> dict[s
 
 
 def warm_up(metronome: RunningMetronome, folder: Path) -> None:
-    """Caches of the disk and of the metronome; nothing of it is counted."""
+    """Fill the page cache and the metronome's caches; not counted."""
     measured(metronome, 4, 8, folder)
 
 
@@ -120,7 +120,7 @@ def errors(compared: ReadErrors) -> dict[str, Any]:
 
 
 def spans(records: Records) -> dict[str, Any]:
-    """How uncertain the reads that are not exact are, and the first ones among them."""
+    """The uncertainty of inexact reads, and of the first reads among them."""
     first = records.read_slack[records.read_offsets[:-1][records.read_counts() > 0]]
     uncertain, first = (slack[slack > 0] for slack in (records.read_slack, first))
     return {

@@ -1,7 +1,7 @@
-"""What more workers cost and bring: the same load per worker from one worker and from several, against the metronome.
+"""Cost and gain of more workers: the same load per worker from one worker and from several, with the metronome.
 
-Throughput says little where clients and server share cores; what is compared is the client's CPU time per million
-events, its send delay, and its error against the truth.
+Throughput is not meaningful if clients and server share cores, so the client's CPU time per million events, its send
+delay, and its error relative to the truth are compared.
 """
 
 import os
@@ -30,7 +30,7 @@ FIRST_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Of each worker: so many streams, one token every interval."""
+    """The load of each worker: a number of streams, one token per interval."""
 
     streams: int
     interval_s: float
@@ -59,7 +59,7 @@ def main() -> None:
         print_rows([ceiling(load, *case, options.metronomes) for case in cases], options.json)
         return
     rows: dict[tuple[int, bool], list[dict[str, Any]]] = {}
-    for _ in range(options.repeats):  # in turns, so that a busy spell of the machine hits all alike
+    for _ in range(options.repeats):  # alternating, so that a busy period of the machine affects all alike
         for workers in options.workers:
             for pinned in pins:
                 row = measured(load, workers, pinned, options.metronomes)
@@ -76,13 +76,13 @@ def middle(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def ratio(row: dict[str, Any], rows: list[dict[str, Any]]) -> float | None:
-    """CPU per event against one worker that is not pinned."""
+    """CPU per event relative to one worker that is not pinned."""
     one = next((other for other in rows if other["workers"] == 1), None)
     return round(row["cpu s/M"] / one["cpu s/M"], 3) if one else None
 
 
 def ceiling(load: Load, workers: int, pinned: bool, metronomes: int | None) -> dict[str, Any]:
-    """The most events per second with read errors p99 below 1 ms."""
+    """The maximum events per second with a p99 read error below 1 ms."""
     best: dict[str, Any] | None = None
     interval_s = load.interval_s
     while interval_s > 0.0002:
@@ -90,7 +90,7 @@ def ceiling(load: Load, workers: int, pinned: bool, metronomes: int | None) -> d
         print(row, file=sys.stderr)
         if row["read err p99 ms"] >= 1.0 or row["failed"]:
             break
-        if best is not None and row["events/s"] < 1.05 * best["events/s"]:  # the metronome has no more to give
+        if best is not None and row["events/s"] < 1.05 * best["events/s"]:  # the metronome is at its limit
             return best | {"limit": "metronome"}
         best, interval_s = row, interval_s / 1.5
     return (best or row) | {"limit": "read error" if best else "none held"}
@@ -125,7 +125,7 @@ def send_delays_s(records: Records) -> Any:
 
 
 def drive(load: Load, workers: int, metronome: RunningMetronome, folder: Path) -> tuple[list[ShardReport], Records]:
-    """As any run makes it: one worker in this process, several in processes of their own."""
+    """As in any run: one worker in this process, several in separate processes."""
     plan = Plan.model_validate(
         {
             "target": {"url": metronome.url, "model": MODEL, "timeout": {"request": "120s"}},

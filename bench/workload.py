@@ -1,4 +1,4 @@
-"""Whether making prompts ever holds up sending them: the client's own lateness while it makes long prompts fast.
+"""Whether generating prompts delays sending: the send delay of the client while it generates long prompts fast.
 
 python bench/workload.py [--rate 2000] [--tokens 1000] [--seconds 10] [--workers 1 2] [--tokenizer FOLDER] [--json]
 """
@@ -23,8 +23,8 @@ INTERVAL_S = 0.005
 OUTPUT_TOKENS = 4
 GOAL_MS = 2.0  # send delay p99
 TRIES = 4
-MUCH_STOLEN = 0.005  # of the time of all cores: the longest delays are then the host's
-NOT_VALID = 4  # the exit code of a run with a verdict that we want to look at all the same
+MUCH_STOLEN = 0.005  # steal time of all cores: above it, the longest delays come from the host
+NOT_VALID = 4  # exit code of a run with an invalid verdict, which is measured anyway
 
 
 def main() -> None:
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def workloads(tokens: int, tokenizer: str | None) -> dict[str, dict[str, Any]]:
-    """What is sent, by name."""
+    """The workloads by name."""
     plain = {"input_tokens": tokens, "output_tokens": OUTPUT_TOKENS}
     spread = plain | {"input_tokens": {"type": "lognormal", "mean": tokens, "std": tokens / 2}}
     found = {
@@ -71,7 +71,7 @@ def row(name: str, workload: dict[str, Any], workers: int, rate: float, seconds:
 
 
 def undisturbed(plan: dict[str, Any], metronome: RunningMetronome, folder: Path) -> dict[str, Any]:
-    """A run during which the host left us our cores; where it never does, the one of which it took least."""
+    """A run without steal time; if there is none, the one with the least."""
     least: dict[str, Any] | None = None
     for attempt in range(TRIES):
         found = lateness(plan, metronome, folder / str(attempt)) | {"tries": attempt + 1}
@@ -84,7 +84,7 @@ def undisturbed(plan: dict[str, Any], metronome: RunningMetronome, folder: Path)
 
 
 def making_us(plan: dict[str, Any]) -> float:
-    """What one prompt takes to be made, in microseconds."""
+    """The time to generate one prompt, in microseconds."""
     read = Plan.model_validate(plan)
     tape = workload_of(read.workload, 0, 0, "nonce")
     indices = iter(range(10**9))
@@ -92,7 +92,7 @@ def making_us(plan: dict[str, Any]) -> float:
 
 
 def lateness(plan: dict[str, Any], metronome: RunningMetronome, folder: Path) -> dict[str, Any]:
-    """Of a run from its end of warm-up on; times in milliseconds."""
+    """The send delay of a run after its warm-up; times in milliseconds."""
     folder.mkdir()
     file, store = folder / "plan.json", folder / "store"
     file.write_text(json.dumps(plan))

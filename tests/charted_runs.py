@@ -1,4 +1,4 @@
-"""Runs with records, samples and a summary, of any size, without a server: what charts and reports are made of."""
+"""Runs with records, samples and a summary, of any size, without a server: input for charts and reports."""
 
 from dataclasses import replace
 from typing import Any

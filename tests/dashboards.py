@@ -1,4 +1,4 @@
-"""A dashboard as a process of its own, as a person starts it."""
+"""A dashboard in a separate process, as a user starts it."""
 
 import os
 import signal

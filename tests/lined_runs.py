@@ -1,4 +1,4 @@
-"""Runs of one identity with given numbers, without records: a history to hold a run against."""
+"""Runs of one identity with given numbers, without records: a history to compare a run with."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""What is asked of a command that really measured, on whatever machine the tests run."""
+"""Checks of a command that really measured, on any machine."""
 
 from inferometer.cli.errors import INVALID
 

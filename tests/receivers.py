@@ -1,4 +1,4 @@
-"""A real HTTP receiver of messages on loopback, with answers as a test wants them."""
+"""A real HTTP receiver of messages on loopback, with configurable responses."""
 
 import json
 import threading

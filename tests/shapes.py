@@ -1,4 +1,4 @@
-"""The shapes of a history that papers on change points show."""
+"""The shapes of histories in papers on change points."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Stores to be looked at: histories with steps in them, several lengths, an experiment, names that try to be HTML."""
+"""Stores for display tests: histories with steps, several lengths, an experiment, names that contain HTML."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,5 +1,5 @@
-"""Inferometer measures LLM inference: a plan is driven at a target, every instant is recorded, numbers carry their
-error, and the run is kept. What the command line can, Python can:
+"""Inferometer measures LLM inference: it sends a plan's load to a target, records every instant, reports numbers with
+their error, and stores the run. Everything the command line can do is available in Python:
 
     import inferometer
 
@@ -12,8 +12,8 @@ error, and the run is kept. What the command line can, Python can:
 
 import sys
 
-if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:  # of `python -m inferometer`: its first place to import from is
-    del sys.path[0]  # the working folder, whose modules would be run in place of the standard library's
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:  # `python -m inferometer` puts the working folder first
+    del sys.path[0]  # on the import path, so its modules would replace the standard library's
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -17,14 +17,14 @@ class InferometerError(Exception):
 
 
 class PlanError(InferometerError):
-    """The plan or the command line asks for something that cannot be; lists every mistake at once."""
+    """The plan or the command line requests something impossible; lists every mistake at once."""
 
     def __init__(self, mistakes: list[str] | str, hint: str | None = None) -> None:
         self.mistakes = [mistakes] if isinstance(mistakes, str) else mistakes
         super().__init__("\n".join(self.mistakes), hint)
 
     def name(self, where: str) -> None:
-        """Put the file's name before every mistake in it; those of the command line, `-o x: ...`, have their own."""
+        """Put the file's name in front of every mistake; those of the command line, `-o x: ...`, have their own."""
         self.mistakes = [
             text if where in text or text.startswith("-") else f"{where}: {text}" for text in self.mistakes
         ]
@@ -33,25 +33,25 @@ class PlanError(InferometerError):
 
 
 class TargetError(InferometerError):
-    """What should be measured could not be reached, or does not speak the API."""
+    """The target could not be reached, or does not support the API."""
 
     exit_code = 3
 
 
 class LostError(InferometerError):
-    """The server or a worker was lost on the way: what was measured until then is kept, but is not the whole plan."""
+    """The server or a worker was lost during the run: what was measured before is stored, but incomplete."""
 
     exit_code = INVALID
 
 
 class Terminated(KeyboardInterrupt):
-    """TERM: ends us as Ctrl-C does, with what was measured kept; only the exit code differs."""
+    """SIGTERM: ends the process like Ctrl-C, storing what was measured; only the exit code differs."""
 
     number = signal.SIGTERM
 
 
 class StoreError(InferometerError):
-    """A run could not be read or kept."""
+    """A run could not be read or stored."""
 
 
 class MissingExtra(InferometerError):
@@ -62,4 +62,4 @@ class MissingExtra(InferometerError):
 
 
 class DataError(InferometerError):
-    """A file of data cannot be used as it is: which file and row, what is wrong there, and the remedy."""
+    """A data file cannot be used: names the file and row, the problem, and the remedy."""

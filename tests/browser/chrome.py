@@ -1,4 +1,4 @@
-"""A real headless Chromium, driven by its own DevTools protocol: what it logs, asks the network for and shows."""
+"""A headless Chromium driven by the DevTools protocol: its console, network requests and page content."""
 
 import base64
 import itertools

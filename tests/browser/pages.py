@@ -1,4 +1,4 @@
-"""What every page has to be, seen in a browser."""
+"""Checks that apply to every page, in a browser."""
 
 from itertools import pairwise
 

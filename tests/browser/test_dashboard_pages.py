@@ -1,4 +1,4 @@
-"""The dashboard in a real browser: what it answers, filters, compares, toggles, follows, survives."""
+"""The dashboard in a real browser: answers, filters, comparisons, switches, live updates, restarts."""
 
 import json
 import signal

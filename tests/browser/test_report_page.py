@@ -1,4 +1,4 @@
-"""A report in a real Chromium: it draws itself, asks for nothing, and fits a phone."""
+"""A report in a real Chromium: it renders, loads nothing from the network, and fits a phone."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Runs the attempts of a kind, two at once, until they are all made or the time is up."""
+"""Runs the attempts of one kind, two at a time, until all are done or the time is up."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What one attack came to, and many of them as a row of the table."""
+"""The result of one attack, and many of them as a row of the table."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field

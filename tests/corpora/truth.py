@@ -1,4 +1,4 @@
-"""What a cause really did: how far a spoilt run's headline numbers are from those of its sound twin."""
+"""The true effect of a cause: how far a spoilt run's headline numbers are from those of its sound twin."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Our numbers beside those of `vllm bench`, in turns. `-s` shows the tables."""
+"""Our numbers compared with those of `vllm bench`, in alternating runs. `-s` shows the tables."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A real vLLM under our load: what it counted and what we counted must agree."""
+"""A real vLLM under our load: its counters and ours must agree."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The log of a real vLLM, as it starts: each phase that it tells of is found, and the others are said to be missing."""
+"""The log of a real vLLM start: every logged phase is found, and the others are reported as missing."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Our exports against the schemas and examples of the formats' own projects."""
+"""Our exports validated with the schemas and examples of the formats' own projects."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Plans of other tools as they were really used: what we read from them is what their results say was sent."""
+"""Plans of other tools from real use: the translated plan matches what their results say was sent."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""Real results of other tools: every number that their files say, where it belongs."""
+"""Real results of other tools: every number in their files is imported to the right place."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Runs in the stores of people: their identity, their columns of the index and their documents stay as they are."""
+"""Stored runs of users: their identity, index columns and documents stay unchanged."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What we write for a batch size is what `vllm bench latency` wrote for the same latencies, field by field."""
+"""Our file for a batch size equals that of `vllm bench latency` for the same latencies, field by field."""
 
 import json
 from pathlib import Path

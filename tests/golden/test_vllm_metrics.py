@@ -1,4 +1,4 @@
-"""Real metrics of vLLM 0.24 around three runs of `vllm bench serve`: both sides must tell the same story."""
+"""Real metrics of vLLM 0.24 around three runs of `vllm bench serve`: client and server numbers must agree."""
 
 import json
 from pathlib import Path

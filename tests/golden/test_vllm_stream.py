@@ -1,4 +1,4 @@
-"""Streams and errors that a vLLM 0.24 on an H200 really sent, read as it meant them."""
+"""Recorded streams and errors of a vLLM 0.24 on an H200 are parsed correctly."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""One reactor with the servers and clients of a test on it, so that nothing has to be waited for by the clock."""
+"""One reactor for the servers and clients of a test, so that no test waits by the clock."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A server that repeats something in every place of an answer that a client may keep or show."""
+"""A server that repeats a text in every field of an answer that a client may store or show."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""A router in a thread, and replicas of raw bytes that do as a test tells them."""
+"""A router in a thread, and replicas that send raw bytes as a test requires."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""Servers of a few lines on a test's loop: streams of events, and raw bytes as a test wants them."""
+"""Small servers on a test's loop: event streams, and raw bytes for a test."""
 
 import socket
 from contextlib import suppress

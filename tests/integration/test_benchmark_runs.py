@@ -1,4 +1,4 @@
-"""Benchmarks of one's own, really run: commands, functions, time limits, and what is kept of them."""
+"""Custom benchmarks, really run: commands, functions, timeouts, and the stored results."""
 
 import json
 import sys

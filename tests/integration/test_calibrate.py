@@ -1,4 +1,4 @@
-"""Calibration end to end on small loads: the curve has the promised shape, is kept, and is found again."""
+"""Calibration end to end on small loads: the curve has the right shape, is stored, and is found again."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""compare and check as a person and a CI job call them, over a store with runs in it."""
+"""compare and check as a user and a CI job call them, over a store with runs."""
 
 import json
 from datetime import UTC, datetime, timedelta, timezone

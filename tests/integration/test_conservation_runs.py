@@ -1,4 +1,4 @@
-"""Whole runs against the simulator, whose counters are true: they agree, unless somebody else is there as well."""
+"""Whole runs with the simulator, whose counters are true: they agree, unless there is other traffic."""
 
 import csv
 import threading

@@ -1,4 +1,4 @@
-"""The dashboard over HTTP: what it answers, and what it does not."""
+"""The dashboard over HTTP: what it answers, and what it refuses."""
 
 import http.client
 import json

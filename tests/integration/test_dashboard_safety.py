@@ -1,4 +1,4 @@
-"""The dashboard under hostile and slow requests: it goes on answering, says what took too long, and ends at once."""
+"""The dashboard under hostile and slow requests: it keeps answering, reports what took too long, and ends at once."""
 
 import asyncio
 import http.client

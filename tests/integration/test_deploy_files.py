@@ -1,4 +1,4 @@
-"""What is in deploy/: valid by the published schemas, and every command of it really runs, on the simulator."""
+"""The files in deploy/: valid by the published schemas, and every command in them runs, with the simulator."""
 
 import os
 import re

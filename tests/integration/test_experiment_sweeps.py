@@ -1,4 +1,4 @@
-"""Experiments as a person does them: over the wire on the simulator, interrupted, resumed, failing, on a full disk."""
+"""Experiments over sockets with the simulator: interrupted, resumed, failing, on a full disk."""
 
 import csv
 import json

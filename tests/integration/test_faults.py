@@ -1,4 +1,4 @@
-"""Every fault of the simulator ends in its outcome, and the run goes on."""
+"""Every fault of the simulator has its outcome, and the run continues."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Runs that end by themselves: a number known well enough, or a limit certainly missed."""
+"""Runs that end by a goal: a number is precise enough, or a limit is certainly missed."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Commands in a folder full of modules that are named like those we import: none of them may be run."""
+"""Commands in a folder full of modules named like those we import: none of them may be executed."""
 
 import json
 import os

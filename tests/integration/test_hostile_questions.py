@@ -1,4 +1,4 @@
-"""What is asked of a server apart from the load ends in time and memory, whatever it sends: metrics, counted tokens."""
+"""Requests to a server besides the load (metrics, token counts) end in bounded time and memory, whatever it sends."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Many processes that import the same files at the same time: each file is kept once, whoever comes first."""
+"""Many processes import the same files simultaneously: each file is stored once."""
 
 import json
 import os

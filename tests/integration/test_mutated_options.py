@@ -1,4 +1,4 @@
-"""Options and arguments of every command with values that nobody meant: each is taken or refused with a message."""
+"""Options and arguments of every command with nonsense values: each is accepted or refused with a message."""
 
 import os
 import random

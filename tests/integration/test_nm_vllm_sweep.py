@@ -1,4 +1,4 @@
-"""A config of nm-vllm, done: a stand-in named `vllm` on PATH takes the engine's flags and speaks its API."""
+"""A config of nm-vllm is run: a stand-in named `vllm` on PATH accepts the engine's flags and speaks its API."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Messages to real receivers on loopback: HTTP and SMTP, that refuse, hang, redirect and come back."""
+"""Messages to real receivers on loopback: HTTP and SMTP servers that refuse, hang, redirect and recover."""
 
 import shutil
 import ssl

@@ -1,4 +1,4 @@
-"""Servers that send what they should not: the load goes on to its end, and everything that was logged can be shown."""
+"""Servers that send invalid answers: the load continues to its end, and all logged records can be shown."""
 
 import socket
 import threading

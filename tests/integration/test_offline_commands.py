@@ -1,4 +1,4 @@
-"""`inferometer offline` as a newcomer types it."""
+"""`inferometer offline` as a new user types it."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Offline runs from the plan to the kept run, on the simulated engine: also when it fails, dies or is interrupted."""
+"""Offline runs from the plan to the stored run, on the simulated engine: also if it fails, dies or is interrupted."""
 
 import json
 import os

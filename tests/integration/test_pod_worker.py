@@ -1,4 +1,4 @@
-"""What a launcher pod does, without a cluster: a plan measured into a results folder, once, and printed."""
+"""A launcher pod's work without a cluster: a plan is measured into a results folder, once, and printed."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""From measured runs to a capacity on the command line, as the guide has it."""
+"""From measured runs to a capacity on the command line, as in the guide."""
 
 import json
 from pathlib import Path

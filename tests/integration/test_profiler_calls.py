@@ -1,4 +1,4 @@
-"""The server's profiler is started before the load and stopped after it; a server without one is named."""
+"""The server's profiler is started before the load and stopped after it; a server without one is reported."""
 
 import json
 import threading

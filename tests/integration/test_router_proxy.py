@@ -1,4 +1,4 @@
-"""The router over loopback: what is passed on, what is tried again, and what clients and replicas may do on the way."""
+"""The router over loopback: forwarding, retries, and misbehaving clients and replicas."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""Runs that end by Ctrl-C, fail for want of something of this machine, or meet an endpoint that does not stream."""
+"""Runs that end by Ctrl-C, fail because of a local resource, or use an endpoint that does not stream."""
 
 import json
 import os

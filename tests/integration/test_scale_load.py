@@ -1,4 +1,4 @@
-"""The whole load on worker processes against the simulator: the union of the shards is what one would have sent."""
+"""The whole load on worker processes with the simulator: the shards together send what one worker would send."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A search on the simulator, over the wire, as a person does it."""
+"""A search on the simulator, over sockets, from the command line."""
 
 import json
 import signal

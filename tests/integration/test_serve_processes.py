@@ -1,4 +1,4 @@
-"""Servers that we start: awaited, watched, and ended with all their children, whatever they do."""
+"""Servers that we start: waited for, watched, and stopped with all their children, however they behave."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Runs on servers that they start or share, under the locks that keep others away; and `inferometer serve`."""
+"""Runs on servers that they start or share, with the locks that exclude other runs; and `inferometer serve`."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`inferometer startup`: logs from the command line, and a program called vllm that talks and answers like vLLM."""
+"""`inferometer startup`: logs from the command line, and a program called vllm that logs and answers like vLLM."""
 
 import json
 import stat

@@ -1,4 +1,4 @@
-"""The store under what happens to it: several processes at once, kill -9, a disk that takes no more."""
+"""The store under stress: several processes at once, kill -9, a full disk."""
 
 import os
 import signal

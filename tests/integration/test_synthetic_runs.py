@@ -1,4 +1,4 @@
-"""Made-up sessions over real HTTP: exact by the server's own /tokenize, primed, in classes; the examples and guide."""
+"""Generated sessions over real HTTP: exact by the server's /tokenize, primed, in classes; the examples and guide."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The probe against real servers on loopback, good and bad ones: each has its own message, none shows a secret."""
+"""The probe with real servers on loopback, good and bad: each has a separate message, none shows a secret."""
 
 import json
 import socket

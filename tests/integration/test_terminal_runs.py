@@ -1,4 +1,4 @@
-"""Runs as a person at a terminal sees them: the command has a pty, so that its progress is drawn."""
+"""Runs in a terminal: the command has a pty, so that its progress line is drawn."""
 
 import os
 import pty

@@ -1,4 +1,4 @@
-"""The client against servers that behave and servers that do not, over loopback."""
+"""The client with correct and misbehaving servers, over loopback."""
 
 import socket
 from typing import Any

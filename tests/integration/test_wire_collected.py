@@ -1,4 +1,4 @@
-"""The compiled reader on real sockets: what it collects, when it tells of it, how it acknowledges and sends."""
+"""The compiled reader on real sockets: what it collects and reports, and how it acknowledges and sends."""
 
 import select
 import signal

@@ -1,4 +1,4 @@
-"""Exchanges that do not go well: connections that die, are refused or stay silent, and answers that are none."""
+"""Failing exchanges: connections that die, are refused or stay silent, and invalid answers."""
 
 import errno
 import resource

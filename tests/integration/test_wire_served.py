@@ -1,4 +1,4 @@
-"""The small HTTP server: what it refuses, the order of its answers, and clients that leave."""
+"""The small HTTP server: what it refuses, the order of its answers, and disconnecting clients."""
 
 import socket
 from typing import Any

@@ -1,4 +1,4 @@
-"""A whole shard against the simulator: what its log holds, whatever ends it."""
+"""A whole shard with the simulator: the content of its log, however the shard ends."""
 
 import os
 import queue

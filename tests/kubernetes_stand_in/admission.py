@@ -1,4 +1,4 @@
-"""What the stand-in does to an object before it is kept: namespaces must exist, quotas hold, defaults are written."""
+"""Admission in the stand-in: namespaces must exist, quotas hold, defaults are filled in."""
 
 import re
 from decimal import Decimal

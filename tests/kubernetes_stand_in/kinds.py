@@ -1,4 +1,4 @@
-"""The kinds that the stand-in knows, and what discovery says of them."""
+"""The kinds that the stand-in supports, and their discovery documents."""
 
 from dataclasses import dataclass
 from typing import Any

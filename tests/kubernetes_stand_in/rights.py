@@ -1,4 +1,4 @@
-"""Who may do what in the stand-in: tokens, and RBAC's roles and bindings as they are."""
+"""Authorization in the stand-in: tokens, and RBAC's roles and bindings."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""A stack to measure: the simulator as a Deployment with a Service, and what a run of launcher pods needs besides."""
+"""A stack to measure: the simulator as a Deployment with a Service, and the objects that launcher pods need."""
 
 import shlex
 import shutil

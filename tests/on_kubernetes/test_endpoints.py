@@ -1,4 +1,4 @@
-"""Where a stack answers: services, gateways with an inference pool, pods; and which of them a method means."""
+"""The endpoints of a stack: services, gateways with an inference pool, pods; and which of them a method selects."""
 
 from functools import partial
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A stack that is stood up, measured and taken down: `inferometer k8s up`, `down` and `e2e`."""
+"""A stack is started, measured and removed: `inferometer k8s up`, `down` and `e2e`."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The chart and the kustomize folders of a benchmark by schedule: valid for every version, and their Job runs."""
+"""The chart and the kustomize folders of a scheduled benchmark: valid for every version, and their Job runs."""
 
 import os
 import subprocess

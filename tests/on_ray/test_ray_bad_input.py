@@ -1,4 +1,4 @@
-"""Clusters that cannot be used, and nodes that fail: a clear message, and what was measured is kept."""
+"""Clusters that cannot be used, and nodes that fail: a clear message, and delivered records are kept."""
 
 import json
 import os

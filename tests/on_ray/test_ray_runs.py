@@ -1,4 +1,4 @@
-"""Runs, a search and goals on a Ray cluster of three nodes, one of which has a clock of its own."""
+"""Runs, a search and goals on a Ray cluster of three nodes, one of which has a different clock."""
 
 import subprocess
 import sys

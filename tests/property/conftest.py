@@ -1,4 +1,4 @@
-"""What the property tests share: no hurry, and both readers where there are two."""
+"""Settings of the property tests: no deadlines, and both readers if there are two."""
 
 import pytest
 from hypothesis import settings

@@ -1,4 +1,4 @@
-"""Answers as servers may write them, and exchanges as the client leaves them, for the tests of `wire` and `load`."""
+"""Answers as servers may send them, and the resulting exchanges of the client, for the tests of `wire` and `load`."""
 
 from bisect import bisect_left
 from itertools import accumulate, pairwise

@@ -1,4 +1,4 @@
-"""Arrivals are the process that the plan names, for any seed, rate, and number of shards."""
+"""Arrivals follow the plan's arrival process for any seed, rate, and number of shards."""
 
 from itertools import islice
 

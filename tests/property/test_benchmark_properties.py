@@ -1,4 +1,4 @@
-"""Whatever a benchmark prints around its JSON, its measures come back."""
+"""Whatever a benchmark prints around its JSON, its measures are read."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Fewer points that tell the same, and fronts that nothing beats, whatever the data."""
+"""Reduced points keep the shape, and Pareto fronts are not dominated, for any data."""
 
 import numpy as np
 from hypothesis import given

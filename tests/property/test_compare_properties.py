@@ -1,4 +1,4 @@
-"""What must hold of any comparison and any series."""
+"""Properties of any comparison and any series."""
 
 import math
 

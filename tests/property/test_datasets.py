@@ -1,4 +1,4 @@
-"""Files of rows, whatever is in them: an index finds the rows that a parser finds, sessions are pure functions."""
+"""Files of rows with any content: an index finds the rows that a parser finds, sessions are pure functions."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Whatever is varied: the cases are all that was asked, once each, in an order that loses none."""
+"""For any variation: the cases are all requested ones, once each, in an order that loses none."""
 
 import string
 from typing import Any

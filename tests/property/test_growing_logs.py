@@ -1,4 +1,4 @@
-"""What a watcher learns of logs that grow, look by look, is what whoever reads them as a whole learns."""
+"""Reading growing logs step by step gives the same result as reading them as a whole."""
 
 from dataclasses import fields
 from pathlib import Path

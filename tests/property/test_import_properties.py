@@ -1,4 +1,4 @@
-"""Whatever the numbers, units and spellings: seconds come out, and nothing is made up."""
+"""For any numbers, units and spellings: results are in seconds, and nothing is invented."""
 
 import json
 import math

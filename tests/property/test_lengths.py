@@ -1,4 +1,4 @@
-"""Lengths: within their bounds, with the mean and spread they were asked for, a pure function of a uniform number."""
+"""Lengths: within their bounds, with the requested mean and spread, a pure function of a uniform number."""
 
 import math
 from pathlib import Path

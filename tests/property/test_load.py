@@ -1,4 +1,4 @@
-"""Records do not depend on how bytes were cut into reads, nor the load on how many shards make it."""
+"""Records do not depend on how bytes are split into reads, nor the load on the number of shards."""
 
 from bisect import bisect_left
 from itertools import accumulate

@@ -1,4 +1,4 @@
-"""What must hold for any records: order does not matter, totals are sums, shards merge, stages partition."""
+"""Properties for any records: order does not matter, totals are sums, shards merge, stages partition."""
 
 import json
 import math

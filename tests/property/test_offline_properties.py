@@ -1,4 +1,4 @@
-"""Batch sizes as people write them, whatever they are; and batches of prompts, whatever their shape."""
+"""Any batch sizes in text form; and batches of prompts of any shape."""
 
 from hypothesis import given
 from hypothesis import strategies as st

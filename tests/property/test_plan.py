@@ -1,4 +1,4 @@
-"""A plan and its text are the same plan; no input, however wrong, ends in anything but a plan or its mistakes."""
+"""A plan and its text are equivalent; any input gives a plan or its errors."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The prefix tree against a plain dictionary: the texts of every tenant, and when it used them last."""
+"""The prefix tree compared with a plain dictionary: the texts of every tenant, and their time of last use."""
 
 from itertools import takewhile
 from typing import Any

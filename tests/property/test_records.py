@@ -1,4 +1,4 @@
-"""Records survive every form they are kept in, and shards merge to the whole."""
+"""Records are preserved in every stored form, and shards merge to the whole."""
 
 import tempfile
 from pathlib import Path

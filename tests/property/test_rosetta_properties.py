@@ -1,4 +1,4 @@
-"""Whatever the records: no tool's number is NaN, quantiles are in order, and what is exported comes back."""
+"""For any records: no tool's number is NaN, quantiles are ordered, and exports can be read back."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The compiled and the Python relay pass on the same bytes and end the same way, whatever the framing and the reads."""
+"""The compiled and the Python relay forward the same bytes and end the same way, for any framing and reads."""
 
 import socket
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Properties of the simulator: jumping changes nothing, nothing is lost, nothing is held."""
+"""Properties of the simulator: virtual time changes nothing, no request is lost, no block leaks."""
 
 import random
 from typing import Any

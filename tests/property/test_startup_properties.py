@@ -1,4 +1,4 @@
-"""However a log is wrapped, cut or mixed with other lines, its numbers are the same or missing, never others."""
+"""However a log is wrapped, cut or mixed with other lines, its numbers are right or missing, never wrong."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Filters and orders in SQL are what they are in Python, on any runs."""
+"""Filters and orders in SQL equal those in Python, on any runs."""
 
 import math
 import tempfile

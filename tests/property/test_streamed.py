@@ -1,4 +1,4 @@
-"""Reads that stay in their file give what reads in memory give: columns, order, numbers and exports."""
+"""Reads that stay in their file give the same results as reads in memory: columns, order, numbers and exports."""
 
 import math
 from collections.abc import Iterator

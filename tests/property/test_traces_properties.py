@@ -1,4 +1,4 @@
-"""Whatever a trace holds: no row is lost or sent twice, lengths are exact, and prompts share what their ids share."""
+"""For any trace: no row is lost or sent twice, lengths are exact, and prompts share what their ids share."""
 
 import tempfile
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Events and ends of answers do not depend on how their bytes are cut, and every quick way reads as the slow one."""
+"""Events and ends of answers do not depend on how bytes are split, and every fast path equals the slow one."""
 
 import json
 from bisect import bisect_right

@@ -1,4 +1,4 @@
-"""The compiled part of the wire says what the Python part says, on anything."""
+"""The compiled part of the wire equals the Python part on any input."""
 
 import socket
 from contextlib import closing

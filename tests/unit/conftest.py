@@ -1,4 +1,4 @@
-"""Runs that several tests export: `exported_runs` says what is in them."""
+"""Runs that several tests export; `exported_runs` describes them."""
 
 import exported_runs
 import pytest

@@ -1,4 +1,4 @@
-"""Runs to be exported, and what an import makes of the files."""
+"""Runs for export tests, and the results of importing the files."""
 
 from dataclasses import replace
 from pathlib import Path

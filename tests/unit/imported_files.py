@@ -1,4 +1,4 @@
-"""Small results as other tools write them, made by hand after their formats; each a name and its content."""
+"""Small results in other tools' formats, written by hand; each has a name and its content."""
 
 import json
 from typing import Any

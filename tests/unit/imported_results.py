@@ -1,4 +1,4 @@
-"""More results as other tools write them, made by hand after their formats: of each tool the least that tells it."""
+"""More results in other tools' formats, written by hand: the minimal file of each tool."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Runs made of made-up records, for whatever only reads runs."""
+"""Runs of generated records, for code that only reads runs."""
 
 from collections.abc import Iterator
 from pathlib import Path

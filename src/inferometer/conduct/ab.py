@@ -37,34 +37,34 @@ from inferometer.workload.session import new_nonce
 
 Side = Literal["a", "b"]
 BLOCKS, BLOCK_S = 10, 20.0
-FEWEST_PAIRS = 3  # with 2 the interval is 12.7 standard errors to each side: nothing is ever decided
+FEWEST_PAIRS = 3  # with 2 the interval is 12.7 standard errors to each side, which never decides anything
 
-Numbers = Sequence[Mapping[str, Quantity]]  # of each run of a side
-MeasureBlock = Callable[[Plan, Side, str], Run]  # a block: its plan, its side, and the nonce of its tape
+Numbers = Sequence[Mapping[str, Quantity]]  # for each run of a side
+MeasureBlock = Callable[[Plan, Side, str], Run]  # measures a block: its plan, its side, and the nonce of its tape
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One turn of one side."""
+    """One block of one side."""
 
-    pair: int  # from 1
+    pair: int  # number of the pair, from 1
     side: Side
     run: Run
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What an A/B comparison found, its blocks in the order they were done, and the experiment that keeps them."""
+    """The result of an A/B comparison, its blocks in the order they were run, and the experiment that stores them."""
 
     comparison: Comparison
     blocks: list[Block]
     left_out: dict[int, str]  # pairs that are not compared, and why
-    planned: int  # pairs
+    planned: int  # planned number of pairs
     experiment: str | None
 
     @property
     def result(self) -> AbResult:
-        """As it is kept and printed."""
+        """The result as it is stored and printed."""
         return AbResult(
             **structs.asdict(self.comparison),
             id=self.experiment,
@@ -76,9 +76,9 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """How often, how long, and what is compared."""
+    """Number and length of the blocks, and the measures to compare."""
 
-    blocks: int = BLOCKS  # of each side
+    blocks: int = BLOCKS  # per side
     block_s: float = BLOCK_S
     measures: Sequence[str] = ()
     every: bool = False
@@ -95,7 +95,7 @@ def ab(
     notes: Notes | None = None,
     on_block: Callable[[Block], None] | None = None,
 ) -> Compared:
-    """Both plans in turns. Servers that they start run side by side from the first block to the last."""
+    """Measures both plans alternately. Servers that they start run side by side from the first block to the last."""
     chosen = design or Design()
     check(a, b, chosen)
     kept_in = open_store(store)
@@ -119,7 +119,7 @@ def ab(
         try:
             blocks.extend(in_turns(a, b, chosen, measure, done))
         except TargetError as error:
-            if blocks:  # it was there before
+            if blocks:  # the target was reachable before
                 raise LostError(error.message, _kept_hint(blocks)) from error
             raise
     return _finished(blocks, chosen, kept)
@@ -132,7 +132,7 @@ def _finished(blocks: list[Block], design: Design, kept: ExperimentFolder) -> Co
 
 
 def check(a: Plan, b: Plan, design: Design) -> None:
-    """What cannot be compared, reported before anything is started."""
+    """Report what cannot be compared before anything is started."""
     mistakes = []
     if design.blocks < FEWEST_PAIRS:
         mistakes.append(f"--blocks must be at least {FEWEST_PAIRS}: fewer pairs show nothing, got {design.blocks}")
@@ -149,7 +149,7 @@ def _differ(a: Plan, b: Plan, name: str) -> bool:
 
 
 def order(blocks: int) -> Iterator[tuple[int, Side]]:
-    """ABBA, ABBA, ...: pair by pair, the first side changing, so that a linear drift hits both alike."""
+    """ABBA, ABBA, ...: pair by pair, alternating the first side, so that a linear drift affects both equally."""
     for pair in range(1, blocks + 1):
         sides: tuple[Side, Side] = ("a", "b") if pair % 2 else ("b", "a")
         yield from ((pair, side) for side in sides)
@@ -158,12 +158,12 @@ def order(blocks: int) -> Iterator[tuple[int, Side]]:
 def in_turns(
     a: Plan, b: Plan, design: Design, measure: MeasureBlock, done: Callable[[Block], None] = lambda _block: None
 ) -> Iterator[Block]:
-    """One after the other, until an interruption; what is done until then is compared."""
+    """One block after the other, until an interruption; the blocks finished by then are compared."""
     same_place = bool(a.target.url) and a.target.url == b.target.url
     nonces = {pair: new_nonce() for pair in range(1, design.blocks + 1)}
     for pair, side in order(design.blocks):
         plan = block_plan(a if side == "a" else b, design.block_s, pair)
-        nonce = f"{nonces[pair]}{side}" if same_place else nonces[pair]  # its cache must not know the tape already
+        nonce = f"{nonces[pair]}{side}" if same_place else nonces[pair]  # its cache must not contain the tape yet
         block = Block(pair, side, measure(plan, side, nonce))
         done(block)
         yield block
@@ -172,14 +172,15 @@ def in_turns(
 
 
 def block_plan(plan: Plan, block_s: float, pair: int) -> Plan:
-    """A pair has a tape of its own: other requests at other times, the same for both sides."""
+    """Each pair has its own tape: other requests at other times, the same for both sides."""
     stop = Stop(duration=block_s, drain=plan.stop.drain, errors=plan.stop.errors)
     traffic = [traffic_class.model_copy(update={"stop": stop}) for traffic_class in plan.traffic]
     return plan.model_copy(update={"stop": stop, "traffic": traffic, "seed": plan.seed + pair - 1, "outputs": []})
 
 
 def judged(blocks: Sequence[Block], design: Design | None = None) -> Compared:
-    """Paired differences of each measure over the pairs, with Student's t; Holm over the measures. Pure."""
+    """Paired differences of each measure over the pairs, with Student's t; Holm's correction over the measures.
+    Pure."""
     chosen = design or Design()
     left_out = _left_out(blocks, chosen.blocks)
     pairs = [pair for pair in _pairs(blocks) if pair[0].pair not in left_out]
@@ -210,15 +211,16 @@ def _kept_hint(blocks: Sequence[Block]) -> str:
 
 
 def _pairs(blocks: Sequence[Block]) -> list[tuple[Block, Block]]:
-    """A with its B, in the order of the pairs."""
+    """Each A with its B, in the order of the pairs."""
     by_side = {(block.pair, block.side): block for block in blocks}
     numbers = sorted({block.pair for block in blocks})
     return [(by_side[n, "a"], by_side[n, "b"]) for n in numbers if (n, "a") in by_side and (n, "b") in by_side]
 
 
 def _left_out(blocks: Sequence[Block], planned: int) -> dict[int, str]:
-    """Pairs in which a block was cut short, has no numbers, or shows our own lateness; what the targets did, be it
-    failures, is what is compared. Where lateness would leave too few, all are compared and called invalid."""
+    """Pairs in which a block was cut short, has no numbers, or suffered from our own lateness. What the targets did,
+    including failures, is compared. If leaving out late blocks would leave too few pairs, all are compared and the
+    result is called invalid."""
     cut: dict[int, str] = {}
     late: dict[int, str] = {}
     for block in blocks:
@@ -236,7 +238,7 @@ def _left_out(blocks: Sequence[Block], planned: int) -> dict[int, str]:
 
 
 def paired_changes(before: Numbers, after: Numbers, design: Design, open_loop: bool) -> list[Change]:
-    """Of each measure that is requested, from the numbers of the blocks, pair by pair."""
+    """The change of each requested measure, from the numbers of the blocks, pair by pair."""
     known = _known_to_all(before), _known_to_all(after)
     if design.measures:
         keys = named(design.measures, *known)
@@ -262,7 +264,7 @@ def _sides(key: str, before: Numbers, after: Numbers) -> Sides:
 def _servers(
     stack: ExitStack, plans: dict[Side, Plan], folder: Path, notes: Notes | None
 ) -> dict[Side, StartedServer | None]:
-    """Started one after the other, running side by side: starting them anew for each block would take longer than the
+    """Started one after the other, running side by side: restarting them for each block would take longer than the
     block, and measure a cold server."""
     servers: dict[Side, StartedServer | None] = {"a": None, "b": None}
     notify = notes or (lambda _text: None)

@@ -39,8 +39,8 @@ from inferometer.target.process import MARK, belonging, end_all
 from inferometer.vocabulary import duration_text
 from inferometer.wire.child import python_command
 
-MOST_LOG = 4 * 2**20  # bytes kept of each output, the last ones
-MOST_RESULT = 64 * 2**20  # bytes of JSON that are read
+MOST_LOG = 4 * 2**20  # bytes kept of each output, counted from the end
+MOST_RESULT = 64 * 2**20  # maximum bytes of JSON read
 GRACE_S = 2.0  # to end by itself after INT, and again after TERM
 LINES_SHOWN = 5
 LOOK_S = 0.02
@@ -49,21 +49,22 @@ OUT, ERR = "stdout.log", "stderr.log"
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a benchmark ended, and what it left."""
+    """How a benchmark ended, and its output."""
 
-    code: int | None  # None: it was ended by us
+    code: int | None  # None: we ended it
     took_s: float
     how: str  # "ended", "timeout", "interrupted"
     out: bytes
     err: bytes
-    result: str | None  # the text that should hold JSON; None where it wrote none
+    result: str | None  # the text that should contain JSON; None if it wrote none
 
 
 def run_benchmark(
     benchmark: Benchmark, store: Place = None, *, echo: bool = False, tags: Mapping[str, str] | None = None
 ) -> Run:
-    """Run it to its end and keep what it reported. One that fails, prints nothing usable or takes too long is a run
-    too: `failed`, with the reason in its verdict, and its output. `tags` are facts for the environment."""
+    """Run it to its end and store what it reported. A benchmark that fails, prints nothing usable or takes too long
+    also becomes a run: `failed`, with the reason in its verdict, and its output. `tags` are facts for the
+    environment."""
     kept_in = open_store(store)
     kept_in.check_writable()
     started = datetime.now(UTC)
@@ -128,7 +129,7 @@ def _file_of(benchmark: Benchmark) -> Path | None:
 
 
 def _run(benchmark: Benchmark, argv: list[str], place: Path, echo: Redactor | None) -> tuple[int | None, str, float]:
-    """Exit code, how it ended and how long it took; nothing of it is left running afterwards."""
+    """Exit code, how it ended and its duration; none of its processes is left running afterwards."""
     token = secrets.token_hex(8)
     began = time.monotonic()
     with _started(benchmark, argv, place, token) as process:
@@ -143,7 +144,7 @@ def _run(benchmark: Benchmark, argv: list[str], place: Path, echo: Redactor | No
 
 @contextmanager
 def _started(benchmark: Benchmark, argv: list[str], place: Path, token: str) -> Iterator[subprocess.Popen[bytes]]:
-    """In a session of its own, so that Ctrl-C here does not reach it, under a mark that its children inherit."""
+    """In its own session, so that Ctrl-C here does not reach it, with a mark that its children inherit."""
     env = {**os.environ, **benchmark.env, MARK: token}
     with (place / OUT).open("wb") as out, (place / ERR).open("wb") as err:
         try:
@@ -175,8 +176,8 @@ def _not_started(benchmark: Benchmark, argv: list[str], error: OSError) -> Targe
 def _awaited(
     process: subprocess.Popen[bytes], limit_s: float | None, began: float, log: Path, echo: Redactor | None
 ) -> str:
-    """`ended`, or `timeout` where the limit came first; its log is passed on to our stderr meanwhile, where `echo`
-    hides the secrets."""
+    """`ended`, or `timeout` if the limit came first; meanwhile its log is forwarded to our stderr, with secrets hidden
+    by `echo`."""
     passed_on = 0
     while True:
         over = process.poll() is not None
@@ -190,7 +191,7 @@ def _awaited(
 
 
 def _pass_on(file: Path, before: int, over: bool, redactor: Redactor) -> int:
-    """Whole lines, for a secret may come in two parts."""
+    """Forwards whole lines, because a secret may arrive in two parts."""
     with file.open("rb") as printed:
         printed.seek(before)
         text = printed.read()
@@ -202,14 +203,14 @@ def _pass_on(file: Path, before: int, over: bool, redactor: Redactor) -> int:
 
 
 def _kept(file: Path, redactor: Redactor) -> bytes:
-    """The last of an output, without secrets."""
+    """The end of an output, without secrets."""
     with file.open("rb") as printed:
         printed.seek(max(0, file.stat().st_size - MOST_LOG))
         return redactor.hide_bytes(redacted_text(printed.read().decode("utf-8", "replace")).encode())
 
 
 def _result(file: Path | None, before: int | None, out: Path) -> str | None:
-    """What should hold the JSON; a file that was there before and was not written is none."""
+    """The text that should contain the JSON; a file that existed before and was not written does not count."""
     source = out if file is None else file
     if file is not None and (not file.is_file() or file.stat().st_mtime_ns == before):
         return None
@@ -222,13 +223,13 @@ def _result(file: Path | None, before: int | None, out: Path) -> str | None:
 
 
 def _judged(benchmark: Benchmark, ended: Ended) -> tuple[Summary, list[Reason]]:
-    """The summary, and every reason for which it is not to be trusted."""
+    """The summary, and every reason not to trust it."""
     reasons = list(_of_end(benchmark, ended))
     try:
         summary = summary_of(measures_in(_document(benchmark, ended), benchmark.direction))
     except DataError as error:
         summary = Summary()
-        if not reasons:  # one that failed has no result
+        if not reasons:  # a failed one has no result
             hint = f"; {error.hint}" if error.hint else ""
             reasons.append(_reason("bad_output", f"{_where(benchmark)}: {error.message}{hint}"))
     return summary, reasons

@@ -22,16 +22,16 @@ from inferometer.store.entry import Entry, utc_text
 from inferometer.store.query import Condition
 from inferometer.store.store import Place, Store, open_store
 
-ACCEPTED = "accepted"  # the tag of a run from which on things are as they should be
-MOST_HISTORY = 200  # runs; the baseline is made of the last 50
-MOST_LEARNED = 500  # runs of other lines of history, from which the spread between runs is learned
+ACCEPTED = "accepted"  # tag of a run from which on the level is as it should be
+MOST_HISTORY = 200  # runs; the baseline uses the last 50
+MOST_LEARNED = 500  # runs of other histories, from which the spread between runs is learned
 LEARNED = ("ttft.p50", "ttft.p99", "tpot.mean", "e2e.p50", "output_rate", "request_rate")
 
-MeasurePlan = Callable[[Plan], Run]  # how a confirming run is made
+MeasurePlan = Callable[[Plan], Run]  # makes a confirming run
 
 
 def runs_named(names: str, store: Place = None) -> list[Run]:
-    """`a1,a2,a3`: each a run, a tag (all runs that have it), or `baseline:NAME`."""
+    """`a1,a2,a3`: each a run, a tag (all runs with it), or `baseline:NAME`."""
     place = open_store(store)
     parts = [part.strip() for part in names.split(",") if part.strip()]
     if not parts:
@@ -50,7 +50,7 @@ def _named(name: str, store: Store) -> list[Run]:
 
 
 def _baseline(name: str, store: Store) -> Run:
-    """By its name; without one, the only one there is."""
+    """The baseline with this name; without a name, the only one."""
     known = store.baselines()
     if not name and len(known) == 1:
         name = next(iter(known))
@@ -60,8 +60,7 @@ def _baseline(name: str, store: Store) -> Run:
 
 
 def history_of(run: Run, store: Place = None, *, most: int = MOST_HISTORY) -> list[Run]:
-    """Measurements of the same identity that were made before this one, the oldest first; those that are not valid or
-    cannot be read are not among them."""
+    """Earlier valid runs of the same identity, oldest first, without those that cannot be read."""
     place = open_store(store)
     until = [Condition("started", "<=", run.started_at)] if run.started_at else []
     entries = place.runs(most + 1, where=until, sort="-started", identity=identity(run))
@@ -72,13 +71,13 @@ def history_of(run: Run, store: Place = None, *, most: int = MOST_HISTORY) -> li
 def _readable(entries: Sequence[Entry], store: Store) -> list[Run]:
     runs = []
     for entry in entries:
-        with suppress(StoreError):  # on another machine, or deleted just now
+        with suppress(StoreError):  # on another machine, or just deleted
             runs.append(store.load(entry.id))
     return [run for run in runs if run.verdict is not None]
 
 
 def repeats_of(run: Run, store: Place = None) -> list[Run]:
-    """The run with all others of its identity, versions and commit that are valid."""
+    """The run and all other valid runs of its identity, versions and commit."""
     place, axes = open_store(store), identity(run).axes
     entries = [
         other for other in place.history(identity(run)) if other.state == "complete" and other.verdict != "invalid"
@@ -99,7 +98,7 @@ def compare_runs(
     margin: float = MARGIN,
     assume_spread: float | None = None,
 ) -> Comparison:
-    """What `inferometer compare` does: the sides by name, with how much earlier runs differ."""
+    """What `inferometer compare` does: the sides by name, with the spread of earlier runs."""
     place = open_store(store)
     sides = [runs_named(side, place) for side in (before, after)]
     if repeats:
@@ -127,8 +126,8 @@ def compare_sides(
     margin: float = MARGIN,
     assume_spread: float | None = None,
 ) -> Comparison:
-    """What every comparison of kept runs is made by, in terminal, pages and reports. Where the sides are too few to
-    show how much runs differ, earlier runs show it, or it is assumed."""
+    """The comparison of stored runs used in terminal, pages and reports. If the sides have too few runs to show the
+    spread between runs, it comes from earlier runs, or is assumed."""
     few = len(before) + len(after) - 2 < ENOUGH_DOF
     past = history_of(_newest(before), store) if few else []
     return compare(
@@ -144,8 +143,8 @@ def compare_sides(
 
 
 def assumed_spread(run: Run, store: Store, wanted: float | None = None) -> RunSpread:
-    """How much runs are assumed to differ if these do not show it: as wanted, else as the other lines of history in
-    this store do, else by a rule of thumb. Tails differ twice as much."""
+    """The spread between runs to assume if these do not show it: as given, else from the other histories in this store,
+    else by a rule of thumb. Tails differ twice as much."""
     if wanted is not None:
         return RunSpread(wanted, 2 * wanted)
     own, lines = identity(run).key, defaultdict[str, list[Mapping[str, float]]](list)
@@ -171,8 +170,8 @@ def check_run(
     plan: Plan | None = None,
     assume_spread: float | None = None,
 ) -> CheckResult:
-    """What `inferometer check` does. With `again` a run that looks worse is made once more, by `plan` or by its own,
-    and is worse only if both are. Without a `p_value`: 0.001 against history, 0.05 against runs that are named."""
+    """What `inferometer check` does. With `again` a run that looks worse is repeated, with `plan` or its own plan, and
+    only counts as worse if both are. Default for `p_value`: 0.001 against history, 0.05 against named runs."""
     place = open_store(store)
     run = place.load(wanted)
     spread = assumed_spread(run, place, assume_spread)
@@ -194,8 +193,8 @@ def _checked(
     spread: RunSpread,
     but: Run | None = None,
 ) -> CheckResult:
-    """`but` is a run that is not among those before this one: the one that it confirms. Where two runs have to agree
-    (`twice`), a history is tested at a level at which both together keep to the one that is wanted."""
+    """`but` is a run to exclude from the history: the one that this run confirms. If two runs have to agree (`twice`),
+    a history is tested at a level at which both together meet the required level."""
     past = [old for old in history_of(run, store) if but is None or old.id != but.id]
     if against == "history":
         level = MAX_P if p_value is None else p_value
@@ -215,5 +214,5 @@ def accepted_runs(store: Place = None) -> set[str]:
 
 
 def accept(wanted: str, store: Place = None) -> str:
-    """From this run on things are as they should be; its id."""
+    """Mark the level from this run on as accepted; returns its id."""
     return open_store(store).tag(wanted, [ACCEPTED]).id

@@ -1,4 +1,4 @@
-"""Where the calibration of the client is stored. It belongs to the machine, not to a store. Curves in stores of older
+"""Where the client's calibration is stored. It belongs to the machine, not to a store; curves in stores of older
 versions are still read. `conduct.instrument` measures them."""
 
 import hashlib
@@ -35,14 +35,14 @@ def machine() -> CalibratedMachine:
 
 
 def calibration_path(folder: Path) -> Path:
-    """Where a folder has the curve of this machine: a home or a store may be shared by several."""
+    """The file of this machine's curve in a folder: several machines may share a home or a store."""
     fingerprint = hashlib.sha256(msgspec.json.encode(machine(), order="sorted")).hexdigest()[:16]
     return folder / "calibration" / f"{fingerprint}.json"
 
 
 def load_curve(store: Path) -> Curve | None:
-    """The curve of this machine, of the one kept for it and the one in a store the newer; None when there is none yet,
-    or none that can be read."""
+    """The curve of this machine: the newer of the machine's own and the one in the store; None if there is none, or
+    none that can be read."""
     curves = [curve for folder in (machine_folder(), store) if (curve := _read(folder)) is not None]
     return max(curves, key=lambda curve: curve.made, default=None)
 
@@ -56,7 +56,7 @@ def _read(folder: Path) -> Curve | None:
 
 
 def keep_curve(curve: Curve, folder: Path) -> Path:
-    """In place of the one before, which is gone only when the new one is whole."""
+    """Replaces the previous curve, which is removed only when the new one is complete."""
     path = calibration_path(folder)
     with translated_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,8 +66,8 @@ def keep_curve(curve: Curve, folder: Path) -> Path:
 
 
 def keep_for_machine(curve: Curve, store: Path) -> Path:
-    """For all runs of this machine; where its own folder cannot be written, such as in a container with a read-only
-    home, for those of the store."""
+    """Stores it for all runs of this machine; if the machine's folder cannot be written, such as in a container with a
+    read-only home, in the store."""
     try:
         return keep_curve(curve, machine_folder())
     except StoreError:

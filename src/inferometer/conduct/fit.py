@@ -1,4 +1,4 @@
-"""Makes models of servers: fitted to measured runs, with the error on runs that were left out, or from data sheets
+"""Creates models of servers: fitted to measured runs, with the error on runs that were left out, or from data sheets
 alone."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,9 +33,9 @@ from inferometer.vocabulary import percent_text
 
 Notify = Callable[[str], None]
 
-ENOUGH = 3  # runs of different load; with fewer, much stays at what is typical
-FAILED = 0.05  # share of requests that failed: such a run shows the failures, not the engine
-FEWEST_TOKENS = 1024  # of a KV cache that can serve anything
+ENOUGH = 3  # runs of different load; with fewer, many parameters keep typical values
+FAILED = 0.05  # share of failed requests: such a run shows the failures, not the engine
+FEWEST_TOKENS = 1024  # of a KV cache large enough to be useful
 
 
 def fit(
@@ -47,8 +47,8 @@ def fit(
     leave_one_out: bool = False,
     progress: Notify | None = None,
 ) -> ServerModel:
-    """A model of the server that gave these runs. `limits` are those of its engine (`limits_in_log`); where they name
-    none, those of its metrics count."""
+    """A model of the server that produced these runs. `limits` are those of its engine (`limits_in_log`); without them,
+    those from its metrics are used."""
     observed, notes = usable(runs)
     limits = limits_in_metrics(runs[-1]) | dict(limits)
     settings = _with_shape(limited_settings(limits), physics)
@@ -93,7 +93,7 @@ def left_out(
     physics: Mapping[str, float] | None = None,
     progress: Notify | None = None,
 ) -> Iterator[tuple[str, dict[str, float]]]:
-    """How far a model that never saw a run is off there, for every run."""
+    """For every run, the error of a model that was fitted without it."""
     if len(observed) < 2:
         raise PlanError("leave-one-out needs at least two runs, got 1")
     for number, run in enumerate(observed):
@@ -105,14 +105,14 @@ def left_out(
 
 
 def errors_of(run: Observed, settings: SimulatorSettings) -> dict[str, float]:
-    """Predicted against measured: 0.05 is 5% too much."""
+    """Predicted relative to measured: 0.05 is 5% too high."""
     measured, predicted = numbers_of(run.records), simulated_numbers(run.plan, settings)
     return {name: predicted[name] / measured[name] - 1 for name in WEIGHTS}
 
 
 def usable(runs: Sequence[Run], *, imported: bool = False) -> tuple[list[Observed], list[str]]:
-    """The runs that a model can be fitted to, and what is to know of them; refused are those of several servers. With
-    `imported` also results of other tools that have every read, for which the plan is known but not its draws."""
+    """The runs that a model can be fitted to, and notes on them; runs of several servers are refused. With `imported`
+    also results of other tools that contain every read; their plan is known but not its random draws."""
     if not runs:
         raise PlanError("a model needs at least one run", "measure one: inferometer run --url http://localhost:8000")
     _refuse_mixed(runs)
@@ -151,7 +151,7 @@ def _refuse_mixed(runs: Sequence[Run]) -> None:
 
 
 def _unusable(run: Run, records: Records | None, imported: bool) -> str | None:
-    """Why a run shows nothing of an engine's steps."""
+    """Why a run cannot show an engine's steps."""
     if run.kind != "serving" or records is None or (run.source is not None and not imported):
         return "it has no records made by Inferometer, so no token timestamps"
     if not len(records) or not records.read_counts().any():
@@ -173,8 +173,8 @@ def _with_shape(settings: SimulatorSettings, physics: tuple[Accelerator, ModelSh
 
 
 def preset(accelerator: Accelerator, shape: ModelShape, count: int = 1) -> ServerModel:
-    """A model from arithmetic alone, for a server that has not been measured; `count` accelerators share the work
-    without loss, which real links do not."""
+    """A model computed from data sheets, for a server that has not been measured; `count` accelerators share the work
+    without loss, unlike real links."""
     together = accelerator.times(count)
     limits = physical_limits(together, shape)
     if limits["cache_tokens"] < FEWEST_TOKENS:
@@ -182,7 +182,7 @@ def preset(accelerator: Accelerator, shape: ModelShape, count: int = 1) -> Serve
             f"{shape.name} does not fit on {count} x {accelerator.name}: no memory is left for the KV cache"
         )
     settings = _with_shape(limited_settings(limits), (together, shape))
-    terms = TYPICAL | physical_terms(together, shape) | {"throttle_token": 0.0}  # in the share of the peak already
+    terms = TYPICAL | physical_terms(together, shape) | {"throttle_token": 0.0}  # already in the share of the peak
     return new_model(
         f"{count} x {accelerator.name}, {shape.name}",
         "physics",

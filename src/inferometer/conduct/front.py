@@ -40,14 +40,13 @@ from inferometer.vocabulary import percent, seconds
 
 PlanLike = Plan | Mapping[str, Any] | str | Path | None
 KEYWORDS = tuple(field.name for field in fields(Flags) if field.name != "defaults")
-_LISTS = ("url", "limit", "header", "output")  # one of them may be given as it is
+_LISTS = ("url", "limit", "header", "output")  # lists for which a single value may be given
 
 
 def make_plan(plan: PlanLike = None, *, settings: Sequence[str] = (), **flags: Any) -> Plan:
-    """A plan from a file, a profile's name, a mapping or another plan, changed by flags as on the command line
-    (`url`, `model`, `rate`, `concurrency`, `requests`, `duration`, `input_tokens`, `output_tokens`, `limit` and the
-    others of `KEYWORDS`) and by `settings` such as `"load.rate=5"`. Without URL and server the simulator is what is
-    measured."""
+    """A plan from a file, a profile's name, a mapping or another plan, changed by flags as on the command line (`url`,
+    `model`, `rate`, `concurrency`, `requests`, `duration`, `input_tokens`, `output_tokens`, `limit` and the others of
+    `KEYWORDS`) and by `settings` such as `"load.rate=5"`. Without URL and server the simulator is measured."""
     given = _flags(flags)
     if isinstance(plan, str | Path):
         made = open_plan([str(plan)], settings, given).plan
@@ -82,12 +81,12 @@ def run(
     settings: Sequence[str] = (),
     **flags: Any,
 ) -> Run:
-    """Measure a server: `inferometer.run(url="http://localhost:8000", rate=10, duration="60s")`. The run is kept."""
+    """Measure a server: `inferometer.run(url="http://localhost:8000", rate=10, duration="60s")`. The run is stored."""
     return measure(make_plan(plan, settings=settings, **flags), store=store, notes=notes, watch=watch)
 
 
 def simulate(plan: PlanLike = None, *, settings: Sequence[str] = (), **flags: Any) -> Run:
-    """The same plan against the simulator in virtual time: an hour of load in seconds; not kept."""
+    """The same plan against the simulator in virtual time: an hour of load in seconds; not stored."""
     return simulated(make_plan(plan, settings=settings, **flags))
 
 
@@ -106,8 +105,8 @@ def search(
     settings: Sequence[str] = (),
     **flags: Any,
 ) -> Searched:
-    """The most load that keeps the plan's limits; every load that is tried is a run of its own. It starts where a probe
-    of two seconds finds, or at the `rate` (or `concurrency`) that is given here."""
+    """Find the highest load that meets the plan's limits; every load tried is a run of its own. It starts where a probe
+    of two seconds suggests, or at the given `rate` (or `concurrency`)."""
     made = make_plan(plan, settings=settings, **flags)
     bounds = SearchBounds(
         start=None if flags.get(over) is None else own_start(made, over),
@@ -126,7 +125,7 @@ def search(
 def sweep(
     experiment: str | Path | Mapping[str, Any], *, store: Place = None, notes: Notes | None = None, fresh: bool = False
 ) -> Swept:
-    """Do an experiment: every case a run of its own. One that was not finished is gone on with, unless `fresh`."""
+    """Run an experiment: every case is a run of its own. An unfinished experiment is continued, unless `fresh`."""
     prepared = prepare(experiment)
     kept = None if fresh else unfinished(prepared, store)
     folder = begin(prepared, store) if kept is None else resume(prepared, kept)
@@ -136,7 +135,7 @@ def sweep(
 def ab(
     a: PlanLike, b: PlanLike, *, design: Design | None = None, store: Place = None, notes: Notes | None = None
 ) -> Compared:
-    """Two plans in turns, block by block, so that a drift of the machine hits both."""
+    """Compare two plans alternately, block by block, so that a drift of the machine affects both."""
     return compare_in_turns(make_plan(a), make_plan(b), design, store=store, notes=notes)
 
 
@@ -151,7 +150,8 @@ def offline(
     settings: Mapping[str, Any] | None = None,
     store: Place = None,
 ) -> Run:
-    """An engine in this process: the latency of batches, or with `requests` the throughput of so many."""
+    """Measure an engine in this process: the latency of batches, or with `requests` the throughput of that many
+    requests."""
     on = EngineChoice(engine, model=model, args=dict(settings or {}))
     if requests is None:
         sizes = tuple(batch_sizes or (1, 8))
@@ -161,15 +161,15 @@ def offline(
 
 
 def load_run(run: str | Path = "latest", *, store: Place = None) -> Run:
-    """A stored run by its id or the start of one, its name, `latest` or a tag; or any folder of a run by its path."""
+    """A stored run by its id or the start of one, its name, `latest` or a tag; or any run folder by its path."""
     if isinstance(run, Path) or Path(run).is_dir():
         return run_in(run)
     return open_store(store).load(run)
 
 
 def compare(before: Run | str, after: Run | str, *, store: Place = None, **options: Any) -> Comparison:
-    """Two runs (or `"a1,a2,a3"`, tags, `"baseline:NAME"`), measure by measure: better, worse, same or unclear. Runs
-    that are not kept, as those of `simulate`, are compared without a history."""
+    """Compare two runs (or `"a1,a2,a3"`, tags, `"baseline:NAME"`), measure by measure: better, worse, same or unclear.
+    Runs that are not stored, such as those of `simulate`, are compared without a history."""
     if any(isinstance(side, Run) and side.folder is None for side in (before, after)):
         sides = [[side] if isinstance(side, Run) else runs_named(side, store) for side in (before, after)]
         return compare_groups(sides[0], sides[1], **options)
@@ -177,25 +177,25 @@ def compare(before: Run | str, after: Run | str, *, store: Place = None, **optio
 
 
 def check(run: Run | str = "latest", *, against: str = "history", store: Place = None, **options: Any) -> CheckResult:
-    """Is this run worse than those before it?"""
+    """Check whether this run is worse than earlier ones."""
     return check_run(_name(run), store, against=against, **options)
 
 
 def report(*runs: Run | str, output: str | Path | None = None, store: Place = None) -> list[Path]:
-    """What runs or an experiment show, as one file: `.html`, `.md`, `.csv` or `.xlsx` by the suffix of `output`."""
+    """Write runs or an experiment as one file: `.html`, `.md`, `.csv` or `.xlsx` by the suffix of `output`."""
     names = [_name(run) for run in runs] or ["latest"]
     return write_report(names, Path(output) if output else None, store)
 
 
 def import_file(path: str | Path, *, store: Place = None, **options: Any) -> list[Run]:
-    """Results of another tool as kept runs; of a file that the store has already, the runs that it became."""
+    """Import results of another tool as stored runs; for a file that the store already has, returns its runs."""
     kept_in = open_store(store)
     imported = import_results(path, kept_in, **options)
     return imported.runs or [kept_in.load(name) for name in imported.before]
 
 
 def export(run: Run | Sequence[Run], format: str, path: str | Path, *, detailed: bool = False) -> list[Path]:  # noqa: A002 - the word that users know
-    """Runs in another tool's format; the files that were written."""
+    """Write runs in another tool's format; returns the written files."""
     runs = [run] if isinstance(run, Run) else list(run)
     return write(format, runs, Path(path), detailed=detailed)[0]
 

@@ -59,7 +59,7 @@ from inferometer.vocabulary import NANOSECONDS, duration_text
 Notes = Callable[[str], None]
 # -- what a harness left -----------------------------------------------------------------------------------------------
 
-# What a harness left in its folder, as one imported run; and such a folder as a kept run, for a load that ran
+# Reads what a harness left in its folder, as one imported run; and stores such a folder as a run, for a load that ran
 # elsewhere.
 
 LOG = "harness.log"
@@ -74,19 +74,19 @@ class HarnessResult:
 
     @property
     def stored_name(self) -> str:
-        """Its name in the folder of a run."""
+        """Its file name in the folder of a run."""
         return f"source{self.path.suffix or '.txt'}"
 
 
 def result_in(harness: Harness, folder: Path) -> HarnessResult:
-    """The result in a folder, with every request where a second file has them; a `DataError` where there is none."""
+    """The result in a folder, with every request if a second file contains them; a `DataError` if there is none."""
     path = _first(folder, harness.results)
     if path is None:
         listed = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
         got = f"there are {', '.join(listed[:8])}" if listed else "the folder is empty"
         raise DataError(f"{harness.name}: wrote no {harness.results[0]}: {got}")
     runs = read_result(path, harness.format).runs
-    imported = runs[-1]  # of several, such as warm-up and measurement, the last is what the plan asked for
+    imported = runs[-1]  # of several, such as warm-up and measurement, the last one corresponds to the plan
     if imported.records is None and harness.requests is not None:
         imported = _with_requests(harness, folder, imported)
     return HarnessResult(path, imported)
@@ -97,7 +97,7 @@ def _first(folder: Path, patterns: Iterable[str]) -> Path | None:
 
 
 def _with_requests(harness: Harness, folder: Path, imported: ImportedRun) -> ImportedRun:
-    """The tool's own numbers stay what they are: records only allow to take our measures too."""
+    """The tool's own numbers stay unchanged: records only add our measures."""
     assert harness.requests is not None
     pattern, name = harness.requests
     path = _first(folder, [pattern])
@@ -118,7 +118,7 @@ def _with_requests(harness: Harness, folder: Path, imported: ImportedRun) -> Imp
 def import_folder(
     harness: Harness, folder: Path, store: Place, *, plan: Plan | None = None, tags: Iterable[str] = ()
 ) -> Run:
-    """Keep what a harness left in a folder, with the log in it, as a run. Nothing else was sampled."""
+    """Store the result of a harness from a folder, with its log, as a run. Nothing else was sampled."""
     result = result_in(harness, folder)
     imported = result.imported
     summary = summary_of(imported)
@@ -150,17 +150,17 @@ def import_folder(
 
 # -- the run of a harness ----------------------------------------------------------------------------------------------
 
-TIME_LIMIT_S = 3600.0  # as llm-d-benchmark waits for a harness
+TIME_LIMIT_S = 3600.0  # llm-d-benchmark waits for a harness as long
 GRACE_S = 5.0
-DIFFERS = 0.01  # between what a tool and the server counted
-NO_KEY = "none"  # for a tool that wants a key where the server does not
+DIFFERS = 0.01  # between the counts of a tool and of the server
+NO_KEY = "none"  # for a tool that requires a key although the server does not
 
 
 @dataclass(frozen=True, slots=True)
 class HarnessOptions:
-    """How harnesses are run, whichever they are."""
+    """Options that apply to every harness."""
 
-    tokenizer: str | None = None  # a folder or a name on the hub; None: the plan's, else the model's name
+    tokenizer: str | None = None  # a folder or a name on the hub; None: the plan's, else from the model's name
     time_limit_s: float = TIME_LIMIT_S
     wait_for_target_s: float = 0.0
 
@@ -174,14 +174,15 @@ def run_harnesses(
     notes: Notes = lambda _text: None,
     options: HarnessOptions | None = None,
 ) -> list[Run]:
-    """The same plan by each harness, one after the other, against the same server; started once, if it is ours."""
+    """Run the same plan with each harness, one after the other, against the same server; if we start it, it starts
+    once."""
     if len(names) > 1 and plan.outputs:
         raise PlanError("outputs: one harness would overwrite the files of the other", "inferometer export RUN ...")
     for name in names:
         checked_name(name)
         if name not in ("inferometer", "nop"):
             _runner(harness_named(name))
-            _rendered(harness_named(name), plan, _stand_in(plan), Places())  # a plan that it cannot do fails first
+            _rendered(harness_named(name), plan, _stand_in(plan), Places())  # fail first for a plan that it cannot run
     if plan.server is None or plan.server.type == "external" or len(names) == 1 or "nop" in names:
         return [run_harness(plan, name, store=store, watch=watch, notes=notes, options=options) for name in names]
     folder = open_store(store).home / "servers" / token_hex(4)
@@ -200,7 +201,7 @@ def run_harnesses(
 
 
 def rendered_for(plan: Plan, name: str) -> tuple[Rendered, list[str]]:
-    """What a harness would be given, and what it does differently from the plan; nothing is sent to the server."""
+    """The files and command for a harness, and its differences from the plan; nothing is sent to the server."""
     target = plan.target
     endpoint = (
         HarnessEndpoint(target.url[0], target.model or "MODEL", _tokenizer(plan, None) or target.model or "TOKENIZER")
@@ -211,7 +212,7 @@ def rendered_for(plan: Plan, name: str) -> tuple[Rendered, list[str]]:
 
 
 def _stand_in(plan: Plan) -> HarnessEndpoint:
-    """Before the server is known."""
+    """A placeholder until the server is known."""
     return HarnessEndpoint("http://127.0.0.1:8000", plan.target.model or "model", "tokenizer")
 
 
@@ -225,7 +226,7 @@ def run_harness(
     options: HarnessOptions | None = None,
     server: StartedServer | None = None,
 ) -> Run:
-    """Do a plan with a harness and keep the run. One that fails is a failed run with the end of its log."""
+    """Run a plan with a harness and store the run. If it fails, the run is failed and has the end of its log."""
     checked_name(name)
     options = options or HarnessOptions()
     wait_s = options.wait_for_target_s
@@ -264,12 +265,12 @@ def _runner(harness: Harness) -> Path | ToolContainer:
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """How the harness's process ended, and its life on the monotonic clock."""
+    """How the harness's process ended, and its start and end on the monotonic clock."""
 
     how: str
     failed: bool
     life: tuple[int, int]
-    wall_at: int  # the real-time clock when it began
+    wall_at: int  # the real-time clock when it started
     stopped_by: str | None = None  # the signal that interrupted it
 
     @property
@@ -286,7 +287,7 @@ def _conducted(
     notes: Notes,
     redactor: Redactor,
 ) -> None:
-    """The load by the harness, watched, and what it left turned into the parts of a run."""
+    """Runs the harness on the observed server, and converts its result into the parts of a run."""
     plan, facts = aim.plan, aim.probed()
     for note in facts.notes:
         notes(note)
@@ -331,7 +332,7 @@ def _endpoint(plan: Plan, facts: TargetFacts, options: HarnessOptions) -> Harnes
 
 
 def _tokenizer(plan: Plan, given: str | None) -> str | None:
-    """The one asked for, or the plan's; None: that of the model's name."""
+    """The requested tokenizer, or the plan's; None: that of the model's name."""
     own = getattr(plan.workload, "tokenizer", None)
     chosen = given or (own if own not in ("model", "server") else None)
     local = Path(chosen).expanduser() if chosen else None
@@ -421,13 +422,13 @@ def _waited(clocks: tuple[int, int], options: HarnessOptions) -> Iterator[_Waiti
 
 
 def _quiet(program: Path) -> dict[str, str]:
-    """Its own environment first on PATH, no colours and no bars in its log, nothing sent to anybody."""
+    """Puts its own environment first on PATH, disables colours and progress bars in its log, and disables telemetry."""
     path = f"{program.parent}{os.pathsep}{os.environ.get('PATH', '')}"
     return {"PATH": path, "NO_COLOR": "1", "COLUMNS": "160", "PYTHONUNBUFFERED": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 
 
 def _resolved(plan: Plan) -> Plan:
-    """With the values of variables in headers; what is stored has them starred."""
+    """With the values of variables in headers; in the stored plan they are replaced by stars."""
     headers = resolve_headers(plan.target.headers, os.environ)
     return plan.model_copy(update={"target": plan.target.model_copy(update={"headers": headers})})
 
@@ -438,7 +439,7 @@ def _resolved(plan: Plan) -> Plan:
 def _finish(
     harness: Harness, folder: RunFolder, work: Path, ended: _Ended, known: Environment, redactor: Redactor
 ) -> None:
-    """The parts of the run, whatever the harness left; its working folder goes."""
+    """Collects the parts of the run, whatever the harness left, and deletes its working folder."""
     result, problem = _result(harness, work / Places().results, ended)
     gathered = folder.observed()
     origin = _origin_of(result, ended)
@@ -471,8 +472,8 @@ def _result(harness: Harness, results: Path, ended: _Ended) -> tuple[HarnessResu
 
 
 def _origin_of(result: HarnessResult | None, ended: _Ended) -> int:
-    """The instant of the monotonic clock that is 0 in the records, as far as the result shows when it began: at least
-    not before its process, nor after it. Samples are moved to that clock."""
+    """The instant of the monotonic clock that is 0 in the records, as far as the result states its start: limited to
+    the lifetime of its process. Samples are moved to that clock."""
     started = result.imported.started if result is not None else None
     if started is None:
         return ended.life[0]
@@ -502,7 +503,8 @@ def _verdict(
 
 
 def _counts(harness: Harness, result: HarnessResult, summary: Summary) -> list[Reason]:
-    """A note where the server counted other than the tool: what it sends outside its measurement, or does not count."""
+    """A note if the server's count differs from the tool's: because of requests outside its measurement, or uncounted
+    ones."""
     counter = summary.server.counters.get("requests_ok") if summary.server else None
     answered = result.imported.answered
     if counter is None or answered is None or abs(counter.grown - answered) <= DIFFERS * max(answered, 1):

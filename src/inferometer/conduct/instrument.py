@@ -46,7 +46,7 @@ LOOK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class DoctorOptions:
-    """What the user wants to do, as far as the command line shows."""
+    """The planned measurement, as far as the command line states it."""
 
     url: tuple[str, ...] = ()
     model: str | None = None
@@ -60,7 +60,7 @@ class DoctorOptions:
 def examine(
     options: DoctorOptions, store: Place = None, *, root: Path = Path("/"), look_s: float = LOOK_S
 ) -> dict[str, list[Check]]:
-    """Every check by group. Nothing is changed but for the folder of the store, which is made."""
+    """All checks by group. Nothing is changed, except that the folder of the store is created."""
     look = MachineLook(root)
     taken = [port for port in options.ports if not port_is_free("127.0.0.1", port)]
     network = list(network_checks(network_facts(root, options.ports, taken), options.concurrency))
@@ -80,7 +80,7 @@ def examine(
 
 
 def document(groups: dict[str, list[Check]]) -> JsonObject:
-    """What `--json` prints."""
+    """The `--json` document."""
     checks = [{"group": group, **asdict(check)} for group, group_checks in groups.items() for check in group_checks]
     return {
         "schema": schema_of("doctor"),
@@ -90,7 +90,7 @@ def document(groups: dict[str, list[Check]]) -> JsonObject:
 
 
 def _endpoint(options: DoctorOptions) -> Tried | None:
-    """Whether it answers, and serves the model."""
+    """Whether the endpoint answers, and serves the model."""
     if not options.url:
         return None
     fields = {"url": list(options.url), "model": options.model, "api": options.api}
@@ -161,15 +161,16 @@ def has_error(groups: dict[str, list[Check]]) -> bool:
 
 
 FIRST_S = 0.05
-METRONOME_PER_S = 200_000  # events that the metronome sends on one core
-ALLOWANCE_NS = 100_000  # of the way from send to receive on loopback, when counting reads inside their uncertainty
+METRONOME_PER_S = 200_000  # events that the metronome can send on one core
+ALLOWANCE_NS = 100_000  # for the way from send to receive over loopback, when counting reads within their uncertainty
 
 Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class CalibrationLoad:
-    """One load to calibrate at: each stream gets a token per interval, `rounds` answers one after the other."""
+    """One load for the calibration: each stream receives a token per interval, in `rounds` answers one after the
+    other."""
 
     streams: int
     interval_s: float
@@ -203,7 +204,7 @@ def calibrate(
     progress: Notify | None = None,
     store: Path | None = None,
 ) -> Curve:
-    """Measure this machine's curve, about 45 s, or 4 s when quick; kept when a folder is given for it."""
+    """Measure this machine's curve, in about 45 s, or 4 s with `quick`; stored if a folder is given."""
     on_progress = progress or (lambda _text: None)
     measured = []
     for number, point in enumerate(points := points or (QUICK if quick else FULL), 1):
@@ -217,8 +218,8 @@ def calibrate(
 
 
 def curve_of(points: Sequence[CalibrationPoint]) -> Curve:
-    """The points, where and when they were made, and the most events per second that the client kept up with: its
-    limit where it fell behind at more, else a number that its limit is not below."""
+    """The points, where and when they were measured, and the highest rate of events per second that the client kept up
+    with: its limit if it fell behind at a higher one, else a lower bound of it."""
     points = [structs.replace(point, metronome_late=point.sent_late()) for point in points]
     kept_up = [point.events_per_s for point in points if point.kept_up()]
     fell_behind = [point.events_per_s for point in points if not point.kept_up() and not point.metronome_late]
@@ -232,7 +233,7 @@ def curve_of(points: Sequence[CalibrationPoint]) -> Curve:
 
 
 def measure_point(point: CalibrationLoad) -> CalibrationPoint:
-    """Run the real client at the metronome, in this process, and compare."""
+    """Run the real client against the metronome, in this process, and compare."""
     with running_metronome(FIRST_S, point.interval_s) as metronome, tempfile.TemporaryDirectory() as folder:
         report, records = drive(point, metronome, Path(folder) / "calibration.log")
         truth = metronome.truth()
@@ -240,7 +241,7 @@ def measure_point(point: CalibrationLoad) -> CalibrationPoint:
 
 
 def drive(point: CalibrationLoad, metronome: RunningMetronome, log: Path) -> tuple[ShardReport, Records]:
-    """The load itself, as any run would make it."""
+    """The load itself, as in any run."""
     job = ShardJob(plan=plan_of(point, metronome.url).model_dump(mode="json"), log=str(log), nonce="", model=MODEL)
     report = run_shard(job)
     if report.interrupted:

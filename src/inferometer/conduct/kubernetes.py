@@ -1,5 +1,5 @@
-"""llm-d's run.sh: for each method, model and treatment, launcher pods in a cluster measure an endpoint. Their runs
-are collected into the store, and only the claim with the results stays in the cluster."""
+"""llm-d's run.sh: for each method, model and treatment, launcher pods in a cluster measure an endpoint. Their runs are
+collected into the store; only the claim with the results stays in the cluster."""
 
 import shutil
 import time
@@ -59,7 +59,7 @@ Line = Callable[[str], None]
 
 @dataclass
 class Launched:
-    """What came of the treatments."""
+    """Result of the treatments."""
 
     experiment: KeptExperiment
     rows: list[CaseRow]
@@ -71,7 +71,7 @@ class Launched:
 @dataclass(frozen=True)
 class _Tried:
     works: list[Work]
-    trouble: str  # why a pod did not end well
+    trouble: str  # why a pod failed
     interrupted: KeyboardInterrupt | None
 
 
@@ -87,8 +87,8 @@ def run_on_cluster(
     line: Line | None = None,
     on_case: Callable[[CaseRow], None] = lambda _row: None,
 ) -> Launched:
-    """Every treatment in its turn. One whose results are here is not done again; with `skip` nothing is started, and
-    what the claim has is collected."""
+    """Runs every treatment in turn. A treatment whose results are already here is skipped; with `skip` nothing is
+    started, and only the contents of the claim are collected."""
     return _Session(cluster, request, open_store(store), notes or (lambda _text: None), line, on_case).run()
 
 
@@ -107,7 +107,7 @@ class _Session:
         self.output = _output_folder(self.settings, store)
         self.runs: list[Run] = []
         self.left: list[str] = []
-        self._failed: list[str] = []  # cases
+        self._failed: list[str] = []  # failed cases
         self._claim_is_new = False
         self._served: dict[str, list[str]] = {}  # models, by the endpoint's address
 
@@ -166,16 +166,16 @@ class _Session:
             raise StoreError(text, f"--pvc NAME; {self.cluster.kubectl('get pvc', namespace)}")
 
     def _make_claim(self) -> None:
-        """Not before something is to be measured: one without results would only stay behind."""
+        """Created only when something is to be measured: an empty claim would be left behind."""
         if not self._claim_is_new and not self._has_claim():
             self._claim_is_new = True
             self.cluster.apply(claim_of(self.settings))
             self._notify(f"created the persistent volume claim {self.settings.claim} with {self.settings.claim_size}")
 
     def _unmake_claim(self) -> None:
-        """A claim of ours that never got a volume holds nothing, unless somebody else waits for it by now."""
+        """Removes a claim of ours that never got a volume, unless something else waits for it by now."""
         name, namespace = self.settings.claim, self.settings.harness_namespace
-        with suppress(InferometerError):  # what is wrong already is what a person should hear of
+        with suppress(InferometerError):  # the earlier error is the one to report
             claim = self.cluster.read(PersistentVolumeClaim, name, namespace)
             if claim is None or not claim.status or claim.status.phase != "Pending":
                 return
@@ -220,14 +220,14 @@ class _Session:
         return launcher_of(self.cluster, self.settings, treatment, launch_of(self.settings.id))
 
     def _try(self, treatment: Treatment, works: list[Work]) -> "_Tried":
-        """Launcher pods once, and what they left; `works` is what was there before."""
+        """Runs launcher pods once and collects their results; `works` is what existed before."""
         launcher = self._launcher(treatment)
         trouble, interrupted = "", None
         try:
             trouble = self._launch(treatment, launcher)
         except KeyboardInterrupt as signal:
             interrupted = signal
-            if not launcher.has_begun:  # and the volume that a collector needs may never come
+            if not launcher.has_begun:  # the volume that a collector needs may never exist
                 self._notify("interrupted before a pod ran: there is nothing to collect")
                 raise
             self._notify("interrupted: the pods have ended, collecting their results; interrupt again to stop now")
@@ -241,7 +241,7 @@ class _Session:
         return _Tried(works, trouble, interrupted)
 
     def _not_served(self, treatment: Treatment) -> str:
-        """Why the endpoint cannot be measured, if that can be known from here; the pods ask it again."""
+        """Why the endpoint cannot be measured, as far as known from here; the pods query it again."""
         endpoint, model = treatment.endpoint, treatment.plan.target.model
         if endpoint.url not in self._served:
             self._served[endpoint.url] = models_at(self.cluster, endpoint)
@@ -252,7 +252,7 @@ class _Session:
         return f"{endpoint.url} does not serve the model {model!r}; it serves {', '.join(served)} (-m NAME): {shown}"
 
     def _read_starts(self, treatment: Treatment, folder: ExperimentFolder) -> None:
-        """llm-d's harness nop: the start of each of the stack's pods, from its log, as a run."""
+        """For llm-d's harness nop: stores the start of each of the stack's pods, from its log, as a run."""
         endpoint = treatment.endpoint
         if not endpoint.pods:
             text = "-l nop reads the logs of the stack's pods, which are not known for a URL"
@@ -279,7 +279,7 @@ class _Session:
         return file
 
     def _launch(self, treatment: Treatment, launcher: Launcher) -> str:
-        """Why a pod did not end well, or nothing. Whatever happens, the Job is removed."""
+        """Why a pod failed, or an empty text. The Job is removed in any case."""
         settings = self.settings
         tail = _Tail(self._line, settings.pods, self.output / "logs" / f"{treatment.suffix(settings)}.log")
         stays = settings.debug or settings.is_unattended
@@ -302,7 +302,7 @@ class _Session:
         return "; ".join(dict.fromkeys(tail.error_of(pod.number) or pod.why for pod in lost))
 
     def _remove_in_trouble(self, launcher: Launcher) -> None:
-        """What is already wrong is what the user should see. Interrupted again, it is not waited for any more."""
+        """The earlier error is the one to report. After another interrupt, removal is no longer waited for."""
         try:
             try:
                 launcher.remove()
@@ -316,7 +316,7 @@ class _Session:
             )
 
     def _leave(self, treatment: Treatment, launcher: Launcher) -> None:
-        """Not waited for: how to go on by hand."""
+        """Prints how to continue by hand if pods are not waited for."""
         settings, namespace = self.settings, self.settings.harness_namespace
         pods = f"-l {RUN}={label_value(launcher.place.run)}"
         self.left.append(launcher.name)
@@ -335,7 +335,7 @@ class _Session:
 
     @contextmanager
     def _stack_watched(self, treatment: Treatment) -> Iterator[None]:
-        """What the cluster knows of the stack; not where only its address was given."""
+        """Collects what the cluster knows of the stack; not if only its address was given."""
         if treatment.endpoint.kind == "url":
             with nullcontext():
                 yield
@@ -361,7 +361,7 @@ class _Session:
         return self._collected(treatment)
 
     def _collect_in_trouble(self, treatment: Treatment, launcher: Launcher) -> list[Work]:
-        """What went wrong before is the reason that a person should read."""
+        """The earlier error is the one to report."""
         try:
             return self._collect(treatment, launcher)
         except InferometerError as error:
@@ -369,7 +369,7 @@ class _Session:
             return self._collected(treatment)
 
     def _collected(self, treatment: Treatment) -> list[Work]:
-        """What there is here of a treatment's pods."""
+        """The local results of a treatment's pods."""
         key = plan_key(plan_text(treatment.plan))
         works = []
         for folder in self._folders(treatment):
@@ -388,7 +388,7 @@ class _Session:
     def _keep(
         self, treatment: Treatment, works: Sequence[Work], folder: ExperimentFolder, began: float, trouble: str
     ) -> None:
-        """Each pod's run into the store, as a case of the experiment; a pod without one is a failed case."""
+        """Stores each pod's run as a case of the experiment; a pod without one is a failed case."""
         for index, results in enumerate(self._folders(treatment)):
             work = next((one for one in works if one.index == index), None)
             made = self._imported(results, self.output / "results" / treatment.suffix(self.settings))
@@ -426,8 +426,8 @@ class _Session:
         self._on_case(case_row(case, made))
 
     def _imported(self, results: Path, base: Path) -> Run | None:
-        """The newest run that a pod has kept, in the store; its reports next to its results. `base` is the folder of
-        all pods, which has what was seen of the stack."""
+        """Stores the newest run of a pod, and writes its reports next to its results. `base` is the folder of all pods,
+        which contains the observations of the stack."""
         folders = sorted((results / STORE / "runs").glob("*-*")) if (results / STORE).is_dir() else []
         made = None
         for folder in folders:
@@ -436,7 +436,7 @@ class _Session:
         return made
 
     def _write_reports(self, made: Run, results: Path, base: Path) -> None:
-        """Under llm-d's names; a run that has too little for one, such as a failed one, has none."""
+        """With llm-d's file names; a run without enough data for a report, such as a failed one, has none."""
         for name, version in (("llm-d-v0.1", ""), ("llm-d", "_v0.2")):
             file = results / f"benchmark_report{version},_{made.id}.yaml"
             try:
@@ -457,7 +457,7 @@ class _Session:
         return self.store.add(load_run(place))
 
     def _upload(self) -> None:
-        """To an object store, where that was requested; the copy here stays."""
+        """Uploads to an object store, if requested; the local copy stays."""
         if self.settings.output and is_object_store(self.settings.output):
             place = f"{self.settings.output.rstrip('/')}/{self.settings.id}"
             count = upload_files(self.output, place)
@@ -474,7 +474,7 @@ class _Session:
 
 
 def _add_observability(file: Path, seen: dict[str, JsonValue]) -> None:
-    """What the cluster knows of the stack is not the run's, but the report has a place for it."""
+    """Adds what the cluster knows of the stack: it is not part of the run, but the report has a field for it."""
     import yaml
 
     with translated_errors(file):
@@ -484,7 +484,7 @@ def _add_observability(file: Path, seen: dict[str, JsonValue]) -> None:
 
 
 def _check_output(place: str | None) -> None:
-    """To be known before hours of load: an address of a kind that we know, and a bucket that we may write to."""
+    """Checks, before hours of load, that the address is of a known kind and the bucket is writable."""
     if not place or "://" not in place:
         return
     if not is_object_store(place):
@@ -499,7 +499,7 @@ def _output_folder(settings: RunSettings, store: Store) -> Path:
 
 
 class _Tail:
-    """What the pods print: to the one who watches, into a file, and the last error of each."""
+    """The output of the pods: forwarded to the user and into a file, with the last error of each."""
 
     def __init__(self, line: Line | None, pods: int, file: Path) -> None:
         self._line, self._pods = line, pods

@@ -1,4 +1,4 @@
-"""Conducts offline runs: an engine in this process gets batches or a whole workload, and the result is stored as one
+"""Conducts offline runs: an engine in this process runs batches or a whole workload, and the result is stored as one
 run."""
 
 import os
@@ -45,14 +45,14 @@ from inferometer.target.offline import (
 from inferometer.workload.session import Request, Workload, WorkloadContext, workload_of
 from inferometer.workload.synthetic import VOCABULARY, as_batch, random_batches, requests_of
 
-MOST_LOG = 4 * 2**20  # bytes of the engine's log that are kept, the last ones
-NONCE = "offline"  # always the same: an engine that starts with the run has no cache of an older one
-BATCH_AT_ONCE = 16  # prompts that transformers gets at once in a throughput run, unless `batch_size` is set
+MOST_LOG = 4 * 2**20  # bytes kept of the engine's log, counted from the end
+NONCE = "offline"  # constant: an engine that starts with the run has no old cache
+BATCH_AT_ONCE = 16  # prompts per call of transformers in a throughput run, unless `batch_size` is set
 
 Open = Callable[[str, EngineSettings], OfflineEngine]
 Notes = Callable[[str], None]
 Watch = Callable[[BatchProgress], None]
-Measured = tuple[Summary, Verdict, State]  # summary, verdict, and whether it came to its end
+Measured = tuple[Summary, Verdict, State]  # summary, verdict, and whether it ran to its end
 MeasureEngine = Callable[[EngineHolder], Measured]
 
 
@@ -69,7 +69,7 @@ def offline(
     open_engine: Open = open_engine,
     wait_for_target_s: float = 0.0,
 ) -> Run:
-    """What the plan asks of one engine in this process, kept as a run."""
+    """Run the plan on an engine in this process, and store the run."""
     kept_in = open_store(store)
     kept_in.check_writable()
     kind: RunKind
@@ -89,7 +89,7 @@ def offline(
 
 
 def _latency(plan: LatencyPlan, watch: Watch, notes: Notes) -> MeasureEngine:
-    """Every batch size of the plan on one engine; a case that fails is a result, and the others go on."""
+    """Every batch size of the plan on one engine; a failed case is a result, and the others continue."""
     check_context(plan, known_context(plan.on), "the model's context")
 
     def measure(harness: EngineHolder) -> Measured:
@@ -104,7 +104,7 @@ def _latency(plan: LatencyPlan, watch: Watch, notes: Notes) -> MeasureEngine:
 def _measured_cases(
     plan: LatencyPlan, harness: EngineHolder, watch: Watch, notes: Notes
 ) -> tuple[list[MeasuredCase], State]:
-    """Ctrl-C ends it with what there is; an engine that cannot be revived fails all that is left."""
+    """Ctrl-C ends it with the results so far; if an engine cannot be revived, all remaining cases fail."""
     cases: list[MeasuredCase] = []
     dead: str | None = None
     for number, shape in enumerate(plan.shapes):
@@ -121,7 +121,7 @@ def _measured_cases(
                 f"interrupted after {len(case.latencies)} of {case.iters} iterations",
             )
             return _without_empty(cases), "interrupted"
-        except Exception as error:  # whatever an engine may raise, out of memory first of all
+        except Exception as error:  # any error of the engine, most often out of memory
             case.state, case.error = "failed", one_line(error)
             notes(f"{case.text} failed: {case.error}")
             dead = _revived(harness, notes)
@@ -137,7 +137,7 @@ def _without_empty(cases: list[MeasuredCase]) -> list[MeasuredCase]:
 
 
 def _revived(harness: EngineHolder, notes: Notes) -> str | None:
-    """Why the engine is lost for good; `None` where it runs."""
+    """Why the engine is lost for good; `None` if it runs."""
     try:
         if note := harness.revived():
             notes(note)
@@ -173,7 +173,7 @@ def _case_progress(
 
 
 def known_context(on: EngineChoice) -> int | None:
-    """The longest context, if it is known before the engine starts: set for it, or in the model's folder."""
+    """The maximum context, if it is known before the engine starts: from its settings, or from the model's folder."""
     if isinstance(requested := on.args.get("max_model_len"), int):
         return requested
     config = Path(on.model or "") / "config.json"
@@ -182,7 +182,7 @@ def known_context(on: EngineChoice) -> int | None:
     try:
         settings = json_value(config.read_text(encoding="utf-8"))[0]
     except (ValueError, OSError):
-        return None  # the engine will report what is wrong with it
+        return None  # the engine will report the error
     room = settings.get("max_position_embeddings") if isinstance(settings, dict) else None
     return room if isinstance(room, int) else None
 
@@ -191,9 +191,9 @@ def known_context(on: EngineChoice) -> int | None:
 
 
 def _throughput(plan: ThroughputPlan, watch: Watch, notes: Notes) -> MeasureEngine:
-    """A whole workload through one engine: requests and tokens over the time that all of it took."""
+    """A whole workload on one engine: requests and tokens over the total time."""
     workload_plan = _workload_plan(plan)
-    requests_of(_workload(workload_plan, WorkloadContext(plan.on.model)), 0, 1)  # a mistake fails before a long start
+    requests_of(_workload(workload_plan, WorkloadContext(plan.on.model)), 0, 1)  # reports a mistake before a long start
 
     def measure(harness: EngineHolder) -> Measured:
         warm, requests = _prompts(plan, workload_plan, harness.facts, notes)
@@ -206,7 +206,7 @@ def _throughput(plan: ThroughputPlan, watch: Watch, notes: Notes) -> MeasureEngi
 
 
 def _with_batch_size(plan: ThroughputPlan, notes: Notes) -> ThroughputPlan:
-    """transformers batches only what it is given at once, and all of a dataset would not fit."""
+    """transformers batches whatever one call gets, and a whole dataset would not fit."""
     if plan.on.engine != "transformers" or "batch_size" in plan.on.args:
         return plan
     notes(f"transformers gets {BATCH_AT_ONCE} prompts at a time; --args batch_size=N for another number")
@@ -226,7 +226,7 @@ def _workload(workload_plan: Plan, context: WorkloadContext) -> Workload:
 def _prompts(
     plan: ThroughputPlan, workload_plan: Plan, facts: EngineFacts, notes: Notes
 ) -> tuple[list[Request], list[Request]]:
-    """What warms up and what is measured: different sessions of one workload."""
+    """Prompts for the warm-up and for the measurement: different sessions of one workload."""
     if getattr(workload_plan.workload, "prompt_as", None) == "token_ids" and facts.vocabulary is not None:
         fitting = workload_plan.workload.model_copy(update={"vocabulary": min(facts.vocabulary, VOCABULARY)})
         workload_plan = workload_plan.model_copy(update={"workload": fitting})
@@ -260,7 +260,7 @@ def _passes(
         if not passes:
             raise
         return passes, "interrupted"
-    except Exception as error:  # whatever an engine may raise
+    except Exception as error:  # any error of the engine
         if not passes:
             raise TargetError(f"the engine failed: {one_line(error)}") from error
         notes(f"the engine failed after {len(passes)} of {plan.repeats} passes: {one_line(error)}")
@@ -281,7 +281,7 @@ def _pass(harness: EngineHolder, requests: list[Request], chat: bool) -> Pass:
 
 
 def _held(on: EngineChoice, wait_s: float, notes: Notes) -> AbstractContextManager[None]:
-    """The GPUs that the engine will take, locked meanwhile; virtual time can be shared."""
+    """Locks the GPUs that the engine will use; virtual time needs no lock."""
     claims: list[Claim] = [] if on.engine == "simulator" else gpu_claims(Server(type="vllm"), os.environ)
     return held(claims, f"offline {on.engine} {on.model}", wait_s, notes)
 
@@ -290,7 +290,7 @@ def _held(on: EngineChoice, wait_s: float, notes: Notes) -> AbstractContextManag
 def _running_engine(
     on: EngineChoice, watch: Watch, open_engine: Open
 ) -> Iterator[tuple[EngineHolder, Callable[[], bytes]]]:
-    """The engine, running; and a function that reads what it has printed, also once it is closed."""
+    """The running engine; and a function that reads its output, also after it is closed."""
     if on.engine not in ENGINES:
         raise PlanError(f"--engine: must be one of {', '.join(ENGINES)}, got {on.engine}")
     profile = None if on.profile is None else Path(on.profile)
@@ -299,7 +299,7 @@ def _running_engine(
     with tempfile.TemporaryDirectory(prefix="inferometer-offline-") as folder:
         log = Path(folder) / "engine.log"
         watch(BatchProgress("load", f"{on.engine} {on.model or ''}".strip()))
-        os.environ.update(on.env)  # the engine is in this process
+        os.environ.update(on.env)  # the engine runs in this process
         harness = EngineHolder(lambda: open_engine(on.engine, settings), log)
         kept: list[bytes] = []
         try:

@@ -1,5 +1,5 @@
-"""Uses models: predicts a plan, compares predictions with measured runs, and finds how much load a number of servers
-can take within limits. `conduct/fit.py` makes the models."""
+"""Uses models: predicts a plan, compares predictions with measured runs, and computes how much load a number of servers
+can take within limits. `conduct/fit.py` creates the models."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -37,13 +37,13 @@ from inferometer.simulator.settings import SimulatorSettings
 from inferometer.simulator.virtual import rehearse, simulated_run
 from inferometer.vocabulary import number_text, percent_text
 
-FARTHER = 2.0  # outside of the fitted range errors count so many times (bench/intervals.py: what less would miss)
-AMPLIFIED = 2.0  # a latency that grows so many times as much as the server is slower is close to saturation
-FEWEST_TO_GROW = 40  # requests, to see a queue grow
-FIRST = 5  # requests came to a server without a queue, and tell how long an answer takes there
-STAYS = 3  # so many of these must fit in half of the load
+FARTHER = 2.0  # factor on errors outside the fitted range (bench/intervals.py: coverage with less)
+AMPLIFIED = 2.0  # a latency that grows by this factor more than the server slows down is close to saturation
+FEWEST_TO_GROW = 40  # requests required to see a queue grow
+FIRST = 5  # requests that meet a server without a queue, and show how long an answer takes then
+STAYS = 3  # this many of them must fit into half of the load
 LAGS = 0.1  # of the load's length
-GROWS = 0.2  # so much of what came in the second half is not begun, or not answered, by its end
+GROWS = 0.2  # this share of the second half's arrivals is not started, or not answered, by its end
 PREDICTED = (
     *("ttft.mean", "ttft.p50", "ttft.p90", "ttft.p99", "tpot.mean", "tpot.p90"),
     *("e2e.mean", "e2e.p90", "e2e.p99", "request_rate", "output_rate"),
@@ -58,13 +58,11 @@ KEYS = {  # of the measures in a validation
     "output_rate": "output_rate",
 }
 MOST_HALVINGS = 12
-CLOSE = 0.03  # how close the reported capacity is
+CLOSE = 0.03  # accuracy of the reported capacity
 FIRST_RATE = 1.0
 MOST_RATE = 1e5
-STEP_S = 60.0  # how long a rate is simulated where the plan has no duration
-STEP_STAYS = (
-    20  # or so many times as long as a request takes: of less than that the queue of an overload is a small part
-)
+STEP_S = 60.0  # how long a rate is simulated if the plan has no duration
+STEP_STAYS = 20  # or this many times the duration of a request: in less time, an overload's queue is a small part
 LONGEST_STEP_S = 600.0
 
 
@@ -74,7 +72,7 @@ LONGEST_STEP_S = 600.0
 def predict(
     plan: Plan, model: ServerModel, note: Callable[[str], None] = lambda _: None, *, intervals: bool = True
 ) -> Prediction:
-    """The run that the plan would give on the model's server; intervals take two more simulations."""
+    """The run that the plan would give on the model's server; intervals need two more simulations."""
     settings = model.simulator()
     plan = replayed(plan, settings)
     run = simulated_run(plan, note)
@@ -99,8 +97,8 @@ def predict(
 
 
 def speed_error(model: ServerModel, outside: bool) -> float | None:
-    """How much slower or faster than the model the server may be: 95% of its errors are within, relative. Outside of
-    the range that it was fitted on, errors count double."""
+    """How much slower or faster than the model the server may be: 95% of its relative errors are within this bound.
+    Outside the fitted range, errors count double."""
     error = model.error_of("e2e")
     return None if error is None else (FARTHER if outside else 1.0) * model.reach * error
 
@@ -112,7 +110,7 @@ def _at_speed(plan: Plan, settings: SimulatorSettings, factor: float) -> dict[st
 
 
 def _saturation_note(shown: Mapping[str, Quantity], slow: Mapping[str, float], speed: float) -> str | None:
-    """What a small error of the model would do, where that is much."""
+    """A note on the effect of a small error of the model, if the effect is large."""
     name = "e2e.mean"
     if name not in shown or name not in slow:
         return None
@@ -126,7 +124,8 @@ def _saturation_note(shown: Mapping[str, Quantity], slow: Mapping[str, float], s
 
 
 def _overload_notes(plan: Plan, run: Run) -> list[str]:
-    """More was sent than the server of the model takes: its latencies are those of a queue as long as the run."""
+    """Notes if more was sent than the modelled server can handle: latencies are then those of a queue that grows during
+    the whole run."""
     if not _overloaded(plan, run):
         return []
     served = quantities(run.summary).get("request_rate")
@@ -138,8 +137,8 @@ def _overload_notes(plan: Plan, run: Run) -> list[str]:
 
 
 def _overloaded(plan: Plan, run: Run) -> bool:
-    """Whether a queue grows: by the verdict, which must be certain of it after one run; or because much of what came in
-    the second half of the load was not begun, or not answered, within it."""
+    """Whether a queue grows: by the verdict, which must be certain after one run; or because a large share of the
+    arrivals in the second half of the load was not started, or not answered, within it."""
     if any(doubt.code == "unbounded_queue" for doubt in run.doubts):
         return True
     records = run.records
@@ -152,14 +151,14 @@ def _grows(records: Records) -> bool:
     last, load = sent.max(), sent.max() - sent.min()
     half = load // 2
     if not half:
-        return False  # all at once: there is no load that lasts
+        return False  # all at once: there is no lasting load
     came = int((sent > last - half).sum())
     answered = records.read_counts() > 0
     begun = np.where(answered, records.read_at[np.where(answered, records.read_offsets[:-1], 0)], ended)
     if (begun > last).sum() > GROWS * came:
         return True
     alone = np.median((ended - sent)[np.argsort(sent, kind="stable")[:FIRST]])
-    lag = ended.max() - last - alone  # for which the server works on what it could not do in time
+    lag = ended.max() - last - alone  # time the server spends on work it could not do in time
     more = came - int(((ended > last - half) & (ended <= last)).sum())
     return bool(half >= STAYS * alone and lag > LAGS * load and more > GROWS * came)
 
@@ -176,8 +175,8 @@ def _range_notes(model: ServerModel, run: Run) -> list[str]:
 def _predicted(
     quantity: Quantity, model: ServerModel, at_speeds: tuple[float | None, float | None], outside: bool
 ) -> Predicted:
-    """With its interval: the error that the model has in this measure, or what the error of its speed does to it here,
-    whichever is more, and the error of sampling."""
+    """Predictions with their intervals: the model's error in this measure, or the effect of its speed error here,
+    whichever is larger, and the sampling error."""
     error = model.error_of(_error_name(quantity))
     if error is None or quantity.value <= 0:
         return Predicted(quantity, error, None, None)
@@ -200,7 +199,7 @@ def _predicted(
 
 
 def _error_name(quantity: Quantity) -> str:
-    """The error by which a number is judged: tails by those of p90."""
+    """The error by which a number is judged: that of p90 for tails."""
     if quantity.name in ("request_rate", "output_rate"):
         return "output_rate"
     if quantity.statistic in ("mean", None) or quantity.name == "tpot":
@@ -221,7 +220,7 @@ def validate(
     aiconfigurator: str | None = None,
     known_as: str | None = None,
 ) -> tuple[list[Validated], list[str]]:
-    """Predictions of measured runs, and what is to know of them. `aiconfigurator` is the command of that program, whose
+    """Predictions for measured runs, and notes on them. `aiconfigurator` is the command of that program, whose
     estimates are compared with ours; `known_as` is the model's name there."""
     observed, notes = usable(runs, imported=True)
     notes = [note for note in notes if " is left out: " in note or " was measured by " in note]
@@ -263,7 +262,7 @@ def _validated(model: ServerModel, run: Observed, settings: SimulatorSettings) -
 
 
 def _another_server(model: ServerModel, run: Run) -> str | None:
-    """A model is valid for its server only; where both are known, a difference is named."""
+    """A model is valid only for its own server; a difference is reported if both are known."""
     about = [(model.model, run.subject.model), (model.engine, run.subject.engine_text)]
     if model.origin == "physics":
         return None
@@ -272,7 +271,7 @@ def _another_server(model: ServerModel, run: Run) -> str | None:
 
 
 def compared_steps(model: ServerModel, runs: Sequence[Run]) -> list[RunSteps]:
-    """The steps of measured runs, and those of their plans on the model, read from the records in the same way."""
+    """The steps of measured runs, and those of their plans on the model, derived from the records in the same way."""
     settings = model.simulator()
     both = []
     for run in usable(runs)[0]:
@@ -294,8 +293,8 @@ def capacity(
     price_per_hour: float | None = None,
     progress: Notify | None = None,
 ) -> list[Capacity]:
-    """For every number of replicas and every variant of the engine's settings. Requests are spread at random over the
-    replicas: each gets its share of the rate, and n replicas take n times the load of one."""
+    """The capacity for every number of replicas and every variant of the engine's settings. Requests are distributed at
+    random over the replicas: each gets an equal share of the rate, so n replicas handle n times the load of one."""
     if not plan.limits:
         raise PlanError("a capacity needs at least one limit", "add one: --limit 'ttft p99 < 500ms'")
     if plan.traffic:
@@ -318,7 +317,7 @@ def capacity(
 def _of_replicas(
     one: "_RateOfOne", sure: float | None, count: int, variant: Mapping[str, int], price_per_hour: float | None
 ) -> Capacity:
-    """Requests are spread at random: each replica gets its share of the rate."""
+    """Requests are distributed at random: each replica gets its share of the rate."""
 
     def times(value: float | None) -> float | None:
         return None if value is None else value * count
@@ -339,7 +338,7 @@ def _of_replicas(
 
 
 def with_settings(model: ServerModel, variant: Mapping[str, int]) -> ServerModel:
-    """The same server with other settings of its engine."""
+    """The same server with other engine settings."""
     return replace_settings(model, model.simulator().model_copy(update=dict(variant)))
 
 
@@ -357,11 +356,11 @@ class _RateOfOne:
     broken_at: float | None
     output_rate: float | None
     outside: list[str]
-    step_s: float  # how long a rate was simulated
+    step_s: float  # how long each rate was simulated
 
 
 def _capacity_of_one(plan: Plan, model: ServerModel, progress: Notify | None, label: str) -> _RateOfOne:
-    """Doubling until a limit breaks, then halving the interval until it is narrow."""
+    """Doubles the rate until a limit breaks, then bisects until the interval is narrow."""
     good, bad, output, outside = 0.0, math.inf, None, list[str]()
     rate, step_s = plan.load.rate or FIRST_RATE, STEP_S
     for _ in range(4 * MOST_HALVINGS):
@@ -392,7 +391,7 @@ def _capacity_of_one(plan: Plan, model: ServerModel, progress: Notify | None, la
 
 def at_rate(plan: Plan, rate: float, step_s: float = STEP_S) -> Plan:
     """The plan with another request rate; a closed loop becomes Poisson arrivals. Without a duration it lasts `step_s`:
-    a count of requests is over the sooner the higher the rate, before the queue of an overload can grow."""
+    a fixed number of requests ends sooner the higher the rate, before the queue of an overload can grow."""
     kind = plan.load.type if plan.load.rate is not None else "poisson"
     load = plan.load.model_copy(update={"rate": rate, "type": kind, "concurrency": None})
     if plan.stop.duration is not None:
@@ -402,17 +401,17 @@ def at_rate(plan: Plan, rate: float, step_s: float = STEP_S) -> Plan:
 
 
 def _stay_s(run: Run) -> float:
-    """How long a request takes, on average."""
+    """The average duration of a request."""
     stay = quantities(run.summary).get("e2e.mean")
     return stay.value if stay is not None else 0.0
 
 
 def _holds(plan: Plan, run: Run) -> bool:
-    """Whether every limit is kept in the simulated run. A queue that grows breaks them."""
+    """Whether every limit is met in the simulated run. A growing queue breaks them."""
     for limit, result in zip(plan.limits, run.summary.limits, strict=True):
         met = result.met
         if met is None and result.value is not None:
-            met = limit.met_by(result.value)  # too close to call by sampling: the simulated value decides
+            met = limit.met_by(result.value)  # undecided because of sampling: the simulated value decides
         if not met:
             return False
     return not _overloaded(plan, run)

@@ -1,4 +1,4 @@
-"""From an experiment's file to its cases in order, and to the folder that stores them: a new one, or that of an
+"""From an experiment's file to its ordered cases, and to the folder that stores them: a new one, or that of an
 interrupted experiment."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,24 +49,24 @@ from inferometer.target.server import StartedServer, running
 from inferometer.vocabulary import NANOSECONDS, number_text
 
 MOST_DIFFERENCES = 6
-DONE = ("complete", "failed")  # states of cases that are not done again
+DONE = ("complete", "failed")  # states of cases that are not run again
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """An experiment that can be done."""
+    """An experiment that is ready to run."""
 
     experiment: Experiment
-    cases: list[Case]  # in the order in which they are done
-    cases_written: list[Case]  # as the file has them
-    file: str | None = None  # None: it was made in Python
+    cases: list[Case]  # in the order in which they are run
+    cases_written: list[Case]  # in the order of the file
+    file: str | None = None  # None: created in Python
     overrides: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()  # what another tool's file has that has no counterpart
-    changes: tuple[str, ...] = ()  # made in that file before it was read
+    notes: tuple[str, ...] = ()  # settings of another tool's file that have no counterpart
+    changes: tuple[str, ...] = ()  # changes made to that file before it was read
 
     @property
     def definition(self) -> SweepDefinition:
-        """What is kept of it."""
+        """The definition that is stored."""
         cases = [
             PlannedCase(
                 name=case.name, label=case.label, repeat=case.repeat, key=case.key, parameters=dict(case.parameters)
@@ -88,8 +88,8 @@ def prepare(
     most: int = MOST_CASES,
     changes: Sequence[str] = (),
 ) -> Prepared:
-    """Of a file, another tool's command line, a mapping or an experiment made in Python; everything that is wrong is
-    reported at once. `changes` are made in another tool's file, in its own words."""
+    """From a file, another tool's command line, a mapping or an experiment created in Python; all mistakes are reported
+    at once. `changes` are changes to another tool's file, in that tool's terms."""
     where, file, notes = "experiment", None, []
     if isinstance(source, Experiment):
         experiment = source
@@ -105,7 +105,7 @@ def prepare(
 
 
 def _place(source: str | Path | Sequence[str], tool: str) -> tuple[str, str | None]:
-    """Where it stands, and the file that can be read again."""
+    """The text that locates it in messages, and the file that can be read again."""
     args = [str(source)] if isinstance(source, str | Path) else source
     if len(args) > 1 or args[0].startswith("--"):
         return tool, None
@@ -119,12 +119,12 @@ def _known() -> Known:
 
 
 def begin(prepared: Prepared, store: Place = None) -> ExperimentFolder:
-    """A folder of its own."""
+    """A new folder for the experiment."""
     return new_experiment(open_store(store).home, "sweep", prepared.experiment.name, prepared.definition)
 
 
 def unfinished(prepared: Prepared, store: Place = None) -> KeptExperiment | None:
-    """The newest experiment of the same file (or name) that was not finished."""
+    """The newest unfinished experiment from the same file (or with the same name)."""
     for kept in experiments_of(open_store(store).home):
         if kept.result is None and isinstance(kept.definition, SweepDefinition) and _is_same(kept, prepared):
             return kept
@@ -134,13 +134,13 @@ def unfinished(prepared: Prepared, store: Place = None) -> KeptExperiment | None
 def _is_same(kept: KeptExperiment, prepared: Prepared) -> bool:
     if prepared.file is not None:
         return kept.sweep.file == prepared.file
-    if _keys(kept) == {case.key for case in prepared.cases}:  # of the same command line
+    if _keys(kept) == {case.key for case in prepared.cases}:  # from the same command line
         return True
     return prepared.experiment.name is not None and kept.name == prepared.experiment.name
 
 
 def _keys(kept: KeptExperiment) -> set[str]:
-    """Of the cases that it was begun with."""
+    """The keys of the cases it was started with."""
     return {case.key for case in kept.sweep.cases}
 
 
@@ -152,7 +152,7 @@ def kept_experiment(wanted: str, store: Place = None) -> KeptExperiment:
 
 
 def prepare_kept(kept: KeptExperiment, most: int = MOST_CASES) -> Prepared:
-    """An experiment as its file is now, or as it was kept where the file is gone."""
+    """An experiment from its file as it is now, or as it was stored if the file is gone."""
     definition = kept.sweep
     if definition.file and Path(definition.file).is_file():
         return prepare(definition.file, definition.overrides, most, definition.changes)
@@ -163,8 +163,8 @@ def prepare_kept(kept: KeptExperiment, most: int = MOST_CASES) -> Prepared:
 
 
 def resume(prepared: Prepared, kept: KeptExperiment, *, force: bool = False) -> ExperimentFolder:
-    """The folder to go on in. Refused where the cases are not those that were begun with, unless forced: then cases
-    that do exactly what they did stay done."""
+    """The folder to continue in. Refused if the cases differ from those it was started with, unless forced: then cases
+    that are exactly the same stay done."""
     if kept.folder is None:
         raise StoreError(f"experiment {kept.id} has no folder here")
     folder = ExperimentFolder(kept.folder)
@@ -187,13 +187,13 @@ def _edited(before: JsonObject, after: JsonObject) -> list[str]:
         if old.get(path) != new.get(path)
     ]
     rest = len(lines) - MOST_DIFFERENCES
-    if not lines:  # a plan that is a file of its own
+    if not lines:  # a plan in its own file
         lines = [f"the plan {after.get('plan', '')} that it names has changed".replace("  ", " ")]
     return [*lines[:MOST_DIFFERENCES], *([f"and {rest} more"] if rest > 0 else [])]
 
 
 def done_cases(kept: KeptExperiment, prepared: Prepared, *, retry_failed: bool = False) -> dict[str, ExperimentCase]:
-    """The cases that need not be done again, by key."""
+    """The cases that need not be run again, by key."""
     wanted = {case.key for case in prepared.cases}
     states = ("complete",) if retry_failed else DONE
     lines = {case.key: case for case in kept.cases if case.key in wanted}
@@ -201,15 +201,15 @@ def done_cases(kept: KeptExperiment, prepared: Prepared, *, retry_failed: bool =
 
 
 def expectations(prepared: Prepared, kept: KeptExperiment | None) -> dict[str, float | None]:
-    """Seconds that each case takes, by key: as it took, as its plan sets, or as repeats of it took."""
+    """Expected seconds of each case, by key: its earlier duration, the one set in its plan, or that of its repeats."""
     lines = [case for case in (kept.cases if kept else []) if case.state == "complete"]
     took = {case.key: case.wall_s for case in lines}
     alike = {case.label: case.wall_s for case in lines}
     return {case.key: took.get(case.key) or expected_s(case) or alike.get(case.label) for case in prepared.cases}
 
 
-# What the cases of an experiment share: one started server at a time, one engine in this process, while their settings
-# stay; and the loads between two ends, from what was measured of the ends.
+# Resources that the cases of an experiment share: one started server at a time, one engine in this process, while their
+# settings stay the same; and the loads between two ends, computed from measurements of the ends.
 
 # -- resources -------------------------------------------------------------------------------------------------------
 
@@ -217,11 +217,12 @@ Notes = Callable[[str], None]
 
 
 class NotStarted(TargetError):
-    """The server of a case did not start for the case before it already, and is not tried once more."""
+    """The server of a case already failed to start for the previous case, and is not tried again."""
 
 
 class Servers:
-    """Starts a server when a case needs another one than the case before. One that did not start is not tried again."""
+    """Starts a server when a case needs another one than the previous case. One that failed to start is not tried
+    again."""
 
     def __init__(self, folder: Path, notify: Notes, *, each_case: bool) -> None:
         self._folder, self._notify, self._each_case = folder, notify, each_case
@@ -229,10 +230,10 @@ class Servers:
         self._server: StartedServer | None = None
         self._stack = ""
         self._failed: dict[str, str] = {}
-        self.starts = len(list(folder.glob("server-*.log")))  # of an experiment that is resumed, those before
+        self.starts = len(list(folder.glob("server-*.log")))  # including those before an experiment was resumed
 
     def of(self, case: Case) -> StartedServer | None:
-        """None where the plan names an address."""
+        """None if the plan has an address."""
         if case.plan.server is None:
             self.close()
             return None
@@ -267,14 +268,14 @@ class Servers:
 
 
 class Engines:
-    """One offline engine for all cases that ask for the same."""
+    """One offline engine for all cases with the same engine settings."""
 
     def __init__(self) -> None:
         self._opened_with: tuple[str, EngineSettings] | None = None
         self._engine: OfflineEngine | None = None
 
     def opener(self) -> Callable[[str, EngineSettings], OfflineEngine]:
-        """For one case. Who asks a second time has found the engine dead: it gets a new one."""
+        """For one case. A second call means that the engine has died: it gets a new one."""
         opened_before = False
 
         def opened(name: str, settings: EngineSettings) -> OfflineEngine:
@@ -295,7 +296,7 @@ class Engines:
 
 
 class _Shared:
-    """An engine that outlives the case that closes it."""
+    """An engine that stays open when a case closes it."""
 
     def __init__(self, engine: OfflineEngine) -> None:
         self._engine = engine
@@ -307,12 +308,12 @@ class _Shared:
         return self._engine.generate(prompts, output_tokens)
 
     def close(self) -> None:
-        """Left to `Engines`."""
+        """Done by `Engines` instead."""
 
 
 @contextmanager
 def shared(folder: Path, notify: Notes, *, each_case: bool) -> Iterator[tuple[Servers, Engines]]:
-    """Ended with all that was started, whatever happens."""
+    """Ends everything that was started, whatever happens."""
     servers, engines = Servers(folder, notify, each_case=each_case), Engines()
     try:
         yield servers, engines
@@ -323,16 +324,16 @@ def shared(folder: Path, notify: Notes, *, each_case: bool) -> Iterator[tuple[Se
 
 # -- levels ----------------------------------------------------------------------------------------------------------
 
-STEP_S = 0.5  # how often inference-perf looks at what is in flight
+STEP_S = 0.5  # how often inference-perf checks the requests in flight
 
 
 class NotMeasured(NotStarted):
-    """A level that is unknown, because an end was not measured or is not above the other."""
+    """A load level that is unknown, because an end was not measured or is not above the other one."""
 
 
 @dataclass(frozen=True, slots=True)
 class LevelLoads:
-    """The loads of a block, and the ends that they lie between."""
+    """The loads of a block, and the ends they lie between."""
 
     low: float
     high: float
@@ -342,8 +343,7 @@ class LevelLoads:
 def loads_between(
     case: Case, levels: Levels, cases: Sequence[Case], rows: Sequence[CaseRow], store: Store
 ) -> LevelLoads:
-    """The loads among which that of a case is. All repeats of an end count, so that each repeat of a level has the
-    same load."""
+    """The loads of a case's block. All repeats of an end count, so that each repeat of a level has the same load."""
     low, high = (
         _end(name, levels, [other.name for other in cases if _is_end(other, case, name)], rows, store)
         for name in (LOW, HIGH)
@@ -355,7 +355,7 @@ def loads_between(
 
 
 def _is_end(other: Case, case: Case, name: str) -> bool:
-    """Whether it is that end of the loads that a case lies between."""
+    """Whether it is the given end of the loads that a case lies between."""
     ours, theirs = case.level, other.level
     return ours is not None and theirs is not None and (theirs.block, theirs.step) == (ours.block, name)
 
@@ -378,13 +378,14 @@ def _measured(run: str, levels: Levels, store: Store) -> float | None:
         return None
     if drain := DRAIN.fullmatch(levels.measure):
         fell, reached = drain_rate(made, float(drain[1])), sessions_per_s(made)
-        # a burst that did not fill the server hardly drains, but what was answered the server does bear
+        # a burst that did not fill the server hardly drains, but the server can handle what it answered
         return reached if fell is None or reached is None else max(fell / _turns(made), reached)
     return in_flight(made) if levels.path == "load.concurrency" else sessions_per_s(made)
 
 
 def sessions_per_s(run: Run) -> float | None:
-    """Answers per second from the first request to the last answer, by the turns of a session: what a rate is of."""
+    """Answers per second from the first request to the last answer, divided by the turns of a session: rates count
+    sessions."""
     answers = _answers_per_s(run)
     return None if answers is None else answers / _turns(run)
 
@@ -396,13 +397,13 @@ def in_flight(run: Run) -> float | None:
 
 
 def _answers_per_s(run: Run) -> float | None:
-    """Of the whole run: a burst has no window in which its load is held."""
+    """Over the whole run: a burst has no window in which its load is held."""
     rate = run.summary.rates.get("request_rate")
     return rate.span or None if rate is not None else None
 
 
 def _turns(run: Run) -> float:
-    """Mean of a session, as it was to be: one that was cut short counts with all its turns."""
+    """Mean turns of a session as planned: a session that was cut short counts with all its turns."""
     records = run.records if run.summary.sessions else None
     if records is None:
         return 1.0
@@ -410,8 +411,8 @@ def _turns(run: Run) -> float:
 
 
 def drain_rate(run: Run, percentile: float) -> float | None:
-    """How fast requests in flight became fewer [1/s]: looked at twice a second, of the steps in which they did. A
-    request that was not answered stays in flight: giving up is no speed of the server."""
+    """How fast the number of requests in flight fell [1/s]: sampled twice a second, over the steps in which it fell.
+    Unanswered requests stay in flight: giving up is no speed of the server."""
     records = run.records
     answered = records.outcome.mask("ok") if records is not None else None
     if records is None or answered is None or not answered.any():

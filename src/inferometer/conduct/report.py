@@ -1,5 +1,5 @@
-"""Conducts reports, the dashboard and the static site: finds the requested runs or experiment, has them compared, and
-has them written or served."""
+"""Conducts reports, the dashboard and the static site: finds the requested runs or experiment, compares them, and
+writes or serves the result."""
 
 import secrets
 import socket
@@ -28,14 +28,14 @@ from inferometer.store.store import Place, Store, open_store
 
 
 def report(names: Sequence[str], output: Path | None = None, store: Place = None) -> list[Path]:
-    """What `inferometer report` does; the paths of all that was written, the report first."""
+    """What `inferometer report` does; returns the paths of all written files, the report first."""
     place = open_store(store)
     what = build_report(names or ["latest"], place)
     return write_report(what, output or Path(f"report-{name_of(what, names)}.html"))
 
 
 def build_report(names: Sequence[str], store: Place = None) -> ReportWithRuns:
-    """A report of a run, of several, or of an experiment, by their names."""
+    """A report of a run, of several, or of an experiment, by name."""
     place = open_store(store)
     if len(names) == 1 and (kept := experiment_named(names[0], place)) is not None:
         cases = readable_cases(kept, place)
@@ -48,7 +48,7 @@ def build_report(names: Sequence[str], store: Place = None) -> ReportWithRuns:
 
 
 def name_of(what: ReportWithRuns, names: Sequence[str]) -> str:
-    """Of one run its id, of several those of the first and how many more."""
+    """For one run its id, for several the id of the first and the number of others."""
     if not what.runs:
         return "nothing" if not names else Path(names[0]).name
     first = what.runs[0].id
@@ -56,17 +56,17 @@ def name_of(what: ReportWithRuns, names: Sequence[str]) -> str:
 
 
 def _comparison(sides: list[list[Run]], store: Store) -> Comparison | None:
-    """Of two sides; more than two are shown next to each other."""
+    """The comparison of two sides; more than two are shown side by side."""
     return compare_sides(sides[0], sides[1], store) if len(sides) == 2 else None
 
 
 def _measured(run: Run, store: Store) -> Run:
-    """A run that was killed or still runs, with what its logs hold so far."""
+    """A run that was killed or still runs, with the content of its logs so far."""
     return partial_run(run, store) if run.verdict is None else run
 
 
 def experiment_named(name: str, store: Store) -> KeptExperiment | None:
-    """By its id, the beginning of one, or its folder; `None` where no experiment is called so."""
+    """By its id, the start of one, or its folder; `None` if there is no such experiment."""
     path = Path(name)
     if (path / "experiment.json").is_file():
         return load_experiment(path)
@@ -84,7 +84,7 @@ def experiment_named(name: str, store: Store) -> KeptExperiment | None:
 
 
 def readable_cases(kept: KeptExperiment, store: Store) -> list[ChartedCase]:
-    """Its cases whose runs are there and can be read."""
+    """The cases whose runs exist and can be read."""
     return cases_of(kept, lambda id_: _loaded(id_, store))
 
 
@@ -96,7 +96,7 @@ def _loaded(id_: str, store: Store) -> Run | None:
 
 
 def chart_of(subject: str, name: str, measures: Sequence[str], store: Place = None) -> Chart:
-    """One chart, of whatever its definition is made of."""
+    """One chart of whatever type its definition requires."""
     place, of = open_store(store), definition_of(name).of
     if of == "experiment":
         kept = experiment_named(subject, place)
@@ -121,11 +121,11 @@ def _pair(runs: list[Run], store: Store) -> Comparison:
 
 # -- dashboard -------------------------------------------------------------------------------------------------------
 
-SHUTDOWN_S = 0.4  # answers that are nearly there are still given
+SHUTDOWN_S = 0.4  # answers that are nearly finished are still sent
 
 
 def answers_of(store: Place = None) -> StoreAnswers:
-    """Everything that the pages over a store ask for; the static site asks the same."""
+    """Everything that the pages over a store request; the static site uses the same."""
     place = open_store(store)
 
     def compared(before: Sequence[Run], after: Sequence[Run], measures: Sequence[str], every: bool) -> Comparison:
@@ -147,7 +147,7 @@ def serve_dashboard(
     write: bool,
     ready: Callable[[str], None],
 ) -> None:
-    """Until it is interrupted. `ready` gets the address, with the port that was free where 0 was requested."""
+    """Serves until interrupted. `ready` is called with the address, including the free port chosen for port 0."""
     if token is None and not is_loopback(host):
         raise PlanError(f"{host}: a dashboard that is reachable from other machines needs a token")
     try:
@@ -175,7 +175,7 @@ def _listening(host: str, port: int) -> socket.socket:
         raise InferometerError(
             f"{host}:{port}: cannot listen: {(error.strerror or str(error)).lower()}", hint
         ) from None
-    # Answers are headers and a body: without this the body waits for the reader's delayed acknowledgement, 40 ms.
+    # Responses are headers and a body: without this the body waits 40 ms for the reader's delayed acknowledgement.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
@@ -186,9 +186,9 @@ def _address(listener: socket.socket, host: str) -> str:
 
 # -- site ------------------------------------------------------------------------------------------------------------
 
-CHARTS = 100  # runs whose charts are part of it
+CHARTS = 100  # runs whose charts are included
 
 
 def site(folder: Path | str, store: Place = None, *, where: Sequence[str] = (), charts: int = CHARTS) -> Built:
-    """Write the site of a store, or what changed of it since the last time."""
+    """Write the site of a store, or update what has changed since the last time."""
     return build_site(answers_of(store), Path(folder), where=where, charts=charts)

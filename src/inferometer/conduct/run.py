@@ -52,7 +52,7 @@ from inferometer.vocabulary import attribute_at, duration_text
 from inferometer.workload.session import context_of, new_nonce, workload_of
 
 Notes = Callable[[str], None]
-Derive = Callable[[Summary], dict[str, Value]]  # of a summary: more `values` for it
+Derive = Callable[[Summary], dict[str, Value]]  # from a summary: additional `values` for it
 
 
 def run(
@@ -66,10 +66,10 @@ def run(
     wait_for_target_s: float = 0.0,
     derive: Derive | None = None,
 ) -> Run:
-    """Carry out the plan and keep the run. A run that fails half way is kept as far as it came.
+    """Carry out the plan and store the run. A run that fails half way is stored as far as it got.
 
-    `server` is one that runs already, for many runs; a target that another run uses is waited for so long. `derive`
-    makes values of the summary that the plan alone cannot, such as what tokens cost.
+    `server` is an already running one, for many runs; `wait_s` limits the wait for a target that another run uses.
+    `derive` computes values of the summary that need more than the plan, such as the cost of tokens.
     """
     redactor = redactor_of(plan)
     deliver_note = notes or (lambda _text: None)
@@ -91,8 +91,8 @@ def run(
 
 
 def partial_run(kept: Run, store: Place = None) -> Run:
-    """A run that was killed, or still runs, with the summary and verdict of what its logs hold so far; nothing on
-    disk is changed."""
+    """A run that was killed, or still runs, with the summary and verdict of its logs so far; nothing on disk is
+    changed."""
     logs = logs_of(kept.folder) if kept.folder else []
     if not logs and kept.verdict is not None:
         raise StoreError(f"{kept.id}: is not partial, it {STATES[kept.state]}", f"inferometer show {kept.id}")
@@ -107,8 +107,8 @@ def partial_run(kept: Run, store: Place = None) -> Run:
 
 
 def measured_again(kept: Run) -> Run:
-    """A stored run with summary and verdict made anew from its records; nothing on disk is changed. What only the
-    machine of the run knew is taken from the stored summary: the instrument's own error there."""
+    """A stored run with summary and verdict recomputed from its records; nothing on disk is changed. What only the
+    machine of the run knew, the instrument's error there, is taken from the stored summary."""
     records = kept.records
     if records is None or kept.kind != "serving" or kept.source is not None or kept.verdict is None:
         raise StoreError(f"{kept.id}: has no records to measure again", f"inferometer show {kept.id}")
@@ -116,7 +116,7 @@ def measured_again(kept: Run) -> Run:
     summary, facts = measured(plan, records, gathered_of(kept), None)
     summary = structs.replace(summary, instrument=kept.summary.instrument, values=kept.summary.values | summary.values)
     again = verdict(summary, facts, plan)
-    doubts = [doubt for doubt in kept.doubts if doubt.code in ("server_lost", "worker_lost")]  # which no log knows of
+    doubts = [doubt for doubt in kept.doubts if doubt.code in ("server_lost", "worker_lost")]  # not in any log
     doubts += again.doubts
     judged = structs.replace(again, doubts=doubts, status=worst(doubts))
     return replace(kept, summary=summary, verdict=judged, by_older_rules=False)
@@ -124,17 +124,17 @@ def measured_again(kept: Run) -> Run:
 
 @dataclass(frozen=True)
 class Remeasured:
-    """A stored run whose numbers were made anew, or why they were not."""
+    """A stored run with recomputed numbers, or why they were not recomputed."""
 
     id: str
-    before: str = ""  # the status that it had
+    before: str = ""  # the previous status
     after: str = ""
     skipped: str | None = None
 
 
 def remeasure(store: Place = None, names: Sequence[str] = ()) -> Iterator[Remeasured]:
-    """Store the numbers and the verdict of runs as the present definitions make them of their records. Without names:
-    of all runs that were measured by older ones."""
+    """Store the numbers and verdict of runs as the present definitions compute them from the records. Without names:
+    for all runs that were measured by older definitions."""
     kept_in = open_store(store)
     for entry in [kept_in.entry(name) for name in names] or kept_in.runs():
         try:
@@ -153,7 +153,7 @@ def remeasure(store: Place = None, names: Sequence[str] = ()) -> Iterator[Remeas
 def _measure(
     aim: Aim, folder: RunFolder, nonce: str, watch: Watch | None, notify: Notes, redactor: Redactor
 ) -> tuple[State, list[Note]]:
-    """The load on its target: how it ended, and what was lost on the way."""
+    """Sends the load to its target: how it ended, and what was lost on the way."""
     plan = aim.plan
     facts = _probed(aim)
     for note in facts.notes:
@@ -179,7 +179,7 @@ def _measure(
 
 
 def _probed(aim: Aim) -> TargetFacts:
-    """Asked from here, wherever the workers are; an address of a cluster may have no meaning outside of it."""
+    """Queried from here, wherever the workers are; an address inside a cluster may be invalid outside of it."""
     try:
         return aim.probed()
     except TargetError as error:
@@ -208,8 +208,8 @@ def finish(
     derive: Derive | None = None,
     losses: Sequence[Note] = (),
 ) -> Run:
-    """Turn the logs of a run into columns, numbers and a verdict, and enter it in the index. `losses` are what no log
-    of a shard can know."""
+    """Turns the logs of a run into columns, numbers and a verdict, and adds it to the index. `losses` are those that no
+    log of a shard can contain."""
     records, gathered = folder.gather()
     gathered.notes.extend(losses)
     summary, facts = measured(plan, records, gathered, curve)
@@ -222,13 +222,13 @@ def finish(
     notify = notes or (lambda _text: None)
     try:
         return open_store(store or folder.store).add(finished)
-    except StoreError as error:  # the index follows the folders by itself, when it can be written again
+    except StoreError as error:  # the index follows the folders by itself, once it is writable again
         notify(f"stored in {folder.path}, but not indexed: {error.message}; retry with inferometer store reindex")
         return finished
 
 
 def measured(plan: Plan, records: Records, gathered: Gathered, curve: Curve | None) -> tuple[Summary, Facts]:
-    """The summary of records, its limits judged, and the facts it was made with."""
+    """The summary of records, its limits judged, and the facts used for it."""
     samples = Samples.of(gathered.samples)
     facts = facts_of(plan, records, gathered.notes, samples, curve, gathered.clocks)
     summary = summarize(records, plan, facts)
@@ -238,7 +238,7 @@ def measured(plan: Plan, records: Records, gathered: Gathered, curve: Curve | No
 
 
 def _with_workers(plan: Plan, store: Path, notify: Notes) -> Plan:
-    """The plan with a number of workers, where it leaves that to us. The cores of a cluster are not known yet."""
+    """The plan with a number of workers, if it does not set one. The cores of a cluster are not known yet."""
     if plan.workers != AUTO:
         return plan
     _calibrate_once(store, notify)
@@ -252,8 +252,8 @@ def _workers_text(workers: int) -> str:
 
 
 def _calibrate_once(store: Path, notify: Notes) -> None:
-    """The first run on a machine learns what error the instrument has there. Where that fails, on a machine without a
-    free moment, the run goes on without, and the next one tries again."""
+    """Calibrates the instrument in the first run on a machine. If that fails, because the machine is busy, the run
+    continues without, and the next one tries again."""
     if load_curve(store) is None:
         from inferometer.conduct.instrument import calibrate
 
@@ -265,15 +265,15 @@ def _calibrate_once(store: Path, notify: Notes) -> None:
 
 
 def _check_workloads(plan: Plan, facts: TargetFacts, nonce: str, notify: Notes) -> None:
-    """Make every class's first session here, where a mistake is shown to the user and not in a worker's log."""
+    """Create every class's first session here, so that a mistake is shown to the user and not in a worker's log."""
     context = context_of(plan.target, facts.model, facts.models, facts.max_model_len, notify)
     for traffic in plan.classes:
         workload_of(traffic.workload, plan.seed, traffic.draw, nonce, context)(0)
 
 
 class InterruptNote:
-    """Hands progress on and prints once, after the first Ctrl-C, how many requests are still in flight. All workers are
-    included first; one that is gone is not waited for: the first one reports again a moment later."""
+    """Forwards progress and prints once, after the first Ctrl-C, how many requests are still in flight. It waits until
+    all workers are counted, but not for one that is gone: the first worker reports again a moment later."""
 
     def __init__(self, watch: Watch | None, notify: Notes) -> None:
         self._watch, self._say = watch, notify
@@ -301,7 +301,7 @@ class InterruptNote:
 
 
 def _drive(plan: Plan, facts: TargetFacts, folder: RunFolder, nonce: str, watch: Watch) -> ShardsEnd[ShardReport]:
-    """The load itself: every worker takes its share of the one plan."""
+    """The load itself: every worker sends its share of the plan."""
     jobs = [
         ShardJob(
             plan=plan.model_dump(mode="json"),
@@ -331,7 +331,7 @@ _ALONE = "inferometer.simulator.virtual:simulated_run"
 
 
 def simulate(plan: Plan, note: Notes = lambda _text: None) -> Run:
-    """What the plan would come to, without a server and without a network."""
+    """Predict the result of a plan without a server and without a network."""
     is_fleet = plan.server is not None and plan.server.type == "fleet"
     made: Run = attribute_at(_FLEET if is_fleet else _ALONE)(plan, note)
     return made
@@ -343,7 +343,7 @@ def simulate_kept(
     note: Notes = lambda _text: None,
     derive: Callable[[Summary], Mapping[str, Value]] | None = None,
 ) -> Run:
-    """The same, kept in the store like a run that was sent; its environment records that time was virtual."""
+    """The same, stored like a real run; its environment records that time was virtual."""
     started = datetime.now(UTC)
     made = simulate(plan, note)
     assert made.verdict is not None

@@ -49,10 +49,10 @@ from inferometer.target.server import StartedServer, running
 Axis = Literal["rate", "concurrency"]
 
 START: dict[Axis, float] = {"rate": 1.0, "concurrency": 8.0}  # if neither the probe nor the plan has a better one
-PROBE_DRAIN = 0.1  # of the budget: so long the probe waits at most for its last answers
+PROBE_DRAIN = 0.1  # of the budget: how long the probe waits at most for its last answers
 LEAST_DRAIN_S = 1.0
-UNFINISHED = 0.10  # share of the requests that were not over at the end: more came than was served
-FAILED = ("failed_requests", "nothing_answered", "ended_early")  # too many: such a step is broken, not invalid
+UNFINISHED = 0.10  # share of requests not over at the end: more arrived than were completed
+FAILED = ("failed_requests", "nothing_answered", "ended_early")  # too many failures: such a step is broken, not invalid
 CURVE = (
     *("request_rate", "output_rate", "concurrency", "goodput", "failure_rate"),
     *("ttft_scheduled.p50", "ttft_scheduled.p99", "ttft.p50", "ttft.p99"),
@@ -62,7 +62,7 @@ CURVE = (
 
 @dataclass(frozen=True)
 class Searched:
-    """What a search found, the steps on the way, and the experiment that keeps them."""
+    """The result of a search, its steps, and the experiment that stores them."""
 
     axis: Axis
     result: SearchResult
@@ -75,7 +75,7 @@ class Searched:
 
     @property
     def outcome(self) -> SearchOutcome:
-        """As it is kept and printed."""
+        """The outcome as it is stored and printed."""
         return SearchOutcome(
             axis=self.axis,
             limits=tuple(self.limits),
@@ -98,8 +98,9 @@ def search(
     on_probe: Callable[[Probe], None] | None = None,
     on_step: Callable[[SearchStep], None] | None = None,
 ) -> Searched:
-    """The most load that keeps the plan's limits. Without a start in `bounds` a probe of two seconds chooses it. One
-    server serves all steps; its own start is not part of the budget. Ctrl-C ends it with what is known."""
+    """Find the highest load that meets the plan's limits. Without a start in `bounds` a probe of two seconds chooses
+    it. One server serves all steps; its startup does not count towards the budget. Ctrl-C ends the search with the
+    result so far."""
     limits = _limits(plan)
     kept_in = open_store(store)
     requested = SearchDefinition(axis=axis, bounds=asdict(bounds), step_s=step_s, plan=to_mapping(plan))
@@ -131,14 +132,14 @@ def search(
         return replace(searched(interrupted=True), terminated=isinstance(ended, Terminated))
     except InferometerError as error:
         searched(interrupted=False)
-        if (steps or probe) and isinstance(error, TargetError):  # it was there before
+        if (steps or probe) and isinstance(error, TargetError):  # the target was reachable before
             raise LostError(error.message, error.hint) from error
         raise
     return searched(interrupted=False)
 
 
 def own_start(plan: Plan, axis: Axis) -> float | None:
-    """The load that the plan names, if it is one of this kind."""
+    """The plan's load, if it is of this kind."""
     named = plan.load.rate if axis == "rate" else plan.load.concurrency
     return None if named is None else float(named)
 
@@ -146,8 +147,8 @@ def own_start(plan: Plan, axis: Axis) -> float | None:
 def _prepared(
     plan: Plan, bounds: SearchBounds, axis: Axis, step_s: float | None, probe: Probe | None
 ) -> tuple[SearchBounds, StepPace]:
-    """With all that the probe showed, and what it left of the budget. Without an answer in it, the search begins at
-    the plan's own load; without one answer in all its time, at no more than one request in that time."""
+    """The bounds and pace after the probe, and the budget it left. If the probe has no useful result, the search starts
+    at the plan's own load; if nothing was answered in its whole time, at no more than one request in that time."""
     limits = [limit for traffic in plan.classes for limit in traffic.limits]
     if probe is None:
         assert bounds.start is not None
@@ -173,8 +174,8 @@ def _limits(plan: Plan) -> list[str]:
 
 @dataclass(frozen=True)
 class _Series:
-    """One load after another on the same target, each a run of the experiment with a seed of its own: with the same
-    arrivals at every load, their luck would be in all steps."""
+    """One load after another on the same target, each a run of the experiment with its own seed: with the same arrivals
+    at every load, all steps would share the same random luck."""
 
     plan: Plan
     axis: Axis
@@ -193,7 +194,7 @@ class _Series:
         return Probe(levels, start, made.id, made.summary.window.run_s or 0.0, time.monotonic() - began)
 
     def step(self, wanted: Try, steps: Sequence[SearchStep], bounds: SearchBounds, pace: StepPace) -> SearchStep | None:
-        """None where the budget has no room for it. Its last answers are waited for only as long as there is budget."""
+        """None if the budget has no room for it. Its last answers are waited for only within the budget."""
         began = time.monotonic()
         load_s = length_s(wanted, steps, bounds, pace)
         if load_s is None:
@@ -208,7 +209,7 @@ class _Series:
         made = run(plan, store=self.store, notes=self.notes, server=self.server)
         self.store.set_case(made.id, self.kept.id, name)
         self.kept.add(ExperimentCase(name=name, parameters=parameters, run=made.id))
-        if made.state == "interrupted":  # a piece of a step shows nothing about its load
+        if made.state == "interrupted":  # a partial step shows nothing about its load
             raise Terminated if ended_by(made) == signal.SIGTERM else KeyboardInterrupt
         if lost := losses(made):
             raise LostError(" ".join(lost), f"the run is stored: inferometer show {made.id}")
@@ -217,7 +218,7 @@ class _Series:
 
 def probe_plan(plan: Plan, bounds: SearchBounds) -> Plan:
     """The plan as a closed loop of two seconds, with few requests in flight and then more: never more than the plan's
-    own cap, or than may be tried."""
+    own cap, or the search's maximum."""
     cap = min(plan.load.max_concurrency or math.inf, bounds.most if bounds.whole else math.inf)
     stages = [Stage(concurrency=at_once, duration=stage_s) for at_once, stage_s in PROBE if at_once <= max(cap, 1)]
     drain_s = min(plan.stop.drain, max(bounds.budget_s * PROBE_DRAIN, LEAST_DRAIN_S))
@@ -227,13 +228,13 @@ def probe_plan(plan: Plan, bounds: SearchBounds) -> Plan:
 
 
 def plan_at(plan: Plan, axis: Axis, load: float, load_s: float, drain_s: float = math.inf) -> Plan:
-    """The plan at a load for so long, ended early where a limit is lost already."""
+    """The plan at a load for a duration, ended early if a limit is certainly missed."""
     stop = Stop(duration=load_s, errors=plan.stop.errors, drain=min(plan.stop.drain, drain_s), lost=True)
     return plan.model_copy(update={"load": _load_at(plan.load, axis, load), "stop": stop})
 
 
 def _load_at(load: Load, axis: Axis, value: float) -> Load:
-    """A rate keeps the process that the plan names, and its cap."""
+    """A rate keeps the plan's arrival process and cap."""
     if axis == "concurrency":
         return Load(type="concurrency", concurrency=int(value))
     kind = load.type if load.type in RATE_TYPES else "poisson"
@@ -242,7 +243,7 @@ def _load_at(load: Load, axis: Axis, value: float) -> Load:
 
 
 def step_of(made: Run, wanted: Try, took_s: float = 0.0) -> SearchStep:
-    """The result of a run for its load. One that ended because a limit was lost has missed it."""
+    """The result of a run as a step. One that ended because a limit was missed has missed it."""
     known = quantities(made.summary)
     invalid = invalid_codes(made)
     return SearchStep(
@@ -260,7 +261,7 @@ def step_of(made: Run, wanted: Try, took_s: float = 0.0) -> SearchStep:
 
 
 def _unfinished(made: Run) -> float:
-    """The share of the requests that were cut off at the end, in an open loop: they are in no share that was kept."""
+    """In an open loop, the share of the requests that were cut off at the end: these count in no attained share."""
     if made.summary.loop == "closed":
         return 0.0
     return (made.summary.failures.censored or 0) / max(made.summary.window.requests or 0, 1)

@@ -26,13 +26,13 @@ from inferometer.target.server import StartedServer, running
 from inferometer.target.startup import StartupLog, read_startup, startup_of
 from inferometer.vocabulary import duration_text
 
-MATCHED = "matched.log"  # the lines that the numbers were made of; the log itself may have gigabytes
-TOLERATED_S = 1.0  # stamps of a log and times that a process took itself
+MATCHED = "matched.log"  # the log lines used for the numbers; the log itself may have gigabytes
+TOLERATED_S = 1.0  # between timestamps of a log and durations that a process measured itself
 Notes = Callable[[str], None]
 
 
 def startup_from_log(log: Path, *, store: Place = None, notes: Notes = lambda _text: None) -> Run:
-    """Keep the start that a log describes. Missing parts are reported as missing."""
+    """Store the startup that a log describes. Missing parts are reported as missing."""
     read = read_startup(log)
     if read.starts > 1:
         notes(f"{log}: contains {read.starts} starts; this is the last")
@@ -53,7 +53,7 @@ def startup_from_log(log: Path, *, store: Place = None, notes: Notes = lambda _t
 def startup_of_server(
     plan: Plan, *, store: Place = None, notes: Notes = lambda _text: None, sleep: bool = False, wait_s: float = 0.0
 ) -> Run:
-    """Start the plan's server, wait until it is ready, end it, and keep how long each part took."""
+    """Start the plan's server, wait until it is ready, stop it, and store how long each phase took."""
     assert plan.server is not None
     kept_in = open_store(store)
     verbose_plan = plan.model_copy(update={"server": talkative(plan.server, sleep)})
@@ -71,7 +71,7 @@ def startup_of_server(
 
 
 def talkative(server: Server, sleep: bool) -> Server:
-    """vLLM tells of its first phases only when asked for DEBUG, and sleeps only when it may."""
+    """vLLM logs its first phases only at level DEBUG, and sleeps only if sleep mode is enabled."""
     if server.type != "vllm":
         return server
     env, args = {"VLLM_LOGGING_LEVEL": "DEBUG"}, {}
@@ -106,7 +106,7 @@ def _probed(plan: Plan, server: StartedServer) -> TargetFacts:
 
 
 def _sleep_values(slept: MeasuredSleep | None) -> dict[str, Value]:
-    """Times seen by the client, in addition to the server's own."""
+    """Times measured by the client, in addition to the server's own."""
     if slept is None:
         return {}
     return {
@@ -116,8 +116,8 @@ def _sleep_values(slept: MeasuredSleep | None) -> dict[str, Value]:
 
 
 def verdict_of(startup: Startup) -> Verdict:
-    """Numbers that were read from a log are right or missing: what is missing makes a start doubtful, and so do phases
-    that cannot all be true."""
+    """Numbers read from a log are right or missing: missing ones make a start doubtful, and so do phases that
+    contradict each other."""
     return judged([*_not_ready(startup), *_too_long(startup), *_missing_ranks(startup)])
 
 
@@ -139,8 +139,8 @@ def _too_long(startup: Startup) -> Iterator[Reason]:
 
 
 def _missing_ranks(startup: Startup) -> Iterator[Reason]:
-    """Sizes are of all workers or unknown. The slowest worker decides the times: of those that Ray hides none is known,
-    while a rank that speaks for its node has waited for the others."""
+    """Quantities are totals of all workers or unknown. The slowest worker determines the times: the times of workers
+    that Ray hides are unknown, while a rank that reports for its node has waited for the others."""
     if not startup.missing_ranks:
         return
     fewest = min(startup.missing_ranks, key=lambda missing: missing.reporting)
@@ -155,13 +155,13 @@ def _missing_ranks(startup: Startup) -> Iterator[Reason]:
 
 
 def _started(read: StartupLog) -> datetime | None:
-    """The log's clock has no zone: taken as the local one, which is right where the log was written here."""
+    """The log's clock has no time zone: it is taken as local, which is right if the log was written here."""
     at = read.report.startup.started_at
     return None if read.started_s is None or at is None else datetime.fromisoformat(at).astimezone()
 
 
 def _plan_of(log: Path, startup: Startup) -> dict[str, JsonValue]:
-    """As a plan would have it: what was started, and how."""
+    """In the form of a plan: what was started, and how."""
     server = {"type": "vllm", "model": startup.model, "args": startup.arguments}
     return {"name": log.stem, "server": {name: value for name, value in server.items() if value}}
 

@@ -1,4 +1,4 @@
-"""Runs the cases of an experiment in order. Each finished case is a line on disk before the next one begins, so that
+"""Runs the cases of an experiment in order. Each finished case is a line on disk before the next one starts, so that
 nothing is repeated after an interruption."""
 
 import time
@@ -39,7 +39,7 @@ MEASURES = ("ttft.mean", "tpot.mean", "e2e.mean", "run_time", "request_rate", "o
 
 
 def changes_of(prepared: Prepared, rows: Sequence[CaseRow]) -> list[StrategyChange]:
-    """Of every case but the baseline; a measure that a repeat lacks is left out."""
+    """The changes of every case relative to the baseline; a measure that a repeat lacks is left out."""
     baseline = prepared.experiment.baseline
     done = [row for row in rows if row.state == "complete"]
     blocks: dict[str, list[CaseRow]] = {}
@@ -90,14 +90,14 @@ def doubt_of_tape(prepared: Prepared) -> str | None:
 
 
 def effects_of(rows: Sequence[CaseRow], store: Store) -> list[ClassEffect]:
-    """For each class that was switched off, and each that stayed: how its measures changed."""
+    """How the measures changed, for each class that was switched off and each remaining class."""
     return [
         ClassEffect(off=off, of=of, comparison=comparison) for (off, of), comparison in comparisons(rows, store).items()
     ]
 
 
 def comparisons(rows: Sequence[CaseRow], store: Store) -> dict[tuple[str, str], Comparison]:
-    """By the class that was switched off and the class that is looked at."""
+    """By the class that was switched off and the class being compared."""
     runs = {row.name: store.load(row.run) for row in rows if row.run and row.state == "complete"}
     together = [(row, runs[row.name]) for row in rows if row.name in runs and row.parameters[WITHOUT] is None]
     off = dict.fromkeys(str(row.parameters[WITHOUT]) for row in rows if row.parameters[WITHOUT] is not None)
@@ -116,7 +116,7 @@ def classes_of(runs: Sequence[Run]) -> list[str]:
 
 
 def of_class(run: Run, name: str) -> Run:
-    """The run as one of its classes saw it. Its requests are not compared one by one: with a class gone, the others
+    """The run as seen by one of its classes. Its requests are not compared one by one: with a class gone, the others
     draw other lengths, so only the spread between repeats shows it."""
     classes = [dict(traffic) for traffic in run.plan.classes if traffic.text("name") == name]
     summary = structs.replace(run.summary, traffic={})
@@ -134,13 +134,13 @@ BENCHMARK = "inferometer.conduct.benchmark:run_benchmark"
 
 @dataclass(frozen=True)
 class Swept:
-    """What was done: the experiment as it is kept, its rows, and why it ended before its last case, if it did."""
+    """The result: the experiment as stored, its rows, and why it ended before its last case, if it did."""
 
     kept: KeptExperiment
     rows: list[CaseRow]
     ended: str | None = None
     interrupted: bool = False
-    left: int = 0  # cases not done yet
+    left: int = 0  # cases not run yet
 
     @property
     def failed(self) -> list[CaseRow]:
@@ -149,7 +149,7 @@ class Swept:
 
 @dataclass
 class Sweep:
-    """The experiment while it goes on."""
+    """A running experiment."""
 
     prepared: Prepared
     folder: ExperimentFolder
@@ -186,7 +186,7 @@ class Sweep:
         return None
 
     def _expected_s(self, case: Case) -> float:
-        """As its plan sets; where the target decides, as long as the longest so far that was done to its end."""
+        """As set in its plan; if the target determines it, as long as the longest completed case so far."""
         expected = expected_s(case)
         lasted = (row.wall_s or 0.0 for row in self.rows if row.state == "complete")
         return max(lasted, default=0.0) if expected is None else expected
@@ -201,16 +201,16 @@ class Sweep:
             raise _resumable(wrong, self.folder.id) from wrong
         except KeyboardInterrupt:
             state = "interrupted"
-        except Exception as wrong:  # whatever a case may raise: the others are still worth doing
+        except Exception as wrong:  # any error of a case: the others are still worth running
             error = wrong.message if isinstance(wrong, InferometerError) else f"{type(wrong).__name__}: {wrong}"
-            self.failures -= isinstance(wrong, NotStarted)  # counted with the first case that met it
+            self.failures -= isinstance(wrong, NotStarted)  # it counts only for the first case with this server
         if error is not None:
             state = "failed"
             self.failures += 1
         return self._kept(case, made, state, error, time.monotonic() - began)
 
     def _settled(self, case: Case) -> Case:
-        """With the load that follows from the ends, where the case waits for them."""
+        """With the load that follows from the measured ends, if the case depends on them."""
         levels, level = self.prepared.experiment.levels, case.level
         if levels is None or level is None or not case.waits:
             return case
@@ -222,7 +222,8 @@ class Sweep:
         return case.settled(loads.values[(level.number or 1) - 1])
 
     def _measured(self, case: Case, servers: Servers, engines: Engines) -> Run:
-        """A server and an engine in this process are not kept side by side: they want the memory of the same GPU."""
+        """A server and an engine in this process are not kept running side by side: they need the memory of the same
+        GPU."""
         (engines if case.work == "plan" else servers).close()
         match case.work:
             case "plan" if self.prepared.experiment.time == "virtual":
@@ -281,7 +282,7 @@ def sweep(
     on_case: OnCase = lambda _row: None,
     retry_failed: bool = False,
 ) -> Swept:
-    """Do what is left to do in the folder, and return all results."""
+    """Run the remaining cases of the folder, and return all results."""
     kept_in, notify = open_store(store), notes or (lambda _text: None)
     with folder.held():
         before = folder.load()
@@ -300,7 +301,7 @@ def sweep(
 
 
 def _written_order(prepared: Prepared) -> Callable[[CaseRow], tuple[int, int]]:
-    """As a person wrote the cases, whatever order they were done in."""
+    """In the order of the file, whatever order they were run in."""
     labels: dict[str, int] = {}
     for case in prepared.cases_written:
         labels.setdefault(case.label, len(labels))
@@ -317,7 +318,7 @@ def _result(prepared: Prepared, rows: Sequence[CaseRow], store: Store) -> SweepR
 
 
 def _failure(made: Run) -> str | None:
-    """Why a run that was kept counts as a failed case: it ended early, or nothing was answered."""
+    """Why a stored run counts as a failed case: it ended early, or nothing was answered."""
     if made.state == "failed":
         return made.doubts[0].text if made.doubts else "it ended early"
     outcomes = made.summary.outcomes
@@ -329,6 +330,6 @@ def _failure(made: Run) -> str | None:
 
 
 def _resumable(wrong: StoreError, experiment: str) -> StoreError:
-    """The store cannot take more; what it has is whole."""
+    """The store cannot take more; its content is complete."""
     on = f"then continue where it stopped: inferometer sweep --resume {experiment}"
     return StoreError(wrong.message, f"{wrong.hint}; {on}" if wrong.hint else on)

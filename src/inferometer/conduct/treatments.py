@@ -42,16 +42,16 @@ from inferometer.scale.kubernetes.settings import NOP, PREFIX, RunSettings
 from inferometer.scale.remote import needed_variables
 
 PROFILES = "/workspace/profiles"
-MOCK = "http://mock:1234"  # llm-d's, where a dry run knows no endpoint
+MOCK = "http://mock:1234"  # llm-d's, for a dry run without an endpoint
 WATCHER_CPU, WATCHER_MEMORY = "1", "2Gi"  # of our container, where another one sends the load
-WAITING = ["sh", "-c", "trap 'exit 0' TERM; sleep infinity & wait"]  # until it is removed: then at once
+WAITING = ["sh", "-c", "trap 'exit 0' TERM; sleep infinity & wait"]  # until it is removed: then it ends at once
 LARGEST_PLAN = 900_000  # bytes; a ConfigMap takes 1 MiB
 Notes = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class TreatmentRequest:
-    """What a command line asks for besides llm-d's settings: a plan of ours, and changes of it."""
+    """The settings of a command line other than llm-d's: a plan of ours, and changes to it."""
 
     settings: RunSettings
     plan_args: tuple[str, ...] = ()
@@ -60,29 +60,29 @@ class TreatmentRequest:
 
     @property
     def names_models(self) -> bool:
-        """Whether the models are those of an option or a variable, and not llm-d's default."""
+        """Whether the models come from an option or a variable, and not from llm-d's default."""
         return self.model_given or f"{PREFIX}DEPLOY_MODEL_LIST" in self.settings.variables
 
     @property
     def sender(self) -> str:
-        """Who sends the load: `inferometer`, or the harness itself."""
+        """What sends the load: `inferometer`, or a harness."""
         return self.settings.harness if self.settings.generator == "harness" else "inferometer"
 
 
 @dataclass(frozen=True, slots=True)
 class Treatment:
-    """One plan at one endpoint."""
+    """One plan for one endpoint."""
 
-    name: str  # empty where there is only one
+    name: str  # empty if there is only one
     plan: Plan
     parameters: Mapping[str, Any]
     endpoint: ClusterEndpoint
     method: str
-    model: str  # empty where the server is to say which it serves
+    model: str  # empty if the server should report which model it serves
     stack: str
 
     def suffix(self, settings: RunSettings) -> str:
-        """The folder of its results, as llm-d names it."""
+        """The folder of its results, with llm-d's name."""
         part = f"-{_file_name(self.name)}" if self.name else ""
         return f"{settings.harness}_{settings.id}{part}_{self.stack}"
 
@@ -111,7 +111,7 @@ def treatments_of(request: TreatmentRequest, cluster: Cluster | None, notes: Not
                 many = {"model": model} if len(models) > 1 else {}
                 many |= {"method": method} if len(settings.methods) > 1 else {}
                 if request.sender not in OURS:
-                    rendered_for(plan, request.sender)  # a plan that the tool cannot do is reported first
+                    rendered_for(plan, request.sender)  # reports first if the tool cannot run the plan
                 treatments.append(
                     Treatment(
                         name=name if len(cases) > 1 else "",
@@ -127,8 +127,8 @@ def treatments_of(request: TreatmentRequest, cluster: Cluster | None, notes: Not
 
 
 def model_of_ours(request: TreatmentRequest) -> str | None:
-    """The model that a plan or experiment of ours names, where no option or variable does; empty where it names none,
-    or several. `None` where llm-d's models count."""
+    """The model in a plan or experiment of ours, if no option or variable sets one; empty if it names none, or several.
+    `None` if llm-d's models apply."""
     settings = request.settings
     if request.names_models or settings.harness == NOP or not (settings.experiment or request.plan_args):
         return None
@@ -175,7 +175,7 @@ def _cases(request: TreatmentRequest, model: str, url: str, notes: Notes) -> lis
         "LLMDBENCH_HARNESS_NAME": settings.harness,
         "LLMDBENCH_HARNESS_EXPERIMENT_PROFILE": settings.profile,
     }
-    environ.pop("LLMDBENCH_HARNESS_EXPERIMENT_PROFILE_OVERRIDES", None)  # they are in the settings
+    environ.pop("LLMDBENCH_HARNESS_EXPERIMENT_PROFILE_OVERRIDES", None)  # they are already in the settings
     if settings.harness == NOP:
         return [("", plan_from({}, aim, NOP), {})]
     if settings.experiment:
@@ -214,7 +214,7 @@ def _aimed(plan: Any, endpoint: ClusterEndpoint, named: str | None, *, is_ours: 
 
 
 def stack_names(method: str, models: Sequence[str]) -> dict[str, str]:
-    """By model; two of the same size and type keep their whole names, because results are found by them."""
+    """By model; two of the same size and type keep their whole names, because results are found by these."""
     names = {model: stack_name(method, model) for model in models}
     taken = list(names.values())
     return {
@@ -228,8 +228,8 @@ def _method_name(method: str) -> str:
 
 
 def stack_name(method: str, model: str) -> str:
-    """llm-d's `<method>-<parameters>-<model type>`: standalone-1b-instruct; modelservice is called llm-d there. The
-    method alone where the model is not known."""
+    """llm-d's `<method>-<parameters>-<model type>`: standalone-1b-instruct; modelservice is called llm-d there. Only
+    the method if the model is unknown."""
     if not model:
         return _file_name(_method_name(method).lower())
     parts = model.rpartition("/")[2].lower().replace("qwen", "qwen-").split("-")
@@ -244,7 +244,8 @@ def _file_name(text: str) -> str:
 
 
 def longest_s(settings: RunSettings, count: int) -> float:
-    """Of so many treatments, one after the other, with the time in which their results are collected."""
+    """The maximum duration of this many treatments, one after the other, including the time to collect their
+    results."""
     return count * (settings.deadline_s + settings.start_s + WITHIN_S)
 
 
@@ -345,8 +346,8 @@ def _tool_container(settings: RunSettings) -> ToolContainer | None:
 
 
 def _watched_by_pods(settings: RunSettings, treatment: Treatment) -> bool:
-    """If no client waits here, the pods watch the stack themselves, with a role that goes with their Job. In another
-    namespace it could not: there only a service account that was given has the rights."""
+    """If no client waits here, the pods watch the stack themselves, with a role that is removed with their Job. In
+    another namespace that is impossible: there only a given service account has the rights."""
     reachable = settings.namespace == settings.harness_namespace or settings.service_account is not None
     return settings.is_unattended and treatment.endpoint.kind not in ("url", "mock") and reachable
 
@@ -380,7 +381,7 @@ def claim_of(settings: RunSettings) -> PersistentVolumeClaim:
 
 
 def all_manifests(cluster: Cluster | None, request: TreatmentRequest, notes: Notes) -> list[Manifest]:
-    """What would be created, in order; as the server's own dry run returns it, if there is a server."""
+    """What would be created, in order; as returned by the server's own dry run, if there is a server."""
     settings = request.settings
     if settings.harness == NOP:  # only reads
         treatments_of(request, cluster, notes)

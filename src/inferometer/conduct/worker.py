@@ -1,5 +1,5 @@
-"""What a launcher pod does: read a plan from a file, measure it into a folder of its own on the volume, and later, as
-a collector pod, print that folder."""
+"""The work of a launcher pod: reads a plan from a file, measures it into its own folder on the volume; and later, as a
+collector pod, prints that folder."""
 
 import hashlib
 import os
@@ -34,11 +34,11 @@ Notes = Callable[[str], None]
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the work in a results folder."""
+    """The state of the work in a results folder."""
 
-    key: str  # of the plan, so that the results of another one are not taken for its own
-    launch: str = ""  # the Job that a pod belongs to: its pods do not repeat what one of them failed at
-    state: str = "running"  # then that of the run, or `error`
+    key: str  # of the plan, so that results of another plan are not mistaken for its own
+    launch: str = ""  # the Job of the pod: its pods do not repeat work at which one of them failed
+    state: str = "running"  # finally that of the run, or `error`
     run: str | None = None
     exit_code: int = 0
     error: str | None = None
@@ -58,7 +58,7 @@ def index_in(environ: Mapping[str, str]) -> int:
 
 
 def results_folder(results: Path, index: int, pods: int) -> Path:
-    """llm-d's names: `_1` to `_N` where there are several pods."""
+    """llm-d's names: `_1` to `_N` if there are several pods."""
     return results if pods == 1 else results.with_name(f"{results.name}_{index + 1}")
 
 
@@ -73,7 +73,7 @@ def work(
     notes: Notes | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> tuple[Work, Run | None]:
-    """Do the plan; see `_work`. A container next to ours ends with us, however we end."""
+    """Run the plan as `_work` says. However it ends, a second container of the pod is told to end."""
     try:
         return _work(plan_file, results, pods, tool, stack, watch, notes or (lambda _text: None), environ)
     finally:
@@ -91,8 +91,8 @@ def _work(
     notify: Notes,
     environ: Mapping[str, str],
 ) -> tuple[Work, Run | None]:
-    """Do the plan, unless its results are there already. Every pod has a seed of its own: the same requests from all of
-    them would be answered from the server's caches. `stack` is a namespace whose replicas the first pod watches."""
+    """Run the plan, unless its results exist already. Every pod has its own seed: the same requests from all of them
+    would be answered from the server's caches. `stack` is a namespace whose replicas the first pod watches."""
     index = index_in(environ)
     if index >= pods:
         raise PlanError(f"the pod's number must be below {pods}, got {index}")
@@ -135,7 +135,7 @@ def _work(
 
 @contextmanager
 def _stack_watched(namespace: str | None, results: Path, notify: Notes) -> Iterator[None]:
-    """As the client does where it waits; a stack that may not be looked at does not keep us from measuring it."""
+    """As the client does if it waits; missing rights to watch the stack do not prevent the measurement."""
     if namespace is None:
         yield
         return
@@ -156,7 +156,7 @@ def _stack_watched(namespace: str | None, results: Path, notify: Notes) -> Itera
 
 
 def _generator(tool: str) -> Callable[..., Run]:
-    """Who sends the load: we, or another tool that is installed in the image."""
+    """The function that sends the load: ours, or another tool that is installed in the image."""
     if tool == OURS:
         return run
     other: Callable[..., Run] = attribute_at(OTHERS)
@@ -168,8 +168,8 @@ def _by_other(run_harness: Callable[..., Run], tool: str, plan: Plan, **settings
 
 
 def plan_key(text: str) -> str:
-    """Of what is measured. Whose metrics are sampled meanwhile is left out: the pods of a stack have other addresses
-    after a restart, and the results are the same plan's."""
+    """The key of what is measured. The sampled metrics are excluded: the pods of a stack have other addresses after a
+    restart, and the results belong to the same plan."""
     plan, _ = mapping_in(text, "plan")
     observed = plan.get("observe")
     if isinstance(observed, dict):
@@ -197,7 +197,7 @@ def _write(folder: Path, about: Work) -> None:
 
 
 def print_results(results: Path, start: Cursor, most: int = PIECE_BYTES) -> int:
-    """One piece of the folders of all pods, for a collector that reads our log; how many folders there are."""
+    """Prints a piece of the folders of all pods, for a collector that reads our log; returns the number of folders."""
     name = results.name
     with translated_errors(results.parent):
         there = (

@@ -1,1 +1,1 @@
-"""Reads files that others wrote, within limits: bytes, text, YAML and JSON. Their meaning is left to the callers."""
+"""Reads files from outside, within limits: bytes, text, YAML and JSON. The callers interpret them."""

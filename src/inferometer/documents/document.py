@@ -1,8 +1,8 @@
-"""`Document`: an object of JSON or YAML that somebody else wrote, read field by field with the type that is needed.
-What is missing or has another type is `None`, or empty: never an error of ours, never a guess.
+"""`Document`: a JSON or YAML object from outside, read field by field with the expected type. A field that is missing
+or has another type is `None`, or empty: never an error of ours, never a guess.
 
-`JsonValue` is plain data whose shape nobody knows before it is looked at: settings as their user wrote them, documents
-that are only passed on. A type checker asks for the look.
+`JsonValue` is plain data of unknown form: settings as the user wrote them, documents that are only passed on. A type
+checker requires testing it before use.
 """
 
 import math
@@ -14,22 +14,23 @@ from inferometer.errors import DataError
 if TYPE_CHECKING:
     JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 else:
-    JsonValue = Any  # pydantic and msgspec need not look inside of it
+    JsonValue = Any  # pydantic and msgspec need not inspect it
 JsonObject: TypeAlias = Mapping[str, JsonValue]
 
 
 def settings_of(mapping: Mapping[str, object]) -> JsonObject:
-    """What somebody wrote in Python, such as the settings of a plan; what is no plain data is named by its reader."""
+    """Settings given in Python, such as those of a plan; anything that is not plain data is reported by the code that
+    reads it."""
     return cast(JsonObject, mapping)
 
 
-MOST_NUMBER = 1e30  # nanoseconds since 1970 are 2e18, seeds of 64 bits 2e19; squares of more are no numbers
-MOST_COUNT = 2**53  # of requests and tokens: what every JSON reader and database holds exactly
+MOST_NUMBER = 1e30  # nanoseconds since 1970 are 2e18, 64-bit seeds 2e19; squares of larger numbers overflow
+MOST_COUNT = 2**53  # of requests and tokens: exact in every JSON reader and database
 MOST_LETTERS = 400  # of a number written as text
 
 
 def is_unicode(text: str) -> bool:
-    """JSON can write halves of characters, and file names and variables can be any bytes: neither is text that can be
+    """JSON can contain halves of characters, and file names and variables can be any bytes: neither is text that can be
     stored or sent."""
     if text.isascii():
         return True
@@ -41,7 +42,7 @@ def is_unicode(text: str) -> bool:
 
 
 class Document(Mapping[str, JsonValue]):
-    """A mapping like the one that was parsed, which is not copied: its long lists may be read as they are needed."""
+    """A mapping over the parsed one, without a copy: its long lists may be read on demand."""
 
     __slots__ = ("_fields",)
 
@@ -50,7 +51,7 @@ class Document(Mapping[str, JsonValue]):
 
     @classmethod
     def of(cls, value: JsonValue) -> "Document":
-        """Of a value that may be something else than an object; then it is empty."""
+        """From a value that may be something other than an object; then it is empty."""
         return value if isinstance(value, Document) else cls(value if isinstance(value, Mapping) else {})
 
     def __getitem__(self, name: str) -> JsonValue:
@@ -66,7 +67,7 @@ class Document(Mapping[str, JsonValue]):
         return f"Document({self._fields!r})"
 
     def text(self, name: str) -> str | None:
-        """A text; numbers and switches as they are written."""
+        """A text; numbers and booleans as they are written."""
         return text_of(self._fields.get(name))
 
     def number(self, name: str) -> float | None:
@@ -80,7 +81,7 @@ class Document(Mapping[str, JsonValue]):
         return value if isinstance(value, bool) else None
 
     def section(self, *names: str) -> "Document":
-        """The object below a name, below further names; empty where there is none."""
+        """The object at this path of names; empty if there is none."""
         part = self
         for name in names:
             part = Document.of(part._fields.get(name))
@@ -105,7 +106,7 @@ class Document(Mapping[str, JsonValue]):
         return [text for entry in entries if (text := text_of(entry)) is not None]
 
     def numbers(self, name: str) -> list[float]:
-        """The numbers of a list; what is none is left out."""
+        """The numbers of a list; other values are left out."""
         return [number for entry in self.values_of(name) if (number := number_of(entry)) is not None]
 
 
@@ -120,7 +121,7 @@ def text_of(value: JsonValue) -> str | None:
 
 
 def number_of(value: JsonValue) -> float | None:
-    """A finite number, also where it is written as text; anything else is missing."""
+    """A finite number, also if it is written as text; anything else counts as missing."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     if isinstance(value, str) and len(value) > MOST_LETTERS:
@@ -137,7 +138,7 @@ def number_of(value: JsonValue) -> float | None:
 
 
 def count_of(value: JsonValue) -> int | None:
-    """A count; a broken part of one is no count."""
+    """A count; a fraction is no count."""
     amount = number_of(value)
     if amount is None or amount != int(amount):
         return None

@@ -1,4 +1,4 @@
-"""The bytes and the text of a file, within limits: no file, pipe or device can block us or fill the memory."""
+"""Bytes and text of a file, within limits: no file, pipe or device can block us or fill the memory."""
 
 import errno
 import mmap
@@ -13,11 +13,11 @@ from pathlib import Path
 
 from inferometer.documents.json_text import RefusedError
 
-MOST_PLAN_BYTES = 32 << 20  # of a plan, an experiment, a scenario: 20,000 traffic classes have 4 MB
-MOST_GROWTH = 200  # times its size, beyond which what gzip packed is a trap: text shrinks to a tenth or a fiftieth
-SILENCE_S = 30.0  # a pipe without a writer for so long is given up
+MOST_PLAN_BYTES = 32 << 20  # of a plan, an experiment, a scenario: 20,000 traffic classes take 4 MB
+MOST_GROWTH = 200  # times its size: gzip data that grows more is a trap; text shrinks to a tenth or a fiftieth
+SILENCE_S = 30.0  # a pipe without a writer for this long is given up
 _PIECE = 1 << 20
-_MAPPED = 8 << 20  # of a large file, in memory at a time
+_MAPPED = 8 << 20  # bytes of a large file in memory at a time
 GZIP = b"\x1f\x8b"
 _BINARY = {
     b"PAR1": "a Parquet file",
@@ -31,11 +31,11 @@ _BINARY = {
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-Content = bytes | memoryview | mmap.mmap  # of a large file its pages, which are read when they are needed
+Content = bytes | memoryview | mmap.mmap  # for a large file its memory map, which is read on demand
 
 
 def pieces_of(content: Content) -> Iterator[memoryview]:
-    """All of it, in order. Of a large file what was passed does not stay in memory."""
+    """All of it, in order. Parts of a large file that were read do not stay in memory."""
     view = memoryview(content)
     for start in range(0, len(view), _MAPPED):
         yield view[start : start + _MAPPED]
@@ -43,21 +43,22 @@ def pieces_of(content: Content) -> Iterator[memoryview]:
 
 
 def release(content: Content) -> None:
-    """The pages of a large file, which are read again if they are needed again."""
+    """Release the pages of a large file; they are read again if needed."""
     pages = content.obj if isinstance(content, memoryview) else content
     if isinstance(pages, mmap.mmap):
         pages.madvise(mmap.MADV_DONTNEED)
 
 
 def check_plain(path: str | Path) -> None:
-    """`OSError` for what is no file: opening a pipe waits for its writer, reading a device may not end."""
+    """Raises `OSError` for anything but a regular file: opening a pipe waits for its writer, reading a device may never
+    end."""
     mode = Path(path).stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(errno.EINVAL, "not a plain file", str(path))
 
 
 def opened(path: str | Path) -> BufferedReader:
-    """A file or a pipe, as it is read bit by bit. `RefusedError` for a pipe without a writer."""
+    """A file or a pipe, opened for reading in parts. `RefusedError` for a pipe without a writer."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
@@ -70,15 +71,15 @@ def opened(path: str | Path) -> BufferedReader:
 
 
 def file_bytes(path: str | Path, most: int = MOST_PLAN_BYTES) -> bytes:
-    """All bytes of a file or a pipe. `OSError` where it cannot be opened, `RefusedError` where it is too large."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer must not hold us
-    with os.fdopen(descriptor, "rb", buffering=0) as file:  # of a folder: IsADirectoryError
+    """All bytes of a file or a pipe. `OSError` if it cannot be opened, `RefusedError` if it is too large."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # do not block on a pipe without a writer
+    with os.fdopen(descriptor, "rb", buffering=0) as file:  # for a folder: IsADirectoryError
         facts = os.fstat(descriptor)
         if facts.st_size > most:
             raise RefusedError(f"is too large: {_size(facts.st_size)}, the maximum is {_size(most)}")
         if stat.S_ISCHR(facts.st_mode):  # such as /dev/zero
             most = min(most, MOST_PLAN_BYTES)
-        if stat.S_ISREG(facts.st_mode) and facts.st_size > _PIECE:  # in one piece: pieces would be in memory twice
+        if stat.S_ISREG(facts.st_mode) and facts.st_size > _PIECE:  # in one piece: pieces would double the memory
             whole = file.read(facts.st_size)
             if whole is not None and len(whole) == facts.st_size:
                 return whole
@@ -91,7 +92,7 @@ def _all_of(descriptor: int, read: Callable[[int], bytes | None], most: int, is_
     total = 0
     while True:
         piece = read(_PIECE)
-        if piece is None or (not piece and is_pipe and not pieces):  # nothing yet, or the writer has not begun
+        if piece is None or (not piece and is_pipe and not pieces):  # nothing yet, or the writer has not started
             _await(descriptor)
             piece = read(_PIECE)
         if piece is None:
@@ -110,7 +111,7 @@ def _await(descriptor: int) -> None:
 
 
 def stdin_bytes(most: int = MOST_PLAN_BYTES) -> bytes:
-    """All that comes on standard input."""
+    """All bytes of standard input."""
     raw = getattr(sys.stdin, "buffer", None)
     content: bytes = sys.stdin.read(most + 1).encode() if raw is None else raw.read(most + 1)
     if len(content) > most:
@@ -119,13 +120,13 @@ def stdin_bytes(most: int = MOST_PLAN_BYTES) -> bytes:
 
 
 def unpacked(content: bytes, most: int = MOST_PLAN_BYTES) -> bytes:
-    """What gzip has packed, all parts of it, within a bound; anything else as it is."""
+    """Unpacks gzip data, all parts of it, within a limit; anything else is returned unchanged."""
     if not content.startswith(GZIP):
         return content
     parts: list[bytes] = []
     plausible = max(MOST_PLAN_BYTES, MOST_GROWTH * len(content))
     rest, left = content, min(most, plausible)
-    while rest.startswith(GZIP):  # `cat a.gz b.gz`, and writers that flush, make several parts
+    while rest.startswith(GZIP):  # `cat a.gz b.gz`, and writers that flush, create several parts
         unpacker = zlib.decompressobj(wbits=31)
         try:
             parts.append(unpacker.decompress(rest, left + 1))
@@ -146,7 +147,7 @@ def unpacked(content: bytes, most: int = MOST_PLAN_BYTES) -> bytes:
 
 
 def text_in(content: bytes) -> str:
-    """The text that bytes are: UTF-8, with or without its mark, or UTF-16 with it, as Windows writes it."""
+    """Decodes bytes as text: UTF-8, with or without a byte order mark, or UTF-16 with one, as Windows writes it."""
     is_utf_16 = content.startswith(_UTF_16)
     try:
         text = content.decode("utf-16" if is_utf_16 else "utf-8-sig")
@@ -162,7 +163,7 @@ def text_in(content: bytes) -> str:
 
 
 def binary_kind(content: bytes) -> str | None:
-    """What bytes that are no text may be, by how they begin."""
+    """The kind of bytes that are no text, from their first bytes."""
     return next((kind for start, kind in _BINARY.items() if content.startswith(start)), None)
 
 

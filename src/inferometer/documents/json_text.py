@@ -1,5 +1,5 @@
-"""JSON within bounds (depth, numbers of 64 bits, keys given twice), and why a document cannot be read and where in it;
-the caller adds the name of the file."""
+"""JSON within limits (depth, 64-bit numbers, duplicate keys), with the reason and the place if a document cannot be
+read; the caller adds the name of the file."""
 
 import json
 import re
@@ -12,25 +12,25 @@ import msgspec
 
 # -- refused ---------------------------------------------------------------------------------------------------------
 
-MOST_DEPTH = 100  # levels of lists and mappings: real files have up to 20, and readers behind us recurse
-LEAST_INT, MOST_INT = -(2**63), 2**63 - 1  # what databases, Parquet files and other languages can hold
+MOST_DEPTH = 100  # levels of lists and mappings: real files have up to 20, and later code recurses
+LEAST_INT, MOST_INT = -(2**63), 2**63 - 1  # the range of databases, Parquet files and other languages
 
 
 class RefusedError(ValueError):
-    """The text goes on where `file:3:7: ` stopped; line and column count from 1 and may be unknown."""
+    """The text continues after `file:3:7: `; line and column count from 1 and may be unknown."""
 
     def __init__(self, text: str, line: int | None = None, column: int | None = None, hint: str | None = None) -> None:
         super().__init__(text)
         self.text, self.line, self.column, self.hint = text, line, column, hint
 
     def at(self, text: str, position: int) -> "RefusedError":
-        """Itself with the line and column of a position in the text."""
+        """Returns itself with the line and column of a position in the text."""
         line, column = text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
         return RefusedError(self.text, line, column, self.hint)
 
     @property
     def position(self) -> str:
-        """`:3:7`, as compilers write it; empty where it is unknown."""
+        """`:3:7`, as compilers write it; empty if unknown."""
         return "".join(f":{number}" for number in (self.line, self.column) if number is not None)
 
     @property
@@ -42,7 +42,7 @@ class RefusedError(ValueError):
 
 
 class NumberError(RefusedError):
-    """A number that cannot be kept, as it was written."""
+    """A number that cannot be stored, with its original text."""
 
     def __init__(self, text: str, written: str) -> None:
         super().__init__(text)
@@ -50,7 +50,7 @@ class NumberError(RefusedError):
 
 
 def bounded_int(text: str) -> int:
-    """A whole number that 64 bits can hold; Python itself would go on to millions of digits."""
+    """An integer within 64 bits; Python itself would accept millions of digits."""
     if len(text) > 20 + text.count("_"):
         digits = text.lstrip("+-").lstrip("0_")
         if len(digits) > 24:
@@ -69,7 +69,7 @@ _TURN = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 def json_value(text: str) -> tuple[Any, list[str]]:
-    """What the text is, and the keys that it gives twice, of which the last counts."""
+    """The parsed value, and duplicate keys, of which the last counts."""
     twice: dict[str, None] = {}
 
     def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _complaint(error: json.JSONDecodeError, text: str) -> str:
 
 
 def _check_depth(text: str) -> None:
-    """Before anything is parsed: a parser that recurses would be at its own end first."""
+    """Checked before parsing: a recursive parser would exceed its own limit first."""
     if text.count("[") + text.count("{") <= MOST_DEPTH:
         return
     bare = _STRINGS.sub("", text)
@@ -106,16 +106,16 @@ def _check_depth(text: str) -> None:
         raise RefusedError(f"is nested deeper than {MOST_DEPTH} levels")
 
 
-LARGE = 16 * 2**20  # from here on
-PARSED = 2**20  # what is shorter than this is parsed at once
+LARGE = 16 * 2**20  # bytes from which a document counts as large
+PARSED = 2**20  # shorter values are parsed immediately
 _NOT_JSON = re.compile(rb"(?<=[\s,:\[])(?:NaN|-?Infinity)(?=[\s,\]}])")  # Python writes them; they are not in JSON
 _INSTEAD = {b"NaN": b"null", b"Infinity": b"1e999", b"-Infinity": b"-1e999"}
 _MARK = b"\xef\xbb\xbf"
-_DEEPEST = 20  # large values within large values: the file itself, a benchmark, its requests
+_DEEPEST = 20  # nesting of large values: the file itself, a benchmark, its requests
 
 
 class Entries(list[Any]):
-    """The entries of a long list, each parsed when it is looked at and forgotten after that."""
+    """The entries of a long list, each parsed on access and not kept."""
 
     def __init__(self, kept: Iterable[Any], parse: Callable[[Any], Any]) -> None:
         super().__init__(kept)
@@ -139,7 +139,7 @@ class Entries(list[Any]):
 
 
 class LargeObject(dict[str, Any]):
-    """An object whose long lists are `Entries`, and its text as it is in the file, but for a `NaN`."""
+    """An object whose long lists are `Entries`, and its text as in the file, except for `NaN`."""
 
     def __init__(self, members: dict[str, Any], text: memoryview) -> None:
         super().__init__(members)
@@ -147,7 +147,7 @@ class LargeObject(dict[str, Any]):
 
 
 def large_value(content: Any) -> Any:
-    """The content of a large document. `RefusedError` where it is not JSON, with what is wrong."""
+    """The content of a large document. Raises a `RefusedError` with the reason if it is not JSON."""
     view = memoryview(content)
     view = view[len(_MARK) :] if bytes(view[: len(_MARK)]) == _MARK else view
     try:
@@ -159,7 +159,7 @@ def large_value(content: Any) -> Any:
 
 
 def large_lines(content: Any, row: Callable[[str, Any], Any]) -> tuple[Entries, list[str]] | None:
-    """JSON lines, each an object; and the lines that are none, named. None where the first line is no object."""
+    """JSON lines with an object each; and a description of the other lines. None if the first line is no object."""
     view = memoryview(content)
     kept: list[tuple[int, memoryview]] = []
     broken: list[str] = []
@@ -183,7 +183,7 @@ def _check_object(line: memoryview) -> None:
         _members(msgspec.Raw(line))
     except msgspec.MsgspecError:
         try:
-            value = _small(line)  # what is not in JSON but in Python's, or a better word for what is wrong
+            value = _small(line)  # accepted by Python's parser only, or gives a better error message
         except RefusedError as error:
             raise RefusedError(f"not JSON: {error.text}") from None
         if not isinstance(value, dict):
@@ -218,7 +218,7 @@ def _value(raw: msgspec.Raw, depth: int) -> Any:
 
 
 class _Key(str):
-    """Its own type, so that every key is shown to us, also one that is given twice."""
+    """A type of its own, so that every key is reported to us, including duplicates."""
 
 
 def _members(raw: msgspec.Raw) -> dict[str, msgspec.Raw]:
@@ -236,7 +236,7 @@ def _members(raw: msgspec.Raw) -> dict[str, msgspec.Raw]:
 
 
 def _small(view: memoryview) -> Any:
-    """Parsed whole; lists of numbers, which have no keys, by the faster parser."""
+    """Parsed completely; lists of numbers, which have no keys, by the faster parser."""
     content = bytes(view)
     if content.lstrip()[:1] == b"[" and b"{" not in content:
         try:

@@ -1,8 +1,8 @@
 """YAML as people write it, within bounds, without YAML 1.1's surprises.
 
 Only `true` and `false` are booleans (`model: no` is a name), `1e3` is a number, `010` is ten, `1:30` and dates are
-text, as in YAML 1.2. It is built from the parser's events and not by PyYAML's loader, whose recursion and whose
-aliases of aliases have no bounds.
+text, as in YAML 1.2. Values are built from the parser's events and not by PyYAML's loader, which limits neither
+recursion nor nested aliases.
 """
 
 import re
@@ -14,7 +14,7 @@ import yaml
 
 from inferometer.documents.json_text import MOST_DEPTH, RefusedError, bounded_int
 
-MOST_VALUES = 4_000_000  # with every alias written out: ten lines of aliases of aliases are a billion
+MOST_VALUES = 4_000_000  # with every alias expanded: ten lines of nested aliases make a billion
 INT = re.compile(r"[-+]?(?:[0-9][0-9_]*|0o[0-7]+|0x[0-9a-fA-F]+)")
 FLOAT = re.compile(
     r"[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?|\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF))"
@@ -33,18 +33,18 @@ _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C: ten times 
 
 @dataclass(slots=True)
 class _Open:
-    """A list or mapping whose end has not come yet."""
+    """A list or mapping whose end has not been reached."""
 
     event: Any
     is_mapping: bool
-    items: list[tuple[Any, int]] = field(default_factory=list)  # values, for a mapping keys and values, with lines
-    size: int = 1  # values in it, aliases written out
-    height: int = 1  # levels in it, its own included
+    items: list[tuple[Any, int]] = field(default_factory=list)  # values (for a mapping keys and values) with lines
+    size: int = 1  # number of values in it, with aliases expanded
+    height: int = 1  # levels in it, including itself
     merges: set[int] = field(default_factory=set)  # which of the items are the key `<<`
 
 
 def yaml_value(text: str) -> tuple[Any, list[str]]:
-    """What the text is, `None` where it is empty, and a sentence for each key that it gives twice."""
+    """The parsed value, `None` for an empty text, and a sentence for each duplicate key."""
     if (wrong := _UNREADABLE.search(text)) is not None:
         refused = RefusedError(f"holds a character that YAML does not allow, U+{ord(wrong[0]):04X}")
         raise refused.at(text, wrong.start())
@@ -57,7 +57,7 @@ def yaml_value(text: str) -> tuple[Any, list[str]]:
 
 
 class _Document:
-    """One document, made from events; every value carries its size, so that aliases can be counted."""
+    """One document, built from events; every value has its size, so that aliases can be counted."""
 
     def __init__(self) -> None:
         self._open: list[_Open] = []
@@ -142,7 +142,7 @@ class _Document:
 
     def _mapping(self, done: _Open) -> dict[Any, Any]:
         whole: dict[Any, Any] = {}
-        lines: dict[tuple[type, Any], int] = {}  # `1` and `true` are two keys here and one of a dict
+        lines: dict[tuple[type, Any], int] = {}  # `1` and `true` are different keys in YAML, but equal in a dict
         merged: dict[Any, Any] = {}
         for at in range(0, len(done.items), 2):
             (key, line), (value, _) = done.items[at], done.items[at + 1]
@@ -157,7 +157,7 @@ class _Document:
         return {**merged, **whole} if merged else whole
 
     def _merged(self, value: Any, event: Any, line: int) -> dict[Any, Any]:
-        """What `<<` brings: a mapping, or several of which the first counts."""
+        """The content of `<<`: a mapping, or several of which the first takes precedence."""
         parts = value if isinstance(value, list) else [value]
         if not all(isinstance(part, dict) for part in parts):
             raise RefusedError("<< must be followed by a mapping or a list of mappings", line)
@@ -185,7 +185,7 @@ def _scalar(event: Any) -> Any:
 
 
 def plain(text: str) -> Any:
-    """What a text without quotes is: a boolean, nothing, a number, or the text."""
+    """The value of a text without quotes: a boolean, null, a number, or the text."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] in _NUMERIC_START:
@@ -236,7 +236,7 @@ def _refused(event: Any, text: str, hint: str | None = None) -> RefusedError:
 
 
 def _position(error: yaml.MarkedYAMLError, text: str) -> tuple[int | None, int | None]:
-    """Line and column; where the text ends early, behind its last character."""
+    """Line and column; if the text ends early, the position after its last character."""
     mark = error.problem_mark or error.context_mark
     if mark is None:
         return None, None

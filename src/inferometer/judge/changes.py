@@ -2,9 +2,9 @@
 
 Split: in windows that overlap by half, the split that maximises the energy distance Q of Matteson and James (2014,
 alpha = 1) is a candidate; it stays, and both halves are searched again, while Student's t over its neighbours is
-significant at ten times the level. Merge: of the candidates the weakest is dropped until all are significant at the
-level and large enough. Deterministic: the t-test stands in for their permutations. Fleming et al., "Hunter: using
-change point detection to hunt for performance regressions", ICPE 2023.
+significant at ten times the level `max_p`. Merge: the weakest candidate is dropped until all are significant at that
+level and large enough. Deterministic: the t-test replaces their permutations. Fleming et al., "Hunter: using change
+point detection to hunt for performance regressions", ICPE 2023.
 """
 
 import math
@@ -17,23 +17,23 @@ import numpy as np
 
 from inferometer.measure.quantiles import Floats, t_cdf
 
-WINDOW = 50  # points; Otava's defaults, all three
+WINDOW = 50  # points; these three are Otava's defaults
 MAX_P = 0.001
 MAGNITUDE = 0.0
-WEAK_TIMES = 10  # how much easier the first pass is
-WEAK_BELOW = 0.05  # from this level on it is only twice as easy
-STEP_MARGIN = 8.0  # of Schwarz's criterion: the place of a step was chosen to fit best, which flatters it
+WEAK_TIMES = 10  # factor on the level in the first pass
+WEAK_BELOW = 0.05  # from this level on the factor is only 2
+STEP_MARGIN = 8.0  # added to Schwarz's criterion, because a step's place was chosen to fit best
 
 
 @dataclass(frozen=True, slots=True)
 class ChangePoint:
-    """`index` is the first point of the new regime; the means are those of the regimes on both sides."""
+    """`index` is the first point of the new level; the means are those of the levels on both sides."""
 
     index: int
     before: float
     after: float
     p: float
-    is_drift: bool = False  # a line fits the two regimes better than a step: nothing happened here in particular
+    is_drift: bool = False  # a line fits the two levels better than a step: there is no single point of change
 
     @property
     def change(self) -> float | None:
@@ -42,7 +42,7 @@ class ChangePoint:
 
     @property
     def magnitude(self) -> float:
-        """The larger of the relative changes there and back."""
+        """The larger of the relative changes forward and backward."""
         there = abs(self.after / self.before - 1) if self.before else 0.0
         back = abs(self.before / self.after - 1) if self.after else 0.0
         return max(there, back)
@@ -51,11 +51,11 @@ class ChangePoint:
 def change_points(
     values: Sequence[float], *, window: int = WINDOW, max_p: float = MAX_P, magnitude: float = MAGNITUDE
 ) -> list[ChangePoint]:
-    """In order. Fewer than three points have none."""
+    """The change points in order. Fewer than three points have none."""
     return list(_change_points(np.asarray(values, np.float64).tobytes(), window, max_p, magnitude))
 
 
-@lru_cache(maxsize=2048)  # pages and comparisons ask for the same lines of history again and again
+@lru_cache(maxsize=2048)  # pages and comparisons request the same histories again and again
 def _change_points(values: bytes, window: int, max_p: float, magnitude: float) -> tuple[ChangePoint, ...]:
     series = np.frombuffer(values, np.float64)
     weak = max_p * WEAK_TIMES if max_p < WEAK_BELOW else min(max_p * 2, max(max_p, 0.5))
@@ -64,7 +64,7 @@ def _change_points(values: bytes, window: int, max_p: float, magnitude: float) -
 
 
 def _split(series: Floats, window: int, max_p: float) -> list[int]:
-    """Candidates of all windows; the next window begins at the last one found, or half a window on."""
+    """Candidates of all windows; the next window starts at the last candidate found, or half a window later."""
     points: set[int] = set()
     start = 0
     while start < len(series):
@@ -75,7 +75,7 @@ def _split(series: Floats, window: int, max_p: float) -> list[int]:
 
 
 def _divided(part: Floats, max_p: float) -> list[int]:
-    """The best split of all stretches, and so on, until the best one is not significant."""
+    """The best split of each part in turn, until the best one is not significant."""
     points: list[int] = []
     distances = _prefix_sums(part)
     best: dict[tuple[int, int], tuple[float, int]] = {}
@@ -121,7 +121,7 @@ def _best_split(sums: Floats, start: int, end: int) -> tuple[float, int]:
 
 
 def _p_at(series: Floats, points: list[int], index: int) -> float:
-    """Of the split at a point, between the points next to it."""
+    """The p-value of the split at a point, between its neighbouring points."""
     left, right = _sides(series, points, index)
     return student_p(left, right)
 
@@ -133,8 +133,8 @@ def _sides(series: Floats, points: Sequence[int], index: int) -> tuple[Floats, F
 
 
 def student_p(left: Floats, right: Floats) -> float:
-    """Two-sided p of Student's t with one spread for both sides. As in Otava, that spread is made of population
-    standard deviations, which is a little too small: with few points, p is too."""
+    """Two-sided p of Student's t with one spread for both sides. As in Otava, that spread is computed from population
+    standard deviations, which is slightly too small: with few points, so is p."""
     n, m = len(left), len(right)
     if n + m <= 2:
         return 1.0
@@ -147,7 +147,7 @@ def student_p(left: Floats, right: Floats) -> float:
 
 
 def _merged(series: Floats, points: list[int], max_p: float, magnitude: float) -> list[int]:
-    """Without the weak ones, weakest first: by p while one is not significant, then by size."""
+    """The points without the weak ones, dropped weakest first: by p while one is not significant, then by size."""
     while points:
         candidates = [_point(series, points, index) for index in points]
         weakest = max(candidates, key=lambda point: point.p)
@@ -165,7 +165,7 @@ def _point(series: Floats, points: Sequence[int], index: int) -> ChangePoint:
 
 
 def _with_drifts(series: Floats, points: list[int]) -> list[ChangePoint]:
-    """Change points that follow each other in one direction are a drift where a line explains them better."""
+    """Consecutive change points in one direction are a drift if a line explains them better."""
     changes = [_point(series, points, index) for index in points]
     edges = [0, *points, len(series)]
     judged: list[ChangePoint] = []
@@ -178,8 +178,8 @@ def _with_drifts(series: Floats, points: list[int]) -> list[ChangePoint]:
 
 
 def _is_drift(levels: Sequence[Floats]) -> bool:
-    """Whether a straight line is the better model of the levels by Schwarz's criterion: each level beyond the first
-    costs two parameters, its mean and where it begins."""
+    """Whether a straight line is the better model of the levels by Schwarz's criterion: each level after the first
+    costs two parameters, its mean and its start."""
     whole = np.concatenate(levels)
     n = len(whole)
     steps = sum(float(((level - level.mean()) ** 2).sum()) for level in levels)
@@ -191,6 +191,6 @@ def _is_drift(levels: Sequence[Floats]) -> bool:
 
 
 def regimes(length: int, points: Sequence[ChangePoint]) -> Iterator[range]:
-    """The stretches between the steps; a drift ends none."""
+    """The stretches between the steps; a drift does not end a stretch."""
     edges = [0, *(point.index for point in points if not point.is_drift), length]
     return (range(start, end) for start, end in pairwise(edges))

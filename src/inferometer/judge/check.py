@@ -1,4 +1,5 @@
-"""`check`: is this run worse than those before it? For CI: a status, what changed when, and what it came with."""
+"""`check`: is this run worse than the earlier ones? For CI: a status, what changed and when, and what else changed
+then."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -33,16 +34,16 @@ from inferometer.vocabulary import Direction
 
 # -- baseline --------------------------------------------------------------------------------------------------------
 
-SETTLED = 4  # runs on a side without which a step is not reported: two or three may be a bad day
-OUTLIER = 5.0  # robust standard deviations: a spike is no measure of how much runs differ
+SETTLED = 4  # runs required on each side to report a step: two or three may be a bad day
+OUTLIER = 5.0  # robust standard deviations: spikes do not count for the spread between runs
 FEWEST_TO_TRIM = 8
 MAD_TO_SD = 1.4826
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Indices into the history: what is in the baseline, what was left out as worse, and where the newest stretch
-    that is worse and not accepted began, if it has not ended."""
+    """Indices into the history: the runs in the baseline, the runs left out as worse, and the start of the newest
+    stretch that is worse and not accepted, if it has not ended."""
 
     kept: tuple[int, ...]
     left_out: tuple[int, ...]
@@ -60,7 +61,7 @@ def baseline(
     magnitude: float = MAGNITUDE,
     window: int = WINDOW,
 ) -> Baseline:
-    """Of values in order of time; `accepted` are indices from which on the measured level was accepted."""
+    """The baseline of values in order of time; `accepted` are indices from which on the measured level was accepted."""
     series = np.asarray(values, np.float64)
     points = change_points(series.tolist(), window=window, max_p=max_p, magnitude=magnitude)
     steps = _baseline_text(points, series, max_p)
@@ -75,7 +76,7 @@ def baseline(
             worse_since = start if worse_since is None else worse_since
             continue
         worse_since = None
-        left_out = [] if start in accepted else left_out  # what led there is accepted with it
+        left_out = [] if start in accepted else left_out  # the runs before it are accepted too
         kept = regime if status == "better" else kept + regime
     return Baseline(
         kept=tuple(_without_spikes(series, kept)[-window:]),
@@ -87,7 +88,7 @@ def baseline(
 
 
 def _baseline_text(points: Sequence[ChangePoint], series: Floats, max_p: float) -> list[ChangePoint]:
-    """Steps with enough runs before them, and behind them too unless they are the newest, that no single run makes."""
+    """Steps with enough runs before them, and after them too unless they are the newest, that no single run causes."""
     steps = [point for point in points if not point.is_drift and point.index >= SETTLED]
     edges = [0, *(point.index for point in steps), len(series)]
     stretches = zip(steps, edges, edges[2:], strict=False)
@@ -95,20 +96,21 @@ def _baseline_text(points: Sequence[ChangePoint], series: Floats, max_p: float) 
 
 
 def _holds(series: Floats, start: int, index: int, end: int, max_p: float) -> bool:
-    """Of a step at `index` between its neighbours."""
+    """Whether a step at `index` between its neighbours is real."""
     if end - index < SETTLED:
         return end == len(series)
     return not _is_spike(series[start:index], series[index:end], max_p)
 
 
 def _is_spike(before: Floats, after: Floats, max_p: float) -> bool:
-    """Whether one run makes the step: without the run that is farthest from those before, there is none."""
+    """Whether a single run makes the step: without the run that is farthest from the earlier ones, there is none."""
     farthest = int(np.argmax(np.abs(after - before.mean())))
     return student_p(before, np.delete(after, farthest)) >= max_p
 
 
 def _status(before: Floats, after: Floats, direction: Direction | None, max_p: float) -> str:
-    """At the level of change points, divided by the places where this one could have been: the place was chosen."""
+    """The status at the level of change points, divided by the number of possible places for this one, because the
+    place was chosen."""
     if direction is None:
         return "better"
     if student_p(before, after) >= max_p / (len(before) + len(after)):
@@ -117,7 +119,7 @@ def _status(before: Floats, after: Floats, direction: Direction | None, max_p: f
 
 
 def _without_spikes(series: Floats, kept: list[int]) -> list[int]:
-    """Far from the median of all by the median distance from it; with few runs none is far."""
+    """The runs close to the median, measured in median absolute deviations; with few runs none is excluded."""
     if len(kept) < FEWEST_TO_TRIM:
         return kept
     distance = np.abs(series[kept] - np.median(series[kept]))
@@ -127,21 +129,21 @@ def _without_spikes(series: Floats, kept: list[int]) -> list[int]:
 
 # -- line ------------------------------------------------------------------------------------------------------------
 
-LEAST_SPREAD = 0.0005  # relative: no number of a run is known better, however alike earlier ones were
+LEAST_SPREAD = 0.0005  # relative: no number of a run is known more exactly, however close earlier ones were
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MeasureHistory:
-    """The history of one measure, this run at its end."""
+    """The history of one measure, with this run as the last."""
 
     now: Quantity
     runs: list[Run]
     values: list[float]
     accepted: frozenset[int]
     past: Baseline  # of the runs before this one
-    whole: Baseline  # with it
+    whole: Baseline  # with this run
     spread: RunSpread
-    weak: str | None  # it is a quantile of too few samples
+    weak: str | None  # set if it is a quantile of too few samples
 
     @classmethod
     def of(
@@ -169,7 +171,7 @@ class MeasureHistory:
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """The baseline as the whole history shows it: a run that turned out to be worse is not in it."""
+        """The baseline as the whole history shows it: without a run that turned out to be worse."""
         last = len(self.values) - 1
         gone = {*self.whole.left_out, last}
         start = max((at for at in self.accepted if at <= last), default=0)
@@ -177,7 +179,7 @@ class MeasureHistory:
 
     @property
     def known(self) -> int:
-        """Earlier runs that show how much runs differ; 0 where none is in the baseline."""
+        """The number of earlier runs that show the spread between runs; 0 if none is in the baseline."""
         return len(self.kept) + sum(len(part) for part in self._others()) if self.kept else 0
 
     def sides(self) -> Sides:
@@ -200,15 +202,15 @@ class MeasureHistory:
         return self.now.title if self.now.statistic is None else f"{self.now.title} {self.now.statistic}"
 
     def _others(self) -> tuple[tuple[float, ...], ...]:
-        """Regimes that are not the baseline: they do not show its level, but how much runs differ."""
+        """Stretches outside of the baseline: they show the spread between runs, not its level."""
         last, kept = len(self.values) - 1, set(self.kept)
         edges = sorted({0, last, *(point.index for point in self.whole.steps), *self.accepted})
         parts = [[at for at in range(start, end) if at not in kept] for start, end in pairwise(edges) if end <= last]
         return tuple(tuple(self.values[at] for at in part) for part in parts if len(part) > 1)
 
     def _least(self, before: tuple[float, ...]) -> float:
-        """Variance below which the spread of runs is not believed, in the scale of `Sides`: that of the requests, as
-        the runs' intervals show it, if the baseline is so new that its spread comes from other regimes."""
+        """The lower bound for the variance between runs, in the scale of `Sides`: if the baseline is so new that its
+        spread comes from other stretches, the variance of the requests that the runs' intervals show."""
         ratio = self.now.unit != "share" and all(value > 0 for value in (*before, self.now.value))
         middle = 1.0 if ratio else sum(before) / max(len(before), 1)
         least = 2 * (LEAST_SPREAD * middle) ** 2
@@ -239,7 +241,7 @@ class MeasureHistory:
         )
 
     def since(self) -> HistoryStep | None:
-        """The step behind which this run stands too, worse than the baseline and not accepted."""
+        """The step after which all runs including this one are worse than the baseline, if it was not accepted."""
         start = self.whole.worse_since
         if start is None or len(self.values) - start < SETTLED:
             return None
@@ -252,8 +254,8 @@ class MeasureHistory:
 
 # -- check -----------------------------------------------------------------------------------------------------------
 
-COULD_SEE = 0.2  # a measure is called same where a change of this size would have been seen
-FEWEST = 3  # earlier runs without which nothing is known of how much they differ
+COULD_SEE = 0.2  # a measure counts as same if a change of this size would have been detected
+FEWEST = 3  # earlier runs; with fewer, the spread between runs is unknown
 
 
 def check(
@@ -267,8 +269,8 @@ def check(
     first_look: float | None = None,
     spread: RunSpread | None = None,
 ) -> CheckResult:
-    """A run against the earlier runs of its identity, oldest first. `accepted` are ids of runs from which on things
-    are as they should be. `first_look` is the level for this run alone where a second one will have to agree. `spread`
+    """Checks a run against the earlier runs of its identity, oldest first. `accepted` are ids of runs from which on the
+    level is as it should be. `first_look` is the level for this run alone if a second one has to confirm it. `spread`
     is assumed between runs if there are too few to show it."""
     if run.status == "invalid":
         return _invalid(run)
@@ -302,7 +304,7 @@ def check(
 
 
 def check_against(comparison: Comparison, run: Run, against: str, magnitude: float = MAGNITUDE) -> CheckResult:
-    """A run against one that was named, or pinned as a baseline: a comparison, read as a check."""
+    """Checks a run against a named run or a pinned baseline: the result of a comparison as a check."""
     if run.status == "invalid":
         return replace(_invalid(run), against=against)
     if refused := [objection.text for objection in comparison.objections if objection.severity == "refuse"]:
@@ -326,8 +328,8 @@ def check_against(comparison: Comparison, run: Run, against: str, magnitude: flo
 
 
 def confirm(first: CheckResult, second: CheckResult) -> CheckResult:
-    """Of a run that looked worse and one more of the same plan: worse only if both show it. Two runs that agree by
-    chance at a level p each do so with p²."""
+    """Combines a run that looked worse with a repeat of the same plan: worse only if both show it. Two runs that agree
+    by chance at a level p each do so with p²."""
     if first.status != "worse":
         return first
     if not {measure.change.key for measure in first.with_status("worse")} & {
@@ -354,12 +356,13 @@ def _doubted(measure: Checked) -> Checked:
 
 
 def usable(history: Sequence[Run], run: Run) -> list[Run]:
-    """Earlier runs that were measurements."""
+    """Earlier runs with a valid measurement."""
     return [old for old in history if old.id != run.id and old.status != "invalid" and old.summary != Summary()]
 
 
 def _checked(lines: Sequence[MeasureHistory], level: float, magnitude: float) -> list[Checked]:
-    """Those that alert are corrected for each other; what is only observed does not make them harder to detect."""
+    """Measures that can fail a check are corrected for each other; measures that are only reported do not make them
+    harder to detect."""
     checked: list[Checked] = []
     for alert in (True, False):
         part = [line for line in lines if alerts(line.now) == alert and line.known]
@@ -371,7 +374,7 @@ def _checked(lines: Sequence[MeasureHistory], level: float, magnitude: float) ->
 
 
 def _result_text(change: Change, magnitude: float) -> Change:
-    """No change, where one of that size would have been detected."""
+    """The status becomes `same` if a change of a relevant size would have been detected."""
     seen = change.smallest is not None and change.smallest <= COULD_SEE
     return (
         structs.replace(change, status="same", why=None)
@@ -381,7 +384,7 @@ def _result_text(change: Change, magnitude: float) -> Change:
 
 
 def _large(change: Change, magnitude: float) -> Change:
-    """A change too small to matter is none."""
+    """A change that is too small to matter becomes `same`."""
     small = change.relative and abs(change.change) <= magnitude
     return (
         structs.replace(change, status="same") if small and change.status in ("better", "worse", "changed") else change

@@ -20,7 +20,7 @@ CheckStatus = Literal["worse", "better", "same", "unclear", "invalid"]
 
 
 class HistoryStep(msgspec.Struct, frozen=True):
-    """A change in the history of a measure, with the run that it began with."""
+    """A change in the history of a measure, with the first run after it."""
 
     key: str
     title: str
@@ -37,13 +37,13 @@ class HistoryStep(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One measure: how this run differs from its baseline, and whether that matters."""
+    """One measure: how this run differs from its baseline, and whether that difference matters."""
 
     change: Change
     alert: bool
     baseline: tuple[str, ...]
     left_out: tuple[str, ...]
-    since: HistoryStep | None = None  # it has been worse since then, this run with the others
+    since: HistoryStep | None = None  # it has been worse since then, in all runs up to this one
     drifts: bool = False
 
     @property
@@ -64,7 +64,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What CI needs: the word, sentences for people, and every measure for programs."""
+    """What CI needs: the status, sentences for people, and every measure for programs."""
 
     run: str
     against: str
@@ -74,7 +74,7 @@ class CheckResult:
     steps: tuple[HistoryStep, ...] = ()
     warnings: tuple[str, ...] = ()
     history: int = 0
-    confirmed: bool | None = None  # by a second run; None: there was none
+    confirmed: bool | None = None  # by a second run; None: there was no second run
     confirmed_by: str | None = None
     p_value: float = MAX_P
     axes: Mapping[str, str | None] = field(default_factory=dict)
@@ -87,14 +87,14 @@ class CheckResult:
 
     @property
     def is_alone(self) -> bool:
-        """Worse by this run alone, which nothing has confirmed: it may be a spike, the next run will show."""
+        """Worse in this run alone, and not confirmed: it may be a spike, which the next run will show."""
         return self.confirmed is None and any(measure.since is None for measure in self.with_status("worse"))
 
     def with_status(self, status: str, *, alert: bool = True) -> list[Checked]:
         return [measure for measure in self.measures if measure.status == status and measure.alert == alert]
 
     def document(self) -> JsonObject:
-        """As `--json` prints it; stable."""
+        """The document that `--json` prints; stable."""
         return result_document("check", self._as_printed())
 
     def _as_printed(self) -> "CheckDocument":
@@ -116,7 +116,7 @@ class CheckResult:
 
 
 class CheckedDocument(Change, frozen=True, kw_only=True):
-    """A measure as `--json` prints it: its change, with the status that its history gives it."""
+    """A measure as `--json` prints it: its change, with the status that follows from its history."""
 
     class_: Literal["alert", "observe"] = msgspec.field(default="observe", name="class")
     baseline: tuple[str, ...] = ()
@@ -164,7 +164,7 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_from(document: JsonValue) -> CheckResult:
-    """A check as `--json` printed it, under the present names. Raises `msgspec.ValidationError` where a field has a
+    """A check as `--json` printed it, converted to the present names. Raises `msgspec.ValidationError` if a field has a
     wrong type."""
     return converted(document, CheckDocument).result()
 
@@ -192,7 +192,7 @@ CAUSE = "; changed at the same time: "
 
 # -- sentences -------------------------------------------------------------------------------------------------------
 
-LARGE = 0.5  # a change that anybody would see
+LARGE = 0.5  # a change that is obvious to everyone
 
 
 def warnings(run: Run, past: Sequence[Run], checked: Sequence[Checked], fewest: int) -> list[str]:
@@ -225,7 +225,7 @@ def sentences(result: CheckResult, run: Run, past: Sequence[Run]) -> list[str]:
 
 
 def cause_once(texts: Sequence[str]) -> list[str]:
-    """What changed at the same time, in the first sentence that has it only."""
+    """Names what changed at the same time only in the first sentence that mentions it."""
     seen: set[str] = set()
     shorter = []
     for text in texts:
@@ -242,7 +242,7 @@ def _observed(result: CheckResult) -> list[Checked]:
 
 
 def _worse_text(measure: Checked, run: Run, past: Sequence[Run]) -> str:
-    """What changed, when, by how much, and what it came with."""
+    """What changed, when, by how much, and what else changed then."""
     step, change = measure.since, measure.change
     if step is not None:
         by = "" if step.change is None else f" by {change_size_text(step.change, True, change.unit)}"

@@ -25,7 +25,7 @@ from inferometer.vocabulary.formats import change_text
 
 Quantities = Mapping[str, Quantity]
 
-# Few, because every additional measure makes all of them harder to detect. TPOT by its mean: that is known best.
+# Few, because every additional measure makes all of them harder to detect. TPOT by its mean, which is known best.
 _CLOSED = ("ttft.p50", "ttft.p99", "tpot.mean", "e2e.p50", "output_rate")
 _INSTEAD = {"p99": ("p99", "p95", "p90")}  # the highest percentile that is based on enough samples on both sides
 _OPEN = ("ttft_scheduled.p50", "ttft_scheduled.p99", "tpot.mean", "e2e_scheduled.p50", "output_rate")
@@ -34,12 +34,11 @@ OBSERVED = (
     *("input_tokens.mean", "output_tokens.mean", "cached_tokens.mean"),
     *("queue_wait.p99", "send_delay.p99", "connect.p50", "concurrency"),
 )
-_NOT_COMPARED = ("std", "min", "max")  # of how many requests there were, not of how they went
+_NOT_COMPARED = ("std", "min", "max")  # these depend on how many requests there were, not on their speed
 
 
 def headline(before: Quantities, after: Quantities, open_loop: bool) -> list[str]:
-    """What both sides have of what a person looks at first; of a run of another kind, everything that can be better
-    or worse."""
+    """The headline measures that both sides have; for another kind of run, everything that has a better direction."""
     pairs = zip(_OPEN if open_loop else _CLOSED, _CLOSED, strict=True)
     first = list(dict.fromkeys(_firm(_known(*pair, before, after), before, after) for pair in pairs))
     shared = [key for key in (*first, *_ALSO_SHOWN) if key in before and key in after]
@@ -47,12 +46,12 @@ def headline(before: Quantities, after: Quantities, open_loop: bool) -> list[str
 
 
 def _known(scheduled: str, sent: str, before: Quantities, after: Quantities) -> str:
-    """Other tools do not keep when a request was due: their open loops are compared from when it was sent."""
+    """Other tools do not record when a request was scheduled: their open loops are compared from the send time."""
     return scheduled if scheduled in before and scheduled in after else sent
 
 
 def _firm(key: str, before: Quantities, after: Quantities) -> str:
-    """A tail of too few samples shows nothing: the highest percentile with enough replaces it."""
+    """A tail based on too few samples shows nothing: the highest percentile with enough samples replaces it."""
     name, _, stat = key.partition(".")
     keys = [f"{name}.{instead}" for instead in _INSTEAD.get(stat, ())]
     known = [instead for instead in keys if instead in before and instead in after]
@@ -61,7 +60,7 @@ def _firm(key: str, before: Quantities, after: Quantities) -> str:
 
 
 def everything(before: Quantities, after: Quantities) -> list[str]:
-    """All that both have and that can be better or worse."""
+    """All measures that both sides have and that have a better direction."""
     return [
         key
         for key, quantity in before.items()
@@ -70,18 +69,18 @@ def everything(before: Quantities, after: Quantities) -> list[str]:
 
 
 def observed(before: Quantities, after: Quantities) -> list[str]:
-    """What is reported where it changed, and fails nothing."""
+    """Measures that are reported if they changed, and never fail a check."""
     return [key for key in OBSERVED if key in before and key in after]
 
 
 def alerts(quantity: Quantity) -> bool:
-    """Whether a change for the worse fails a check. A user's own measure does, if its direction is known."""
+    """Whether a change for the worse fails a check. It does for a user's own measure if its direction is known."""
     known = REGISTRY.get(quantity.name)
     return quantity.direction is not None if known is None else known.alerts
 
 
 def named(requested: Sequence[str], before: Quantities, after: Quantities) -> list[str]:
-    """Keys as people write them; one that a side does not have is an error."""
+    """Keys as people write them; a key that one side does not have is an error."""
     keys = list(dict.fromkeys(canonical(name) for text in requested for name in text.split(",") if name.strip()))
     missing = [key for key in keys if key not in before or key not in after]
     if missing:
@@ -97,21 +96,21 @@ def named(requested: Sequence[str], before: Quantities, after: Quantities) -> li
 # -- compare ---------------------------------------------------------------------------------------------------------
 
 APART = "independent"
-MOST_DRAWN = 2  # pairs of runs whose requests are drawn again: the noise within runs is much the same in all
+MOST_DRAWN = 2  # pairs of runs whose requests are resampled: the noise within runs is similar in all
 
 Tape = str | None
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Before and after by their ids, every measure's `Change`, and what a reader has to know."""
+    """Before and after by their ids, the `Change` of every measure, and the notes that a reader needs."""
 
     DERIVED: ClassVar = ("status",)
 
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     design: str = "independent"  # or "one tape", "paired tapes"
-    records: bool = False  # whether both sides have them
-    history: int = 0  # earlier runs that showed how much runs differ
+    records: bool = False  # whether both sides have records
+    history: int = 0  # number of earlier runs that show the spread between runs
     axes: str | None = None  # versions and commits that differ
     alpha: float = ALPHA
     objections: tuple[Objection, ...] = ()
@@ -123,14 +122,14 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str:
-        """Of all measures: worse if one is, else better if one is, else same if all are."""
+        """The overall status: worse if one measure is, else better if one is, else same if all are."""
         statuses = {change.status for change in self.changes}
         if not statuses:
             return "unclear"
         return next((status for status in ("worse", "better", "unclear", "changed") if status in statuses), "same")
 
     def document(self) -> JsonObject:
-        """As `--json` prints it; stable."""
+        """The document that `--json` prints; stable."""
         return result_document("comparison", self)
 
 
@@ -145,8 +144,8 @@ def compare(
     margin: float = MARGIN,
     spread: RunSpread | None = None,
 ) -> Comparison:
-    """Two groups of repeats, one run or more each. `history` are other runs of the same identity, oldest first;
-    `spread` is assumed between runs if neither they nor repeats show it."""
+    """Compares two groups of repeats, one or more runs each. `history` are other runs of the same identity, oldest
+    first; `spread` is assumed between runs if neither they nor repeats show it."""
     if not before or not after:
         raise PlanError("compare: needs at least one run on each side")
     against = objections(before, after)
@@ -175,7 +174,7 @@ def compare(
 
 
 def _keys(before: Sequence[Run], after: Sequence[Run], measures: Sequence[str], every: bool) -> list[str]:
-    """Of what every run of a side knows."""
+    """The keys of the numbers that every run of a side has."""
     one, other = known_to_all(before), known_to_all(after)
     if measures:
         return named(measures, one, other)
@@ -183,7 +182,7 @@ def _keys(before: Sequence[Run], after: Sequence[Run], measures: Sequence[str], 
 
 
 def known_to_all(runs: Sequence[Run]) -> dict[str, Quantity]:
-    """Of each number the run in which it is weakest."""
+    """For each number the quantity of the run in which it is weakest."""
     known = [quantities(run.summary) for run in runs]
     return {
         key: max((other[key] for other in known), key=lambda quantity: quantity.needed or 0)
@@ -193,14 +192,14 @@ def known_to_all(runs: Sequence[Run]) -> dict[str, Quantity]:
 
 
 def tape(run: Run) -> Tape:
-    """Runs of the same workload and seed send the same requests at the same times. What the nonce changes, the first
-    words of a prompt, is not seen in lengths and instants."""
+    """Runs of the same workload and seed send the same requests at the same times. The nonce only changes the first
+    words of a prompt, which lengths and instants do not show."""
     return f"{identity(run).workload}-{run.plan.seed}" if run.kind == "serving" and run.plan else None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Requests:
-    """The requests of runs of both sides, matched where they ran the same tapes; no pairs where a side has none."""
+    """The requests of runs of both sides, matched if they ran the same tapes; no pairs if a side has none."""
 
     pairs: list[EvidencePair]
     design: str
@@ -216,7 +215,7 @@ class _Requests:
 
 
 def _design(before: list[Tape], after: list[Tape]) -> str:
-    """`paired tapes` where each tape was run once a side, in the same order; the records have to bear it out."""
+    """`paired tapes` if each tape was run once per side, in the same order; the records have to confirm it."""
     if None in before or None in after:
         return APART
     if len({*before, *after}) == 1:
@@ -251,7 +250,7 @@ def _titled(quantity: Quantity) -> str:
 
 
 def stretches(values: Sequence[float]) -> tuple[tuple[float, ...], ...]:
-    """A history, cut where it changed: how much runs differ is shown by those of one regime."""
+    """A history, cut at its change points: the spread between runs is that within each stretch."""
     return tuple(tuple(values[at] for at in part) for part in regimes(len(values), change_points(values)))
 
 
@@ -260,7 +259,7 @@ NOTHING_SHOWN = "no difference shown"
 
 
 class PairedChange(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a number of one strategy differs from another's, as share of it: mean over seeds and interval."""
+    """How much a number of one strategy differs from another's, as a share of it: mean over seeds and interval."""
 
     change: float
     low: float
@@ -269,7 +268,7 @@ class PairedChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_shown(self) -> bool:
-        """Whether the interval excludes no change at all."""
+        """Whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
     def __str__(self) -> str:
@@ -281,10 +280,10 @@ class PairedChange(msgspec.Struct, frozen=True, kw_only=True):
 def paired_change(
     before: Sequence[float], after: Sequence[float], confidence: float = CONFIDENCE
 ) -> PairedChange | None:
-    """The geometric mean of after / before over the seeds, less 1, with Student's t on the logarithms; None with fewer
-    than two seeds, or where a value is not above 0.
+    """The geometric mean of after / before over the seeds, minus 1, with Student's t on the logarithms; None with fewer
+    than two seeds, or if a value is not above 0.
 
-    Ratios are taken within a seed: what its tape costs all strategies alike cancels.
+    Ratios are taken within a seed, so that costs which a tape adds to every strategy cancel.
     """
     old, new = np.asarray(before, float), np.asarray(after, float)
     if len(old) != len(new):
@@ -300,7 +299,7 @@ def paired_change(
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """The strategy with the lowest mean, and those that it is not shown to be better than."""
+    """The strategy with the lowest mean, and those that are not significantly worse."""
 
     best: str
     ties: tuple[str, ...]
@@ -310,8 +309,8 @@ class Winner:
 
 
 def winner(values: Mapping[str, Sequence[float]], confidence: float = CONFIDENCE) -> Winner:
-    """Of strategies by their numbers over the same seeds, lower is better. With k strategies every comparison is made
-    at a level of (1 - confidence) / (k - 1), so that all of them together hold."""
+    """The winner among strategies by their numbers over the same seeds; lower is better. With k strategies every
+    comparison is made at a level of (1 - confidence) / (k - 1), so that all of them hold together."""
     best = min(values, key=lambda name: float(np.mean(values[name])))
     others = [name for name in values if name != best]
     level = 1 - (1 - confidence) / max(len(others), 1)

@@ -1,5 +1,5 @@
-"""How much a measure changed between two groups of runs, how well that is known, and the status that follows: better,
-worse, same or unclear, corrected for how many measures are compared at once."""
+"""How much a measure changed between two groups of runs, how precisely that is known, and the resulting status: better,
+worse, same or unclear, corrected for the number of measures compared at once."""
 
 import math
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from inferometer.vocabulary import Direction
 
 # -- effect ----------------------------------------------------------------------------------------------------------
 
-ENOUGH_DOF = 8  # five runs a side: from here on the runs themselves show their spread, and history is not needed
+ENOUGH_DOF = 8  # five runs per side: from here on the runs themselves show their spread, and history is not needed
 NOISE_DOF = 31  # of the noise within a run: 32 blocks of requests
 
-ASSUMED_DOF = 31  # of the assumed spread between runs: as good as known
-PRIOR_DOF = 16  # degrees of freedom that the assumed spread is worth where there are hardly any repeats
+ASSUMED_DOF = 31  # of the assumed spread between runs: treated as known
+PRIOR_DOF = 16  # degrees of freedom that the assumed spread is worth if there are hardly any repeats
 FEW_DOF = 3
 
 Basis = Literal["repeats", "pairs", "history", "repeats and history", "assumed", "repeats and assumed", "none"]
@@ -26,7 +26,7 @@ Basis = Literal["repeats", "pairs", "history", "repeats and history", "assumed",
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """One measure: a value per run on each side, and what else is known of its noise."""
+    """One measure: a value per run on each side, and other information about its noise."""
 
     key: str
     title: str
@@ -34,11 +34,11 @@ class Sides:
     direction: Direction | None
     before: tuple[float, ...]
     after: tuple[float, ...]
-    noise: float | None = None  # variance of after - before of one pair of runs that their requests make, as scaled
-    pairs: bool = False  # run i of one side was given the same tape as run i of the other, and each tape once
-    history: tuple[tuple[float, ...], ...] = ()  # earlier runs of the same identity, cut where it changed
+    noise: float | None = None  # variance of after - before for one pair of runs, from their requests, as scaled
+    pairs: bool = False  # whether run i of both sides had the same tape, and each tape was run once
+    history: tuple[tuple[float, ...], ...] = ()  # earlier runs of the same identity, cut at change points
     assumed: float | None = None  # standard deviation between runs, relative; in points of a share
-    weak: str | None = None  # a side is a quantile of too few samples: which, and how many it takes
+    weak: str | None = None  # set if a side is a quantile of too few samples: which, and how many are needed
 
     @property
     def is_ratio(self) -> bool:
@@ -48,7 +48,7 @@ class Sides:
 @dataclass(frozen=True, slots=True)
 class Effect:
     """`difference` of the sides' means as scaled, its standard `error` and degrees of freedom. Without a `basis` the
-    error is that within the runs only, and too small; None: nothing at all is known."""
+    error covers only the noise within the runs, which is too small; None: nothing is known."""
 
     difference: float
     error: float | None
@@ -57,7 +57,7 @@ class Effect:
 
     @property
     def p(self) -> float | None:
-        """Two-sided; None where the spread between runs is not known."""
+        """Two-sided; None if the spread between runs is unknown."""
         if self.basis == "none" or self.error is None:
             return None
         if self.error == 0:
@@ -71,7 +71,7 @@ def scaled(values: Sequence[float], is_ratio: bool) -> Floats:
 
 
 def effect(sides: Sides) -> Effect:
-    """The change of one measure, by the best that is known of its spread."""
+    """The change of one measure, with the best available estimate of its spread."""
     before, after = scaled(sides.before, sides.is_ratio), scaled(sides.after, sides.is_ratio)
     difference = float(after.mean() - before.mean())
     if sides.pairs and len(before) == len(after) > 1:
@@ -88,8 +88,8 @@ def effect(sides: Sides) -> Effect:
 
 
 def _with_assumption(sides: Sides, difference: float, known: tuple[float, float], within: float) -> Effect:
-    """Where hardly anything is known of how much runs differ: the assumed spread between runs, in quadrature with the
-    noise within them; a few repeats count for what they are worth."""
+    """For a spread between runs that is hardly known: the assumed one, in quadrature with the noise within the runs; a
+    few repeats are weighted by their degrees of freedom."""
     variance, dof = known
     shares = 1 / len(sides.before) + 1 / len(sides.after)
     scale = 1.0 if sides.is_ratio or sides.unit == "share" else abs(float(np.mean(sides.before)))
@@ -105,7 +105,7 @@ def _basis(basis: Basis) -> Basis:
 
 
 def _unpaired(before: Floats, after: Floats, history: tuple[float, int]) -> tuple[float, float, Basis]:
-    """Variance of the difference of means, its degrees of freedom, and where they are from."""
+    """Variance of the difference of means, its degrees of freedom, and their basis."""
     squares, own = _squares(before) + _squares(after), len(before) + len(after) - 2
     past_squares, past = history
     shares = 1 / len(before) + 1 / len(after)
@@ -128,7 +128,8 @@ def _welch(before: Floats, after: Floats) -> tuple[float, float]:
 
 
 def _history(sides: Sides) -> tuple[float, int]:
-    """Sum of squares about the mean of each stretch, and its degrees of freedom; a 0 has no logarithm."""
+    """Sum of squares around the mean of each stretch, and its degrees of freedom; zeros are left out, having no
+    logarithm."""
     fitting = [part for part in sides.history if len(part) > 1 and (not sides.is_ratio or min(part) > 0)]
     return sum(_squares(scaled(part, sides.is_ratio)) for part in fitting), sum(len(part) - 1 for part in fitting)
 
@@ -138,12 +139,12 @@ def _squares(values: Floats) -> float:
 
 
 def _least(noise: float | None, before: int, after: int) -> float | None:
-    """What the requests alone make of the difference of the means."""
+    """The part of the variance of the difference that the requests alone cause."""
     return None if noise is None else noise * (1 / before + 1 / after) / 2
 
 
 def rounded_dof(dof: float) -> float:
-    """Down to a tenth, which errs to the safe side and makes quantiles of t worth keeping."""
+    """Rounded down to a tenth, which errs on the safe side and makes quantiles of t worth caching."""
     return max(1.0, math.floor(dof * 10 + 1e-9) / 10)
 
 
@@ -152,7 +153,7 @@ def rounded_dof(dof: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Corrected:
-    """A p-value among others: `p` after the correction, and the level at which this one was tested."""
+    """A p-value after correction for several tests: `p`, and the level at which this one was tested."""
 
     p: float
     level: float
@@ -160,8 +161,9 @@ class Corrected:
 
 
 def holm(p_values: Sequence[float], alpha: float) -> list[Corrected]:
-    """In the order given. The smallest of m is tested at alpha/m, the next at alpha/(m-1), ... until one fails; those
-    behind it keep its level, so that an interval at 1 - level leaves out zero exactly where the test rejects."""
+    """Holm's correction, in the given order. The smallest of m is tested at alpha/m, the next at alpha/(m-1), ... until
+    one fails; all later ones keep its level, so that an interval at 1 - level excludes zero exactly when the test
+    rejects."""
     m = len(p_values)
     corrected: dict[int, Corrected] = {}
     worst, level, rejecting = 0.0, alpha, True
@@ -177,17 +179,17 @@ def holm(p_values: Sequence[float], alpha: float) -> list[Corrected]:
 # -- judgement -------------------------------------------------------------------------------------------------------
 
 ALPHA = 0.05
-MARGIN = 0.05  # a change that is surely smaller than this is none: "same"
+MARGIN = 0.05  # a change that is certainly smaller than this counts as none: "same"
 SHARE_MARGIN = 0.01  # of a share, in points
-POWER = 0.8  # of the smallest change that could have been seen
+POWER = 0.8  # of the smallest change that could have been detected
 
 ChangeStatus = Literal["better", "worse", "same", "changed", "unclear"]
 Interval = tuple[float, float]
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One measure before and after. `change`, `interval` and `smallest` are shares of `before` where `relative`, else
-    in the measure's unit. `changed` is the word for a measure of which neither way is better."""
+    """One measure before and after. `change`, `interval` and `smallest` are shares of `before` if `relative`, else in
+    the measure's unit. `changed` is the status of a measure that has no better direction."""
 
     key: str
     title: str
@@ -198,12 +200,12 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     after: float
     change: float
     relative: bool = False
-    smallest: float | None = None  # smallest change that these runs could have seen, with a power of 80%
+    smallest: float | None = None  # smallest change that these runs could have detected, with a power of 80%
     p: float | None = None  # corrected
     basis: Basis
-    spread: float | None = None  # standard deviation between runs, relative where `relative`
-    why: str | None = None  # it is unclear
-    interval: Interval | None = None  # at the level at which Holm tested it; of `within_only` too narrow
+    spread: float | None = None  # standard deviation between runs, relative if `relative`
+    why: str | None = None  # why it is unclear
+    interval: Interval | None = None  # at the level at which Holm tested it; too narrow if `within_only`
     confidence: float = 1 - ALPHA  # of the interval
     runs: tuple[int, int] = (0, 0)
 
@@ -213,8 +215,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def changes(measures: Sequence[Sides], alpha: float = ALPHA, margin: float = MARGIN) -> list[Change]:
-    """Every measure with its word; those that could not have changed, all runs alike to the last digit, are not among
-    the tests that are corrected for."""
+    """Every measure with its status; those that could not have changed, because all runs are identical to the last
+    digit, do not count among the tests that are corrected for."""
     effects = [effect(sides) for sides in measures]
     tested = [
         at
@@ -253,7 +255,7 @@ def _change(sides: Sides, estimate: Effect, test: Corrected, margin: float) -> C
 
 
 def _margin(sides: Sides, relative: bool, margin: float) -> float:
-    """Of what was 0 there is no percentage: only what did not move at all is the same."""
+    """A value of 0 has no percentage: it counts as the same only if it did not change at all."""
     if sides.unit == "share":
         return SHARE_MARGIN
     return margin if relative else 0.0
@@ -261,7 +263,7 @@ def _margin(sides: Sides, relative: bool, margin: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """From the scale in which numbers are compared to the one in which they are shown."""
+    """Converts from the scale in which numbers are compared to the one in which they are shown."""
 
     is_ratio: bool
     relative: bool
@@ -274,7 +276,7 @@ class _Scale:
 
 
 def _middle(values: Sequence[float], is_ratio: bool) -> float:
-    """The geometric mean where ratios are compared, so that before, after and change fit together."""
+    """The geometric mean if ratios are compared, so that before, after and change fit together."""
     if min(values) == max(values):
         return values[0]
     middle = float(scaled(values, is_ratio).mean())

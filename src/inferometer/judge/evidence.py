@@ -1,5 +1,5 @@
-"""`Evidence`: the requests of a run that a comparison can draw from again, and the noise of each of its numbers:
-consecutive requests are drawn in blocks, because a slow second is slow for all of them."""
+"""`Evidence`: the requests of a run that a comparison can resample, and the noise of each of its numbers. Consecutive
+requests are drawn in blocks, because a slow second is slow for all of them."""
 
 import math
 import zlib
@@ -25,20 +25,20 @@ from inferometer.vocabulary import NANOSECONDS, MeasureName
 # -- bootstrap -------------------------------------------------------------------------------------------------------
 
 RESAMPLES = 200  # the standard error of a standard error is then 5%
-MOST_BINS = 2048  # distinct ranks that a resampled quantile is looked up in
+MOST_BINS = 2048  # distinct ranks in which a resampled quantile is located
 
 Statistic = Callable[[Floats], Floats]
 
 
-@lru_cache(maxsize=16)  # measures of the same requests are drawn alike
+@lru_cache(maxsize=16)  # measures of the same requests use the same draws
 def draws(blocks: int, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
-    """How often each block is drawn, `blocks` in all in each resample."""
+    """How often each block is drawn, `blocks` in total in each resample."""
     rng = np.random.default_rng(seed)
     return rng.multinomial(blocks, np.full(blocks, 1 / blocks), resamples).astype(np.float64)
 
 
 def quantile_of(values: Floats, block: Ints, blocks: int, q: float, weights: Floats | None = None) -> Statistic:
-    """A quantile of values that each lie in a block; as an order statistic, of at most 2,048 ranks."""
+    """A quantile of values that each belong to a block; as an order statistic, of at most 2,048 ranks."""
     order = np.argsort(values, kind="stable")
     bins = min(len(values), MOST_BINS)
     bin_of = np.arange(len(values)) * bins // max(len(values), 1)
@@ -63,7 +63,7 @@ def mean_of(values: Floats, block: Ints, blocks: int, weights: Floats | None = N
 
 
 def ratio_of(above: Floats, below: Floats) -> Statistic:
-    """The sum of one thing over the sum of another, both by block: means, shares and rates."""
+    """The ratio of two sums, both by block: means, shares and rates."""
 
     def resampled(drawn: Floats) -> Floats:
         bottom = drawn @ below
@@ -75,7 +75,7 @@ def ratio_of(above: Floats, below: Floats) -> Statistic:
 
 
 def variance(values: Floats, is_ratio: bool) -> float | None:
-    """Of resampled values, of their logarithms where ratios are compared; None where too few are defined."""
+    """Variance of resampled values, or of their logarithms if ratios are compared; None if too few are defined."""
     fine = values[np.isfinite(values) & (values > 0)] if is_ratio else values[np.isfinite(values)]
     if len(fine) < max(2, len(values) // 2):
         return None
@@ -83,7 +83,7 @@ def variance(values: Floats, is_ratio: bool) -> float | None:
 
 
 def difference_variance(before: Floats, after: Floats, is_ratio: bool) -> float | None:
-    """Of after - before over the same draws."""
+    """Variance of after - before over the same draws."""
     fine = np.isfinite(before) & np.isfinite(after)
     if is_ratio:
         fine &= (before > 0) & (after > 0)
@@ -95,9 +95,9 @@ def difference_variance(before: Floats, after: Floats, is_ratio: bool) -> float 
 
 # -- evidence --------------------------------------------------------------------------------------------------------
 
-NOBODY = -1  # block of a request that is not drawn: outside of the window, or without a partner
-LEAST_SHARED = 0.5  # of the smaller run's requests: below it, two runs are not called the same tape
-REQUESTED_ALIKE = 0.95  # of the shared requests that must ask for the same lengths
+NOBODY = -1  # block of a request that is not drawn: outside of the window, or unmatched
+LEAST_SHARED = 0.5  # of the smaller run's requests: below it, two runs do not count as the same tape
+REQUESTED_ALIKE = 0.95  # of the shared requests that must request the same lengths
 INTERVAL_WIDTH = 2 * 1.96  # standard errors in a 95% interval
 
 
@@ -112,7 +112,7 @@ class Evidence:
     _tallies: dict[MeasureName, Tally] = field(default_factory=dict)
 
     def tally(self, measure: Measure, drawn: Mask) -> Tally:
-        """Of gaps that are not held in memory; kept, as several numbers are made of the same."""
+        """A tally of gaps that are not held in memory; cached, because several numbers use the same one."""
         if measure.name not in self._tallies:
             self._tallies[measure.name] = Tally(
                 lambda: gap_batches(self.answers, drawn, measure, self.block), self.blocks
@@ -142,8 +142,8 @@ def _blocked(answers: Answers, chosen: Mask, window: Window) -> Evidence:
 
 
 def on_one_tape(one: Evidence, other: Evidence) -> tuple[Evidence, Evidence] | None:
-    """Both with the same blocks of the same requests (traffic, session, turn); None where they were sent different
-    things."""
+    """Both with the same blocks of the same requests (traffic, session, turn); None if they were sent different
+    requests."""
     keys = _keys(one), _keys(other)
     shared, here, there = np.intersect1d(*keys, assume_unique=False, return_indices=True)
     here, there = here[shared >= 0], there[shared >= 0]
@@ -158,7 +158,7 @@ def on_one_tape(one: Evidence, other: Evidence) -> tuple[Evidence, Evidence] | N
 
 
 def _keys(of: Evidence) -> Ints:
-    """One number per request that is drawn, the same in every run: 14 bits of its class, its session, its turn;
+    """One number per drawn request, the same in every run: 14 bits for its class, then its session and its turn;
     negative for the others."""
     records = of.answers.records
     checksums = [zlib.crc32(name.encode()) & 0x3FFF for name in (*records.traffic.categories, "")]
@@ -180,7 +180,7 @@ def _renumbered(of: Evidence, index: Ints, number: Ints, blocks: int) -> Evidenc
 
 
 def statistic(of: Evidence, quantity: Quantity) -> Statistic | None:
-    """How a number of the run is made from draws of its requests; None where it is not made of them."""
+    """How a number of the run is computed from resampled requests; None if it does not depend on them."""
     measure = REGISTRY.get(quantity.name)
     if measure is None:
         return None
@@ -215,7 +215,7 @@ def _gaps(of: Evidence, measure: Measure, wanted: str | None) -> Statistic | Non
 
 
 def _of_tally(tally: Tally, wanted: str | None) -> Statistic | None:
-    """Of values that are not held in memory."""
+    """A statistic of values that are not held in memory."""
     if not len(tally) or wanted is None:
         return None
     if wanted == "mean":
@@ -244,7 +244,7 @@ def _share(of: Evidence, part: Mask, whole: Mask) -> Statistic:
 
 
 def _rate(of: Evidence, name: str) -> Statistic | None:
-    """What arrived in blocks of time."""
+    """A rate from the amounts in blocks of time."""
     length = of.window.end_at - of.window.start_at
     if length <= 0:
         return None
@@ -261,8 +261,8 @@ EvidencePair = tuple[Evidence, Evidence]
 
 
 def noise(pairs: Sequence[EvidencePair], quantity: Quantity, is_ratio: bool, one_tape: bool) -> float | None:
-    """Variance of after - before of one pair of runs that their requests make, on average over pairs. Rates are made
-    of time and not of requests: they are never paired."""
+    """Variance of after - before for one pair of runs, as caused by their requests, averaged over pairs. Rates depend
+    on time and not on requests: they are never paired."""
     paired = one_tape and quantity.statistic is not None
     return _mean((_together if paired else _apart)(one, other, quantity, is_ratio) for one, other in pairs)
 
@@ -278,7 +278,7 @@ def _alone(of: Evidence, quantity: Quantity, is_ratio: bool, seed: int) -> float
 
 
 def _together(one: Evidence, other: Evidence, quantity: Quantity, is_ratio: bool) -> float | None:
-    """Of runs that were matched by `on_one_tape`."""
+    """For runs that `on_one_tape` has matched."""
     drawn = draws(one.blocks)
     made = statistic(one, quantity), statistic(other, quantity)
     if made[0] is None or made[1] is None:
@@ -287,7 +287,7 @@ def _together(one: Evidence, other: Evidence, quantity: Quantity, is_ratio: bool
 
 
 def from_intervals(before: Iterable[Quantity], after: Iterable[Quantity], is_ratio: bool) -> float | None:
-    """The same where there are no records: from the 95% intervals that the runs came with."""
+    """The same without records: from the 95% intervals stored with the runs."""
     parts = [_mean(_from_interval(quantity, is_ratio) for quantity in side) for side in (before, after)]
     return None if None in parts else sum(part or 0.0 for part in parts)
 
@@ -307,14 +307,14 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 MIDDLE = 0.05  # relative standard deviation of means, medians and rates
 TAIL = 0.10  # of p90 and above
-OF_SHARE = 0.01  # in points: of a failure rate, of a share of requests
-FEWEST_LEARNED = 8  # degrees of freedom with which other lines of history are believed
+OF_SHARE = 0.01  # in percentage points: of a failure rate, of a share of requests
+FEWEST_LEARNED = 8  # degrees of freedom required to use the spread of other histories
 
 
 @dataclass(frozen=True, slots=True)
 class RunSpread:
-    """The standard deviation between runs to assume: `learned` by key if the store's other lines of history show
-    it, else by what kind of number it is."""
+    """The standard deviation between runs to assume: `learned` by key if the store's other histories show it, else by
+    the kind of number."""
 
     middle: float = MIDDLE
     tail: float = TAIL
@@ -333,8 +333,8 @@ def is_tail(statistic: str | None) -> bool:
 
 
 def learned_spread(lines: Iterable[Sequence[Mapping[str, float]]], spread: RunSpread | None = None) -> RunSpread:
-    """From other lines of history, each a list of runs with their numbers by key, oldest first: the pooled relative
-    spread within stretches without a change."""
+    """The spread learned from other histories, each a list of runs with their numbers by key, oldest first: the pooled
+    relative spread within stretches without a change."""
     base = spread or RunSpread()
     squares: dict[str, float] = {}
     dof: dict[str, int] = {}
@@ -351,7 +351,7 @@ def learned_spread(lines: Iterable[Sequence[Mapping[str, float]]], spread: RunSp
 
 
 def weak_text(quantities: Iterable[Quantity]) -> str | None:
-    """`TTFT p99 is based on 67 samples (368 needed)` for the weakest, where one is weak."""
+    """`TTFT p99 is based on 67 samples (368 needed)` for the weakest quantity, if any is weak."""
     weak = [quantity for quantity in quantities if quantity.needed is not None]
     if not weak:
         return None

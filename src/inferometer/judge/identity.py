@@ -1,5 +1,5 @@
-"""What makes runs comparable: the same workload and load, the same stack, the same hardware; what forbids a comparison,
-and what a reader of it has to know."""
+"""What makes runs comparable: the same workload and load, the same stack, the same hardware; the reasons that forbid a
+comparison, and those that a reader of it should know."""
 
 import hashlib
 import json
@@ -17,9 +17,9 @@ from inferometer.record.run import KINDS, Run, Subject, subject_of
 
 # -- identity --------------------------------------------------------------------------------------------------------
 
-HASH_DIGITS = 12  # 48 bits: in a million different workloads two clash with a chance of 1 in 500
+HASH_DIGITS = 12  # 48 bits: a million different workloads clash with a chance of 1 in 500
 
-# Parts of a plan that do not change what is requested of the target; what is not named here does, also what is new.
+# Parts of a plan that do not change what is requested of the target; all other parts do, including future ones.
 _NOT_MEASURED = {
     *("name", "about", "limits", "outputs", "save", "observe", "seed", "confidence", "workers", "traffic", "target"),
     *("place", "ray", "kubernetes"),
@@ -35,17 +35,17 @@ _PLACES = {
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Three hashes, what they are made of, and the axes along which runs of one identity differ."""
+    """Three hashes, the data they are computed from, and the axes along which runs of one identity differ."""
 
     workload: str
     stack: str
     hardware: str
-    parts: Mapping[str, JsonObject]  # "workload", "stack", "hardware": what was hashed, to be read
+    parts: Mapping[str, JsonObject]  # "workload", "stack", "hardware": the hashed data in readable form
     axes: Mapping[str, str | None]  # "engine_version", "commit", "inferometer"
 
     @property
     def key(self) -> str:
-        """One word for all three: runs with the same key are one line of history."""
+        """One key for all three: runs with the same key form one history."""
         return f"{self.workload}-{self.stack}-{self.hardware}"
 
 
@@ -54,7 +54,7 @@ def identity(run: Run) -> Identity:
 
 
 def identity_of(plan: JsonObject, environment: Environment, kind: str = "serving") -> Identity:
-    """Of a plan as it is kept, and the environment next to it. Both may be of another tool."""
+    """The identity of a stored plan and its environment. Both may come from another tool."""
     plan, subject = stored(plan), subject_of(plan, environment)
     parts = {
         "workload": _workload(plan, kind),
@@ -86,7 +86,7 @@ def _workload(plan: JsonObject, kind: str) -> dict[str, JsonValue]:
 
 
 def _class(traffic: JsonObject) -> dict[str, JsonValue]:
-    """A traffic class keeps its name: its requests are distinguished by it."""
+    """A traffic class includes its name, because its requests are distinguished by it."""
     return {name: value for name, value in traffic.items() if name not in ("limits", "headers")}
 
 
@@ -102,7 +102,7 @@ def _stack(plan: JsonObject, environment: Environment, subject: Subject) -> dict
 
 
 def _without_versions(value: Any) -> Any:
-    """Settings of a server without what an upgrade or a move changes: versions, image tags, ports."""
+    """Settings of a server without those that an upgrade or a move changes: versions, image tags, ports."""
     if isinstance(value, Mapping):
         kept = {str(name): part for name, part in value.items() if str(name) not in _VERSIONS | _PLACES}
         return {name: _image(part) if name == "image" else _without_versions(part) for name, part in kept.items()}
@@ -118,7 +118,7 @@ def _image(value: Any) -> Any:
 
 
 def _hardware(environment: Environment, subject: Subject) -> dict[str, JsonValue]:
-    """What the target runs on, as far as it is known: accelerators, else the machine, else the name of its host."""
+    """What the target runs on, as far as known: accelerators, else the machine, else the name of its host."""
     machine = environment.machine or Machine()
     away = subject.hosts_elsewhere
     here = {} if away else {"architecture": machine.architecture, "cpu": machine.cpu, "cores": machine.cores}
@@ -207,7 +207,7 @@ def _empty(runs: Sequence[Run]) -> Iterator[Objection]:
 
 
 def _units(before: Sequence[Run], after: Sequence[Run]) -> Iterator[Objection]:
-    """Not even forced: a ratio of seconds and milliseconds means nothing."""
+    """Refused even with force: a ratio of seconds and milliseconds means nothing."""
     seen: dict[str, tuple[str, str]] = {}
     reported: set[str] = set()
     for run in (*before, *after):
@@ -257,7 +257,7 @@ _DIFFERENCES = {
 
 
 def _identities(before: Sequence[Run], after: Sequence[Run]) -> Iterator[Objection]:
-    """Between the sides, and among the runs of a side."""
+    """Different identities between the sides, and among the runs of a side."""
     first, other = identity(before[0]), identity(after[0])
     for part, texts in differences(first, other).items():
         yield Objection("warn", part, f"{_DIFFERENCES[part]}: {_listed(texts)}.")
@@ -294,7 +294,7 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 def axes_text(before: Identity, after: Identity) -> str | None:
-    """`engine 0.24.0 to 0.25.0, commit 1a2b3c4 to 5d6e7f8`; None where nothing is known to differ."""
+    """`engine 0.24.0 to 0.25.0, commit 1a2b3c4 to 5d6e7f8`; None if no difference is known."""
     names = {"engine_version": "engine", "commit": "commit", "inferometer": "Inferometer"}
     parts = [
         f"{names[name]} {_short(name, before.axes[name])} to {_short(name, after.axes[name])}"

@@ -1,5 +1,5 @@
-"""The plan's limits, judged on a summary: a failed request counts as infinitely late, and nothing passes by failing.
-And how a run ends for a script: its exit code, by what happened, its verdict and its limits. Pure."""
+"""Judges the plan's limits on a summary: a failed request counts as infinitely late, so failures never make a limit
+pass. Also the exit code of a run, from what happened, its verdict and its limits. Pure."""
 
 import math
 import signal
@@ -18,14 +18,14 @@ from inferometer.vocabulary import MEASURES, interval_text, percent_text, value_
 
 
 def judge_limits(limits: Iterable[Limit], summary: SummarySection) -> list[LimitResult]:
-    """Each limit on a summary, or on one of its stages or traffic classes."""
+    """Judges each limit on a summary, or on one of its stages or traffic classes."""
     return [
         _scalar(limit, summary) if MEASURES[limit.measure].scalar else _per_request(limit, summary) for limit in limits
     ]
 
 
 def judge_plan(plan: Plan, summary: Summary) -> list[LimitResult]:
-    """Every class's limits on its own part of the summary; with several classes each result names its class."""
+    """Judges every class's limits on its own part of the summary; with several classes each result names its class."""
     if len(plan.classes) == 1:
         return judge_limits(plan.classes[0].limits, summary)
     return [
@@ -50,7 +50,7 @@ def _why_missing(limit: Limit, summary: SummarySection) -> str:
 
 
 def scalar_value(name: str, summary: SummarySection) -> float | None:
-    """A measure that is one number of a run, wherever the summary keeps it."""
+    """A measure with a single value per run, from the place in the summary that holds it."""
     good, stalls = summary.goodput, summary.stalls
     places = {
         "concurrency": summary.concurrency.mean,
@@ -64,8 +64,8 @@ def scalar_value(name: str, summary: SummarySection) -> float | None:
 
 
 def _per_request(limit: Limit, summary: SummarySection) -> LimitResult:
-    """A statistic of a measure that each request has; without one, the worst request must keep the limit. A limit on
-    a quantile is judged by intervals, any other statistic by its value."""
+    """Judges a statistic of a per-request measure; without a statistic, the worst request must meet the limit. A limit
+    on a quantile is judged by intervals, any other statistic by its value."""
     name = judged_measure(limit.measure, summary.loop != "closed")
     stat = limit.stat or ("max" if limit.op[0] == "<" else "min")
     measure = _measure(name, summary)
@@ -93,8 +93,8 @@ def _attainment(limit: Limit, summary: SummarySection) -> Attainment | None:
 
 
 def _kept_text(attainment: Attainment) -> str:
-    """`97.3% of requests met it (94.1..98.8%, 99% required)`; the interval rounded outwards, so that it does not
-    seem to include or exclude what is required."""
+    """`97.3% of requests met it (94.1..98.8%, 99% required)`; the interval is rounded outwards, so that it does not
+    seem to include or exclude the requirement."""
     low, high = attainment.interval
     share, required = percent_text(attainment.share), percent_text(attainment.required)
     if low is None or high is None:
@@ -104,8 +104,8 @@ def _kept_text(attainment: Attainment) -> str:
 
 
 def certainly_missed(limit: Limit, summary: SummarySection) -> str | None:
-    """A sentence where even the near end of an interval misses the limit, that of the statistic or that of the share
-    of requests that kept it; None where it may still be kept."""
+    """A sentence if even the near end of an interval misses the limit, of the statistic or of the share of requests
+    that met it; None if the limit may still be met."""
     name = judged_measure(limit.measure, summary.loop != "closed")
     measure = None if MEASURES[limit.measure].scalar or limit.stat is None else _measure(name, summary)
     if measure is None or limit.stat is None:
@@ -134,7 +134,7 @@ def _measure(name: str, summary: SummarySection) -> MeasureSummary | None:
 
 
 def _statistic(measure: MeasureSummary, stat: str, direction: str | None) -> tuple[float | None, Ends, int | None]:
-    """Value, interval and, of a weak quantile, the count it needs; with failures as infinitely late."""
+    """Value, interval and, for a weak quantile, the count it needs; failures count as infinitely late."""
     adjusted = measure.adjusted
     if adjusted is not None and stat in ("mean", "max", "min", "std"):
         return _with_failures(measure, adjusted.failed, stat, direction), OPEN, None
@@ -147,7 +147,7 @@ def _statistic(measure: MeasureSummary, stat: str, direction: str | None) -> tup
 
 
 def _with_failures(measure: MeasureSummary, failed: int, stat: str, direction: str | None) -> float | None:
-    """A mean or maximum with an infinite value in it is infinite; in a speed a failure is a 0."""
+    """A mean or maximum that includes an infinite value is infinite; in a speed a failure counts as 0."""
     if direction == "higher":
         count, mean = measure.count or 0, measure.mean or 0.0
         slow: dict[str, float | None] = {"min": 0.0, "mean": mean * count / (count + failed)}
@@ -158,9 +158,8 @@ def _with_failures(measure: MeasureSummary, failed: int, stat: str, direction: s
 def _decided(
     limit: Limit, value: float | None, interval: Ends, weak: int | None, attainment: Attainment | None
 ) -> bool | None:
-    """What a quantile shows: a limit is broken where its near bound is, or where too few requests kept it; it is met
-    where enough requests kept it, or its whole interval does. A quantile computed by another tool has only
-    the value."""
+    """What a quantile shows: a limit is broken if its near bound is beyond it, or if too few requests met it; it is met
+    if enough requests met it, or if the whole interval does. A quantile computed by another tool has only the value."""
     near, far = interval if limit.op[0] == "<" else interval[::-1]
     if near is not None and not limit.met_by(near):
         return False
@@ -192,7 +191,7 @@ def _value_text(
 
 
 def _close_call(limit: Limit, value: float | None, low: float | None, high: float | None) -> str:
-    """Said when the interval lies on both sides of the limit: another run may end otherwise."""
+    """The note for an interval that includes the limit: another run may end differently."""
     if value is None or low is None or high is None or limit.met_by(low) == limit.met_by(high):
         return ""
     return f"; its interval {_shown(low, limit.measure)}..{_shown(high, limit.measure)} lies on both sides of the limit"
@@ -209,14 +208,14 @@ def _result(limit: Limit, value: float | None, met: bool | None, text: str) -> L
     return LimitResult(limit=str(limit), value=value, met=met, text=f"{limit}: {status}, {text}")
 
 
-LOST = ("server_lost", "worker_lost")  # codes of reasons: the run is a piece of what was planned
-# What the target did: a limit that is broken by it is broken. With any other cause of `invalid`, such as our own late
-# sends, it may in truth be kept.
+LOST = ("server_lost", "worker_lost")  # codes of reasons: the run is only a part of what was planned
+# Caused by the target: a limit broken because of it counts as broken. With any other cause of `invalid`, such as our
+# own late sends, the limit may in truth be met.
 BY_TARGET = frozenset({"failed_requests", "nothing_answered", "unbounded_queue", "ended_early"})
 
 
 def exit_code(run: Run) -> int:
-    """0: measured, and no limit speaks against it."""
+    """0: measured, and no limit is broken."""
     if run.state == "interrupted":
         return 128 + ended_by(run)
     if never_reached(run.summary.outcomes):
@@ -229,7 +228,7 @@ def exit_code(run: Run) -> int:
 
 
 def _is_broken(limit: LimitResult, codes: set[str]) -> bool:
-    """Whether it is, and not by us. How late we send makes no request fail."""
+    """Whether the limit is broken, and not because of us. Late sends do not make requests fail."""
     excused = codes & set(LOST) if limit.limit.startswith("failure_rate") else codes - BY_TARGET
     return limit.met is False and not excused
 
@@ -245,13 +244,13 @@ def ended_by(run: Run) -> int:
 
 
 def losses(run: Run) -> list[str]:
-    """What was lost on the way, a sentence each: workers, and the server."""
+    """What was lost during the run, one sentence each: workers, and the server."""
     return [reason.text for reason in run.doubts if reason.code in LOST]
 
 
 def never_reached(outcomes: Mapping[str, int]) -> bool:
-    """Whether no server ever answered anything, not even an error. Requests that we ended ourselves show nothing about
-    that; a run without requests (offline, a benchmark) has no outcomes."""
+    """Whether no server ever answered anything, not even an error. Requests that we ended ourselves do not count as
+    evidence; a run without requests (offline, a benchmark) has no outcomes."""
     if not outcomes or outcomes.get("ok"):
         return False
     failed = {outcome: n for outcome, n in outcomes.items() if n and outcome not in CENSORED}

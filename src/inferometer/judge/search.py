@@ -1,9 +1,9 @@
-"""The search for the most load within limits: which load to try next, and what is known after each try. Pure.
+"""The search for the most load within limits: which load to try next, and the result after each try. Pure.
 
-Loads are doubled (or halved) until one keeps the limits and one does not; then the geometric middle of the two is
-tried, until they are close. A load in between may be neither for sure: it is then tried again for longer, and after
-that all steps near it decide together, by where their shares cross the required one. One step alone has bad
-luck too often: with ten of them on the way, the lowest that missed by chance would be the answer, 2% too low.
+Loads are doubled (or halved) until one meets the limits and one does not; then the geometric mean of the two is tried,
+until they are close. If the result of a load in between is unclear, it is tried again for longer; after that all steps
+near it decide together, by the load at which their shares cross the required one. A single step misses by chance too
+often: with ten of them in a search, the lowest that missed by chance would be the answer, 2% too low.
 """
 
 import math
@@ -20,20 +20,20 @@ from inferometer.vocabulary import number_text, percent_text
 StepStatus = Literal["meets", "misses", "unclear"]
 SearchEnd = Literal["found", "unresolved", "all meet", "none meets"]
 
-NEAR = 1.2  # in log-odds: shares of 73% to 97% where 90% is required
+NEAR = 1.2  # in log-odds: shares of 73% to 97% if 90% is required
 FEWEST_LOADS = 3
 Z_95 = 1.96
-LARGEST_ERROR = 0.3  # of the logarithm of a load: a line that knows its crossing no better knows nothing
-CLOSE = 0.45  # of the requested width: on each side of where the line crosses
+LARGEST_ERROR = 0.3  # of the logarithm of a load: a fit with a larger error of its crossing is useless
+CLOSE = 0.45  # of the requested width: on each side of the crossing
 
 WITHIN = 0.03
-MOST_TRIES = 3  # of one load, each twice as long as the one before
+MOST_TRIES = 3  # of one load, each twice as long as the previous one
 
-FACTOR = 2.0  # from one load to the next, as long as the limit lies on one side of all of them
+FACTOR = 2.0  # from one load to the next, while all are on the same side of the limit
 
 
 class Attained(msgspec.Struct, frozen=True):
-    """One limit at one load: the share of requests that kept it (with its interval) and the share asked for."""
+    """One limit at one load: the share of requests that met it (with its interval) and the required share."""
 
     limit: str
     share: float | None = None
@@ -44,7 +44,7 @@ class Attained(msgspec.Struct, frozen=True):
 
     @property
     def status(self) -> StepStatus:
-        """By the interval of the share where there is one; a limit on a mean or a rate by its value alone."""
+        """From the interval of the share, if there is one; for a limit on a mean or a rate from its value alone."""
         if self.required is None or self.low is None or self.high is None:
             return {True: "meets", False: "misses", None: "unclear"}[self.met]  # type: ignore[return-value]
         if self.low >= self.required or (self.required >= 1.0 and self.share == 1.0):
@@ -62,11 +62,11 @@ class SearchStep(msgspec.Struct, frozen=True):
     length_s: float
     run: str | None = None
     ended: str | None = None  # why it ended early
-    broken: bool = False  # so many requests failed that the load is not served, whatever became of the others
+    broken: bool = False  # so many requests failed that the load is not sustained, whatever happened to the others
     valid: bool = True  # False: our own sending was at fault, so a missed limit shows nothing
-    growing: bool = False  # more came than was served: limits that it kept it would not have kept for long
-    took_s: float = 0.0  # of the budget: with the drain, the summary and all that is around its load
-    values: dict[str, float] = {}  # what the curve shows
+    growing: bool = False  # more requests arrived than were completed: limits met now would not be met for long
+    took_s: float = 0.0  # time taken from the budget: includes drain, summary and all other work around the load
+    values: dict[str, float] = {}  # values shown by the curve
 
     @property
     def status(self) -> StepStatus:
@@ -81,7 +81,7 @@ class SearchStep(msgspec.Struct, frozen=True):
 
     @property
     def meets(self) -> bool:
-        """Whether it keeps the limits, as far as the measurement shows."""
+        """Whether it meets the limits, as far as the measurement shows."""
         if self.status != "unclear":
             return self.status == "meets"
         return not self.growing and all(limit.met is True for limit in self.attained)
@@ -89,7 +89,7 @@ class SearchStep(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SearchBounds:
-    """What a search may do: between which loads, how close, how many steps and seconds."""
+    """The bounds of a search: the range of loads, how close, how many steps and seconds."""
 
     start: float | None = None  # None until it is chosen
     least: float = 0.0
@@ -98,10 +98,10 @@ class SearchBounds:
     steps: int = 12
     budget_s: float = math.inf
     whole: bool = False  # loads are whole numbers: a concurrency
-    any_width: bool = False  # a range that is known for sure is an answer, however wide, when the budget is used up
+    any_width: bool = False  # a certain range counts as an answer, however wide, once the budget is used up
 
     def begun_at(self, start: float) -> "SearchBounds":
-        """With its first load, and ends a thousand times lower and higher where none are named."""
+        """With a first load, and ends a thousand times lower and higher if none are given."""
         least = self.least or (1.0 if self.whole else start / 1000)
         most = self.most if math.isfinite(self.most) else start * 1000
         return replace(self, start=min(max(start, least), most), least=least, most=most)
@@ -109,14 +109,14 @@ class SearchBounds:
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """The next load, and how many times as long as usual."""
+    """The next load, and the factor on the usual length of a step."""
 
     load: float
     longer: float = 1.0
 
 
 def next_try(steps: Sequence[SearchStep], bounds: SearchBounds) -> Try | None:
-    """None when the search is over, one way or the other."""
+    """None when the search is over, with or without an answer."""
     if not steps:
         assert bounds.start is not None
         return Try(_fitting(bounds.start, bounds))
@@ -137,14 +137,14 @@ def _is_close(low: float, high: float, bounds: SearchBounds) -> bool:
 
 
 def _again(steps: Sequence[SearchStep], bounds: SearchBounds) -> Try | None:
-    """An end of the range that is only guessed, for longer than before; None where both are known."""
+    """Retries, for longer, an end of the range that is only guessed; None if both are certain."""
     tries = {load: sum(step.load == load for step in steps) for load in undecided(steps)}
     load = min(tries, key=lambda load: tries[load], default=None)
     return None if load is None or tries[load] >= MOST_TRIES else Try(load, 2.0 ** tries[load])
 
 
 def undecided(steps: Sequence[SearchStep]) -> list[float]:
-    """The ends of the range of which neither their own requests nor all steps together say on which side they are. A
+    """The ends of the range that neither their own requests nor all steps together put on one side of the answer. A
     quantile of few samples never shows that a limit is met."""
     if crossing(steps) is not None:
         return []
@@ -153,13 +153,13 @@ def undecided(steps: Sequence[SearchStep]) -> list[float]:
 
 
 def spent_s(steps: Sequence[SearchStep]) -> float:
-    """Of the budget."""
+    """Time used of the budget."""
     return math.fsum(max(step.took_s, step.length_s) for step in steps)
 
 
 def bracket(steps: Sequence[SearchStep]) -> tuple[float | None, float | None]:
-    """The highest load below which all kept the limits, and the lowest that did not. Of several tries of one load the
-    last, which was longer, decides; of one that stays unclear, all steps together."""
+    """The highest load below which all loads met the limits, and the lowest that did not. Among several tries of one
+    load the last one, which was longer, decides; if a load stays unclear, all steps together decide."""
     final = {step.load: step.meets for step in steps}
     if (crossed := crossing(steps)) is not None:
         unclear = {step.load: step.status == "unclear" and step.valid and not step.growing for step in steps}
@@ -172,7 +172,7 @@ def bracket(steps: Sequence[SearchStep]) -> tuple[float | None, float | None]:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """The load at which a limit is just kept, and where it lies at 95%."""
+    """The load at which a limit is just met, and its 95% interval."""
 
     load: float
     low: float
@@ -180,7 +180,7 @@ class Crossing:
 
 
 def crossing(steps: Sequence[SearchStep]) -> Crossing | None:
-    """Where the first limit stops being kept, by all steps near it; None if they do not show it."""
+    """The load at which the first limit stops being met, from all steps near it; None if they do not show it."""
     whole = [step for step in steps if step.valid and step.ended is None and not step.broken and not step.growing]
     crossings = [
         _limit_crossing([step.attained[at] for step in whole], [step.load for step in whole]) for at in _limits(whole)
@@ -193,7 +193,8 @@ def _limits(steps: Sequence[SearchStep]) -> range:
 
 
 def _limit_crossing(attained: Sequence[Attained], loads: Sequence[float]) -> Crossing | None:
-    """A line through the log-odds of the share over the logarithm of the load; steps weigh what is known of them."""
+    """A line fitted to the log-odds of the share over the logarithm of the load; steps are weighted by their
+    precision."""
     known = [(math.log(load), limit) for limit, load in zip(attained, loads, strict=True) if _is_known(limit)]
     points = [(at, *_log_odds(limit)) for at, limit in known if _is_near(limit)]
     if len({at for at, _, _ in points}) < FEWEST_LOADS:
@@ -214,7 +215,7 @@ def _limit_crossing(attained: Sequence[Attained], loads: Sequence[float]) -> Cro
 
 
 def _is_known(attained: Attained) -> bool:
-    """Whether a share shows how far from the required one it is: 0 and 1 do not."""
+    """Whether a share shows its distance from the required one: 0 and 1 do not."""
     known = (
         attained.share is not None
         and attained.low is not None
@@ -225,12 +226,12 @@ def _is_known(attained: Attained) -> bool:
 
 
 def _is_near(attained: Attained) -> bool:
-    """Whether a share is so close to the required one that a line will do between them."""
+    """Whether a share is so close to the required one that linear interpolation is good enough between them."""
     return abs(_odds(attained.share) - _odds(attained.required)) <= NEAR
 
 
 def _log_odds(attained: Attained) -> tuple[float, float]:
-    """And their standard error, from the interval of the share."""
+    """The log-odds and their standard error, from the interval of the share."""
     assert attained.share is not None and attained.low is not None and attained.high is not None
     return _odds(attained.share), (attained.high - attained.low) / 2 / Z_95 / (attained.share * (1 - attained.share))
 
@@ -241,12 +242,13 @@ def _odds(share: float | None) -> float:
 
 
 def _matters(steps: Sequence[SearchStep], bounds: SearchBounds) -> bool:
-    """Whether a wrong guess could still be corrected: with the last step there is nothing left to decide."""
+    """Whether a wrong guess could still be corrected: after the last step there is nothing left to decide."""
     return len(steps) + 1 < bounds.steps
 
 
 def _between(low: float | None, high: float | None, bounds: SearchBounds, crossed: Crossing | None) -> float | None:
-    """The middle or, where the steps know better, close below and above where their line crosses."""
+    """The middle of the range or, if the steps allow a better estimate, loads just below and above the crossing of
+    their line."""
     if high is None:
         assert low is not None
         return None if low >= _fitting(bounds.most, bounds) else _fitting(min(low * FACTOR, bounds.most), bounds)
@@ -267,17 +269,18 @@ def _fitting(load: float, bounds: SearchBounds) -> float:
 
 
 class SearchResult(msgspec.Struct, frozen=True):
-    """What a search came to: the most load that keeps the limits lies from `low` to below `high`."""
+    """The result of a search: the highest load that meets the limits lies from `low` to below `high`."""
 
     outcome: SearchEnd
     low: float | None
     high: float | None
     text: str
-    likely: tuple[float, float] | None = None  # where it lies at 95%, by all steps together
+    likely: tuple[float, float] | None = None  # its 95% interval, from all steps together
 
 
 def sure_bracket(steps: Sequence[SearchStep]) -> tuple[float, float] | None:
-    """The same, by loads alone of which their own requests show on which side they are; None where an end is not."""
+    """The same range, only from loads whose own requests show on which side they are; None if an end has no such
+    load."""
     final = {step.load: step for step in steps}
     high = min((load for load, step in final.items() if step.status == "misses"), default=math.inf)
     low = max((load for load, step in final.items() if step.status == "meets" and load < high), default=0.0)
@@ -344,7 +347,7 @@ def _result_between(low: float, high: float, steps: Sequence[SearchStep], bounds
 
 
 def _ended(steps: Sequence[SearchStep], bounds: SearchBounds) -> str:
-    """What kept a search from knowing more."""
+    """What kept the search from a more exact answer."""
     unsure = undecided(steps)
     return _used_up(steps, bounds) or (f", but {_unsure_text(unsure)}" if unsure else "")
 
@@ -361,8 +364,8 @@ def _used_up(steps: Sequence[SearchStep], bounds: SearchBounds) -> str:
 
 
 def attained_of(summary: Summary) -> tuple[Attained, ...]:
-    """The results of a summary for its limits, of several classes each on its own: a share of requests where that can
-    be, else met or not."""
+    """The limit results of a summary, for several classes each on its own: a share of requests if possible, else met or
+    not."""
     return tuple(
         _attained(result, _attainment(summary.traffic[result.traffic] if result.traffic else summary, result))
         for result in summary.limits
@@ -386,8 +389,8 @@ def find(
     bounds: SearchBounds,
     on_step: Callable[[SearchStep], None] | None = None,
 ) -> tuple[list[SearchStep], SearchResult]:
-    """Try loads until the answer is there, or the steps or the time are used up: a load for which there is no time left
-    gives no step."""
+    """Tries loads until the answer is known, or until the steps or the time are used up: a load for which there is no
+    time left gives no step."""
     steps: list[SearchStep] = []
     while (wanted := next_try(steps, bounds)) is not None:
         step = try_load(wanted)
@@ -401,20 +404,18 @@ def find(
 
 # -- how long a step is, and the first rate ----------------------------------------------------------------------------
 
-# Where a search begins and how long each of its steps is: from a short probe of the target, from what the limits need
-# to be decided, and from the time that is left. Pure.
-#
-# A step that cannot decide its limits is wasted, so that it gets the time that takes first; what is left of the budget
-# is shared by the steps that are still expected.
+# The first load of a search and the length of each step: from a short probe of the target, from the number of requests
+# needed to decide the limits, and from the time that is left. Pure. # A step that cannot decide its limits is wasted,
+# so it first gets the time needed for that; the rest of the budget is shared by the steps that are still expected.
 
-PROBE = ((1, 0.5), (4, 0.5), (16, 1.0))  # requests in flight, and for how long: two seconds in all
+PROBE = ((1, 0.5), (4, 0.5), (16, 1.0))  # requests in flight, and for how long: two seconds in total
 
 LONGEST_S = 60.0  # of a step, by default
 SHORTEST_S = 5.0  # of one that only has to show on which side of the answer it lies
-LEAST_S = 2.0  # with less than that left, no further step is begun
-STAYS = 5.0  # a load begins with an empty server, and takes some stays to fill it
+LEAST_S = 2.0  # with less than that left, no further step is started
+STAYS = 5.0  # a load starts with an empty server and takes some stays to fill it
 FEWEST_REQUESTS = 40.0
-FAILING = 0.10  # share of failed requests above which a load is not served
+FAILING = 0.10  # share of failed requests above which a load is not sustained
 HARDLY_SLOWER = 1.5  # with four times as many requests in flight
 
 
@@ -422,38 +423,38 @@ HARDLY_SLOWER = 1.5  # with four times as many requests in flight
 
 
 class ProbeLevel(msgspec.Struct, frozen=True):
-    """What a probe saw with so many requests in flight."""
+    """The result of the probe with this many requests in flight."""
 
     concurrency: int
     requests: int
-    stay_s: float | None  # mean time of an answered request; None where none was answered
+    stay_s: float | None  # mean time of an answered request; None if none was answered
     failed: float  # share of the requests
-    kept: bool  # the limits, as far as so few requests show
+    kept: bool  # whether the limits are met, as far as so few requests show
 
     @property
     def served_per_s(self) -> float | None:
-        """By Little's law: completions in half a second are too few to count."""
+        """Computed by Little's law: completions in half a second are too few to count."""
         return self.concurrency / self.stay_s if self.stay_s else None
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """A short closed loop before a search, and the load that it suggests for the first step."""
+    """A short closed loop before a search, and the first load it suggests."""
 
     levels: tuple[ProbeLevel, ...]
-    start: float | None  # None: nothing was served
+    start: float | None  # None: no request was answered
     run: str | None = None
     length_s: float = 0.0
     took_s: float = 0.0
 
     @property
     def stay_s(self) -> float:
-        """The longest mean stay that was seen; of unanswered requests, at least the probe's own length."""
+        """The longest mean stay measured; if requests were not answered, at least the probe's own length."""
         stays = [level.stay_s for level in self.levels if level.stay_s is not None]
         return max(stays, default=self.length_s if self.levels else 0.0)
 
 
 def levels_of(summary: ClassSummary, concurrencies: Sequence[int]) -> tuple[ProbeLevel, ...]:
-    """The stages of a closed loop; one that never had its requests in flight is left out."""
+    """The stages of a closed loop; a stage that never reached its concurrency is left out."""
     return tuple(_level(stage, concurrencies[stage.stage]) for stage in summary.stages)
 
 
@@ -465,8 +466,8 @@ def _level(stage: StageSummary, concurrency: int) -> ProbeLevel:
 
 
 def first_load(levels: Sequence[ProbeLevel], *, whole: bool) -> float | None:
-    """The largest load of the probe that kept the limits: requests per second or (`whole`) in flight. Twice as much
-    where the target hardly noticed it, half of the least where no load kept them; None where nothing was served."""
+    """The largest load of the probe that met the limits: requests per second or (`whole`) in flight. Twice as much if
+    the target hardly slowed down, half of the smallest if no load met them; None if nothing was answered."""
     served = [level for level in levels if level.stay_s and level.failed <= FAILING]
     if not served:
         return None
@@ -492,16 +493,16 @@ def _rounded(load: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StepPace:
-    """What the length of a step depends on, apart from the steps before it."""
+    """The inputs to the length of a step other than the steps before it."""
 
-    step_s: float | None = None  # as the user wants it; None: as long as the limits and the budget ask for
-    requests: float = FEWEST_REQUESTS  # that can decide the limits
+    step_s: float | None = None  # as set by the user; None: as long as the limits and the budget require
+    requests: float = FEWEST_REQUESTS  # number that can decide the limits
     stay_s: float = 0.0  # of a request
-    around_s: float = 0.0  # what a run takes in addition to its load, before any step shows it
+    around_s: float = 0.0  # time a run takes in addition to its load, before any step has measured it
 
 
 def requests_for(limits: Sequence[Limit]) -> float:
-    """So many requests show that a limit is met if all of them keep it: the lower end of Wilson's interval,
+    """The number of requests that show that a limit is met if all of them meet it: the lower end of Wilson's interval,
     n / (n + z^2), reaches the share q from n = z^2 q / (1 - q) on. 380 for a p99, 35 for a p90."""
     stats = [limit.stat for limit in limits if limit.stat is not None and limit.stat[0] == "p"]
     shares = [max(share, 1 - share) for share in (float(stat[1:]) / 100 for stat in stats)]
@@ -509,13 +510,13 @@ def requests_for(limits: Sequence[Limit]) -> float:
 
 
 def length_s(wanted: Try, steps: Sequence[SearchStep], bounds: SearchBounds, pace: StepPace) -> float | None:
-    """Of the next step; None where the budget has no room for one. The first step is always done."""
+    """Length of the next step; None if the budget has no room for one. The first step always runs."""
     left_s = bounds.budget_s - spent_s(steps)
     overhead_s = around_s(steps, pace) + stay_s(steps, pace)
     room_s = left_s - overhead_s
     usual_s = pace.step_s if pace.step_s is not None else _usual_s(wanted, steps, bounds, pace)
     before_s = max((step.length_s for step in steps if step.load == wanted.load), default=0.0)
-    least_s = max(min(usual_s, LEAST_S), before_s)  # a second try that is shorter than the first one shows nothing new
+    least_s = max(min(usual_s, LEAST_S), before_s)  # a second try that is shorter than the first one adds nothing
     chosen_s = min(usual_s * wanted.longer, room_s)
     if chosen_s >= least_s:
         return chosen_s
@@ -530,12 +531,13 @@ def _usual_s(wanted: Try, steps: Sequence[SearchStep], bounds: SearchBounds, pac
     usual_s = min(max(decisive_s, SHORTEST_S), LONGEST_S) if climbing else LONGEST_S
     left_s, overhead_s = bounds.budget_s - spent_s(steps), around_s(steps, pace) + stay
     share_s = left_s / expected_steps(steps, bounds) - overhead_s
-    half_s = left_s / 2 - overhead_s  # a search of one step knows nothing
+    half_s = left_s / 2 - overhead_s  # a search of a single step gives no range
     return max(min(usual_s, max(share_s, min(decisive_s, half_s))), min(LEAST_S, usual_s))
 
 
 def expected_steps(steps: Sequence[SearchStep], bounds: SearchBounds) -> int:
-    """How many are still to come: halvings of the range, the loads before there is one, and one that is unclear."""
+    """How many steps are still to come: halvings of the range, the loads before there is a range, and one unclear
+    load."""
     low, high = bracket(steps)
     if low is None or high is None:
         count = 3 + _halvings(1.0, FACTOR, bounds)
@@ -550,11 +552,11 @@ def _halvings(low: float, high: float, bounds: SearchBounds) -> int:
 
 
 def around_s(steps: Sequence[SearchStep], pace: StepPace) -> float:
-    """What a run takes in addition to its load, by the latest steps."""
+    """The time a run takes in addition to its load, from the latest steps."""
     return max((step.took_s - step.length_s for step in steps[-2:] if step.took_s), default=pace.around_s)
 
 
 def stay_s(steps: Sequence[SearchStep], pace: StepPace) -> float:
-    """For which the last answers of a step are waited."""
+    """How long to wait for the last answers of a step."""
     kept = [step.values["e2e.p50"] for step in steps if step.status != "misses" and "e2e.p50" in step.values]
     return kept[-1] if kept else pace.stay_s

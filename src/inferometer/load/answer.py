@@ -1,4 +1,5 @@
-"""From the bytes and stamps of an exchange to a record: which read completed which tokens, and how sure that is."""
+"""Turns the bytes and timestamps of an exchange into a record: which read completed which tokens, and how certain that
+is."""
 
 import re
 import signal
@@ -38,24 +39,24 @@ from inferometer.wire.sse import parse_json, splitting_events
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Placed = tuple[bytes, bytes, bytes, int | None]
-SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{0,9})?")  # of a Retry-After header; a date is not read
-MOST_COUNTED_EVENT = 1 << 20  # bytes; a longer event is not counted while it comes
+SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{0,9})?")  # of a Retry-After header; dates are not supported
+MOST_COUNTED_EVENT = 1 << 20  # bytes; a longer event is not counted while it arrives
 CRLF = b"\r\n"
-FRAMING = 2  # bytes behind an event that belong to its chunk: a carriage return and a line feed
+FRAMING = 2  # bytes after an event that belong to its chunk: a carriage return and a line feed
 
 
 def read_answer(record: Record, exchange: Exchange, api: Api, offset_ns: int, keep_text: bool = False) -> str:
-    """`reading_answer`, all at once."""
+    """`reading_answer` without pauses."""
     return whole(reading_answer(record, exchange, api, offset_ns, keep_text))
 
 
 def reading_answer(
     record: Record, exchange: Exchange, api: Api, offset_ns: int, keep_text: bool = False
 ) -> Piecewise[str]:
-    """Fill in all that the exchange shows; returns the answer's text when it is to be kept.
+    """Fill in everything that the exchange shows; returns the answer's text if it is to be kept.
 
-    `offset_ns` is real time minus monotonic time: stamps come on the real-time clock. Whatever a server sent, this is
-    one record and no exception: the other requests go on. A large answer is read with pauses.
+    `offset_ns` is real time minus monotonic time: timestamps are on the real-time clock. Whatever a server sent, the
+    result is a record and never an exception: other requests must not be affected. A large answer is read with pauses.
     """
     _note_exchange(record, exchange)
     try:
@@ -85,7 +86,7 @@ def _note_response(record: Record, exchange: Exchange, api: Api, offset_ns: int,
 
 
 def _note_unreadable(record: Record, error: Exception) -> None:
-    """A time limit that passed, or our own end, stays the reason; an answer that came is a bad one."""
+    """An expired time limit, or a request that we ended, remains the reason; a received answer counts as bad."""
     if isinstance(error, MemoryError):
         record.outcome, record.error = "client", "out of memory while its answer was read"
     elif record.outcome in {"ok", "cut", "bad"}:
@@ -96,7 +97,7 @@ def _note_unreadable(record: Record, error: Exception) -> None:
 
 
 def new_record(ticket: Ticket) -> Record:
-    """A record with what is known before anything was sent."""
+    """A record with everything known before the request is sent."""
     return Record(
         session=ticket.session,
         turn=ticket.turn,
@@ -119,7 +120,7 @@ def stamps_of(exchange: Exchange, offset_ns: int) -> Ints:
 
 
 def read_ends_of(exchange: Exchange) -> Ints:
-    """How many bytes there were with every read."""
+    """The number of bytes received up to and including each read."""
     ends = np.fromiter(map(len, exchange.reads), np.int64, len(exchange.reads)).cumsum()
     if exchange.bulk is None:
         return ends
@@ -144,12 +145,12 @@ def _head_stamp(exchange: Exchange) -> int:
 
 
 def kernel_stamped(exchange: Exchange) -> bool:
-    """Whether every read has the kernel's stamp."""
+    """Whether every read has a kernel timestamp."""
     return not exchange.own and (exchange.bulk is None or not exchange.bulk[2])
 
 
 def _marks(packed: bytes) -> Ints:
-    """What the compiled reader reports for each read: as `wire.sockets.MARK`."""
+    """What the compiled reader reports for each read, in the form of `wire.sockets.MARK`."""
     return np.frombuffer(packed, np.int64).reshape(-1, 4)
 
 
@@ -165,7 +166,7 @@ def _note_exchange(record: Record, exchange: Exchange) -> None:
 
 
 def _note_status(record: Record, exchange: Exchange) -> Piecewise[None]:
-    """An answer that is not 200: its message, and when to come back."""
+    """For an answer with a status other than 200: its message, and its retry time."""
     assert exchange.head is not None
     after = exchange.head.headers.get("retry-after", "")
     record.retry_after_s = float(after) if SECONDS.fullmatch(after) else None
@@ -202,7 +203,7 @@ def _note_tokens(record: Record, exchange: Exchange, api: Api, offset_ns: int, k
     if complete:
         _check(record, api, answer)
         _check_end(record, exchange, api, answer)
-    elif answer.failed and record.outcome == "cut":  # the server sent the reason, then it closed the connection
+    elif answer.failed and record.outcome == "cut":  # the server sent the reason and then closed the connection
         record.outcome, record.error = "bad", answer.error
     if complete and not api.generates and record.outcome == "ok":
         _note_whole_read(record, exchange, offset_ns)
@@ -210,21 +211,22 @@ def _note_tokens(record: Record, exchange: Exchange, api: Api, offset_ns: int, k
 
 
 class StreamTokens:
-    """Tokens of an event stream under way, read by read: by the running usage where events state one, else the events
-    that carry anything. A byte is looked at once, whatever a server sends, and only an event under way is kept."""
+    """Counts the tokens of an event stream in progress, read by read: from the running usage if events contain one,
+    else by the events that carry anything. Each byte is processed once, whatever a server sends, and only the
+    incomplete event is kept."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._reads = 0  # of the exchange that were looked at
-        self._size_line = b""  # of a chunk, of which only a part has come
-        self._left = 0  # bytes of a chunk, and of its line end, that are still to come
+        self._reads = 0  # number of the exchange's reads processed
+        self._size_line = b""  # of a chunk, received only in part
+        self._left = 0  # bytes of a chunk, and of its line end, not yet received
         self._carriage_return = b""  # at the end of a read: half of a line end, or all of it
-        self._event = bytearray()  # behind the last blank line
+        self._event = bytearray()  # after the last blank line
         self._answer = Answer()
         self._events = self._stated = 0
 
     def reaches(self, exchange: Exchange, most: int) -> bool:
-        """Whether so many tokens have come, and the answer goes on."""
+        """Whether this many tokens have arrived and the answer is not over."""
         head = exchange.head
         if head is None or not head.sse or head.status != 200:
             return False
@@ -235,7 +237,7 @@ class StreamTokens:
         return max(self._events, self._stated) >= most and self._answer.finish_reason is None
 
     def _unframed(self, data: bytes) -> bytes:
-        """What chunks hold; their framing was checked as it came."""
+        """The data of the chunks; their framing was checked on arrival."""
         data, self._size_line = self._size_line + data, b""
         parts, at = [], 0
         while at < len(data):
@@ -245,7 +247,7 @@ class StreamTokens:
                 self._left -= len(piece)
                 at += len(piece)
             elif (line := data.find(CRLF, at)) < 0 or not (size := int(data[at:line].partition(b";")[0], 16)):
-                self._size_line = data[at:]  # incomplete, or the last one
+                self._size_line = data[at:]  # incomplete, or the size line of the last chunk
                 break
             else:
                 self._left, at = size + len(CRLF), line + len(CRLF)
@@ -271,7 +273,7 @@ class StreamTokens:
             document = self._api.parse(data)
             text, other = self._api.deltas(document)
             self._stated = max(self._stated, self._api.note(self._answer, document) or 0)
-        except Exception:  # the reader of the whole answer reports what is wrong with it
+        except Exception:  # reading the whole answer later reports the error
             return
         self._events += bool(text or other)
 
@@ -304,7 +306,7 @@ def _details(usage: Json, name: str) -> Json:
 
 
 def _note_reads(record: Record, exchange: Exchange, offset_ns: int, ends: Sequence[int], answer: Answer) -> None:
-    """Which read completed each event, the tokens that came with each read, and its uncertainty."""
+    """Determines which read completed each event, the tokens of each read, and the uncertainty of each read."""
     reader = compiled() if kernel_stamped(exchange) else None
     place = place_tokens if reader is None else _placed_in_c
     placed = place(exchange, offset_ns, ends, answer.tokens, answer.visible_event)
@@ -324,14 +326,14 @@ def _placed_in_c(
 
 
 def _packed(numbers: Sequence[int]) -> "memoryview | array[int]":
-    """As int64 in one piece, which is how the compiled reader gives and takes them."""
+    """As int64 in one piece, the format of the compiled reader."""
     return numbers if isinstance(numbers, memoryview) else array("q", numbers)
 
 
 def place_tokens(
     exchange: Exchange, offset_ns: int, event_ends: Sequence[int], tokens: Sequence[int], visible: int | None
 ) -> Placed:
-    """Instant, tokens and slack of every read that bears tokens, packed; and the instant of the visible event."""
+    """Instant, tokens and slack of every read with tokens, packed; and the instant of the first visible event."""
     stamps, read_ends = stamps_of(exchange, offset_ns), read_ends_of(exchange)
     ends, event_tokens = np.asarray(event_ends, np.int64), np.array(tokens, np.int64)
     completed_by = read_ends.searchsorted(ends)
@@ -346,20 +348,20 @@ def _slack(exchange: Exchange, stamps: Ints, read_ends: Ints, ends: Ints, comple
     """How much earlier than its stamp the tokens of a read may have arrived; `ends` are of token-bearing events.
 
     A kernel stamp is that of the newest byte: exact for a read that ends with its only token and left nothing,
-    otherwise anything since the instant of `_bounds` is possible.
+    otherwise they may have arrived at any time since the instant of `_bounds`.
     """
     since, own = _since_and_own(exchange)
     slack: Ints = np.maximum(stamps - _bounds(exchange, stamps, since, own), 0)
     last_end = np.zeros(len(stamps), np.int64)
     last_end[completed_by] = ends  # the last event of a read is written last
     exact = (np.bincount(completed_by, minlength=len(stamps)) == 1) & (read_ends - last_end <= FRAMING) & ~own
-    exact[:-1] &= since[1:] != LEFT  # else its stamp may be that of what it left
+    exact[:-1] &= since[1:] != LEFT  # else its timestamp may be that of the bytes it left
     slack[exact] = 0
     return slack
 
 
 def _since_and_own(exchange: Exchange) -> tuple[Ints, Mask]:
-    """Of every read: since when its bytes may have been there, and whether its stamp is our own."""
+    """For every read: the earliest time its bytes may have arrived, and whether its timestamp is our own."""
     since, own = np.array(exchange.since, np.int64), np.zeros(len(exchange.since), np.bool_)
     own[list(exchange.own)] = True
     if exchange.bulk is None:
@@ -369,14 +371,14 @@ def _since_and_own(exchange: Exchange) -> tuple[Ints, Mask]:
 
 
 def _bounds(exchange: Exchange, stamps: Ints, since: Ints, own: Mask) -> Ints:
-    """The instant after which the bytes of each read came: the stamp of the read before, or a later poll that proves
-    that the stream was empty. What a read left came when its own bytes may have; and a stamp of our own is later than
-    the bytes, so that what follows it may be older."""
+    """The instant after which the bytes of each read arrived: the timestamp of the previous read, or a later poll that
+    proves that the stream was empty. Bytes that a read left may have arrived as early as that read's own bytes; and a
+    timestamp of our own is later than the bytes, so the bytes that follow may be older than it."""
     assert exchange.sent_at is not None
     after = np.empty_like(stamps)
     after[0] = exchange.sent_at
     after[1:] = stamps[:-1]
-    proven = (since > 0) & (since <= stamps)  # a stamp older than the poll: the kernel had it, the socket did not yet
+    proven = (since > 0) & (since <= stamps)  # an older timestamp: the kernel had the data, the socket did not
     irregular = since == LEFT
     irregular[1:] |= own[:-1]
     irregular[0] = False
@@ -387,14 +389,14 @@ def _bounds(exchange: Exchange, stamps: Ints, since: Ints, own: Mask) -> Ints:
 
 
 def _note_whole_read(record: Record, exchange: Exchange, offset_ns: int) -> None:
-    """An answer without tokens is there when all of it is: one read, and no token in it."""
+    """An answer without tokens has arrived when all of it has: one read, with no token in it."""
     record.read_at = stamps_of(exchange, offset_ns)[-1:].tobytes()
     record.read_tokens = record.read_slack = bytes(8)
     record.counted_tokens = None
 
 
 def _check(record: Record, api: Api, answer: Answer) -> None:
-    """An answer that came completely must also be one."""
+    """Checks that a complete response is also a complete answer."""
     if answer.error is not None:
         record.outcome, record.error = "bad", answer.error
     elif not record.read_at and api.generates:
@@ -402,7 +404,7 @@ def _check(record: Record, api: Api, answer: Answer) -> None:
 
 
 def _check_end(record: Record, exchange: Exchange, api: Api, answer: Answer) -> None:
-    """Where only the closed connection ends a stream, its end mark shows whether it is complete."""
+    """If only the closed connection ends a stream, its end mark shows whether it is complete."""
     assert exchange.head is not None
     marked = answer.done or answer.finish_reason is not None or api.in_pieces
     if exchange.head.until_close and exchange.head.sse and not marked and record.outcome == "ok":
@@ -411,12 +413,13 @@ def _check_end(record: Record, exchange: Exchange, api: Api, answer: Answer) -> 
 
 HasForm = Callable[[str], bool]
 CHECK_S = 0.1  # of processor time for one answer
-MOST_SLOW = 3  # checks that took longer, after which there are no more: every stream waits for them
+MOST_SLOW = 3  # after this many slower checks there are no more: every stream waits for a check
 
 
 class FormCheck:
-    """Whether answers have the form that a traffic class asks for. Some expressions need longer than the run for an
-    answer that almost fits, and a server may send just that: then answers stay unchecked."""
+    """Checks whether answers have the structure that a traffic class requires. Some regular expressions take longer
+    than the whole run on an answer that nearly matches, and a server may send exactly that: answers then stay
+    unchecked."""
 
     def __init__(self, has_form: HasForm) -> None:
         self._has_form = has_form
@@ -430,15 +433,15 @@ class FormCheck:
                 return "valid" if self._has_form(text) else "invalid"
         except TimeoutError:
             self._slow += 1
-        except Exception as error:  # of a schema that refers to what is not there, of an answer too large or too deep
+        except Exception as error:  # the schema refers to something unavailable, or the answer is too large or too deep
             return "invalid" if isinstance(error, RecursionError) else "unchecked"
         return "unchecked"
 
 
 @contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """TimeoutError after so much processor time, also within an expression: the matcher looks for signals. In another
-    than the main thread, where no signal comes, there is no limit."""
+    """Raises TimeoutError after this much processor time, also inside a regular expression, because the matcher checks
+    for signals. Threads other than the main thread receive no signals and have no limit."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -448,7 +451,7 @@ def _limited(seconds: float) -> Iterator[None]:
 
     before = signal.signal(signal.SIGVTALRM, stop)
     try:
-        # Again and again: an exception that is raised in a callback of the collector is not passed on.
+        # Repeats: an exception raised in a callback of the garbage collector is not passed on.
         signal.setitimer(signal.ITIMER_VIRTUAL, seconds, seconds)
         yield
     finally:
@@ -457,7 +460,8 @@ def _limited(seconds: float) -> Iterator[None]:
 
 
 def form_check(structured: Structured | None) -> FormCheck | None:
-    """Made once per traffic class; None where nothing is asked for, or only what cannot be checked: a grammar."""
+    """Created once per traffic class; None if no structure is required, or only one that cannot be checked: a
+    grammar."""
     if structured is None or structured.form == "grammar":
         return None
     if structured.json_schema is not None:
@@ -478,8 +482,8 @@ def _schema_check(structured: Structured) -> HasForm:
     except ImportError:
         raise MissingExtra("checking answers against a JSON schema", "structured") from None
     kind = validator_for(structured.json_schema)
-    # Without it the schemas that this one refers to would be fetched while the load waits, from a server that may not
-    # answer: only those of JSON schema itself are here, and what refers to others stays unchecked.
+    # Otherwise schemas that this one refers to would be fetched during the load, from a server that may not answer.
+    # Only those of JSON schema itself are available; a schema that refers to others stays unchecked.
     validator = kind(structured.json_schema, registry=REGISTRY)
 
     def check(text: str) -> bool:

@@ -1,7 +1,7 @@
-"""When sessions arrive in an open loop: pure, seeded, in blocks. What is done with them is left to the loop.
+"""When sessions arrive in an open loop: pure, seeded, in blocks. The drive loop starts them.
 
-A process is a row of gaps of mean 1 and their sums S(n). The rate of a stretch of length L has the integral
-R(t) = r0 t + (r1 - r0) t^2 / 2L, and arrival n comes at R^-1(S(n)): constant rates and ramps are one thing.
+A process is a sequence of gaps of mean 1 and their sums S(n). The rate of a stretch of length L has the integral R(t) =
+r0 t + (r1 - r0) t^2 / 2L, and arrival n comes at R^-1(S(n)), which covers constant rates and ramps alike.
 """
 
 import math
@@ -20,9 +20,9 @@ from inferometer.vocabulary import NANOSECONDS
 from inferometer.workload.draws import Draws, Purpose
 from inferometer.workload.session import Workload
 
-BLOCK = 1024  # made in about 30 us, so that no arrival waits for it
-PURPOSE = 1  # keeps these draws apart from those that the same seed gives to workloads
-COUNTABLE = 2_000_000  # arrivals that are worth counting beforehand: a fifth of a second
+BLOCK = 1024  # computed in about 30 us, so that no arrival waits for it
+PURPOSE = 1  # separates these random numbers from those that workloads draw with the same seed
+COUNTABLE = 2_000_000  # arrivals that are counted in advance, which takes a fifth of a second
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -31,7 +31,7 @@ Arrival = tuple[int, int, int]  # index, ns after the start of the load, stage
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A stage of a load as the mathematics sees it: a process, and a rate that goes from here to there."""
+    """A stage of a load as a process and a rate that changes linearly from `rate` to `to`."""
 
     stage: int
     begins_s: float
@@ -43,7 +43,7 @@ class Stretch:
 
     @property
     def expected(self) -> float:
-        """R(L): arrivals to expect."""
+        """R(L): the expected number of arrivals."""
         mean = (self.rate_per_s + self.to_per_s) / 2
         return mean * self.length_s if mean else 0.0
 
@@ -58,7 +58,7 @@ class ArrivalBlock:
 
 
 class Replay:
-    """The sessions of a recording for one shard, each at its instant (nanoseconds after the start)."""
+    """The sessions of a recording for one shard, each with its instant (nanoseconds after the start)."""
 
     def __init__(self, at: Ints, shard: int = 0, shards: int = 1) -> None:
         self._at = at[shard::shards]
@@ -80,8 +80,8 @@ def replayed(at: Ints, speed: float) -> Ints:
 
 
 class Arrivals:
-    """The arrivals of one shard, as `(index, ns after the start, stage)` in order. `duration_s` ends any load
-    and is what a ramp takes. The union over the shards is the process, whatever their number."""
+    """The arrivals of one shard, as `(index, ns after the start, stage)` in order. `duration_s` ends any load and is
+    the length of a ramp. The union over all shards is the same process for any number of shards."""
 
     def __init__(
         self,
@@ -104,7 +104,8 @@ class Arrivals:
         return next(self._stream)
 
     def count(self) -> int | None:
-        """How many this shard has in all; None when there is no end, or too many to count beforehand."""
+        """How many arrivals this shard has in total; None if there is no end, or if there are too many to count in
+        advance."""
         if sum(stretch.expected for stretch in self._stretches) > COUNTABLE:
             return None
         return sum(len(shard_of(block.at, block.first, self._shard, self._shards)) for block in self._blocks())
@@ -121,7 +122,8 @@ class Arrivals:
 
 
 def length_s(load: Load, stop: Stop, warmup: Warmup | None = None) -> float | None:
-    """How long the load lasts by the clock, warm-up included; None when only a count or a person ends it."""
+    """The length of the load in seconds, including warm-up; None if it ends only after a number of requests, or by an
+    interrupt."""
     warmup = warmup or Warmup()
     if load.type == "stages":
         whole = sum(stage.duration for stage in load.stages)
@@ -134,7 +136,7 @@ def length_s(load: Load, stop: Stop, warmup: Warmup | None = None) -> float | No
 
 
 def _ramp_length_s(load: Load, planned: int | None, extra: int) -> float:
-    """A ramp that is ended by a count lasts as long as that count takes: n = L (r0 + r1) / 2."""
+    """A ramp that ends after n requests lasts as long as those take: n = L (r0 + r1) / 2."""
     if planned is None:
         raise PlanError("load: a ramp needs an end, got neither stop.duration nor stop.requests")
     assert load.rate is not None and load.to is not None
@@ -142,7 +144,7 @@ def _ramp_length_s(load: Load, planned: int | None, extra: int) -> float:
 
 
 def stretches(load: Load, duration_s: float | None = None) -> list[Stretch]:
-    """The stages of an open-loop load, none of them beyond `duration_s`."""
+    """The stages of an open-loop load, cut at `duration_s`."""
     if not load.open_loop or load.type == "replay":
         raise ValueError(f"a load of type {load.type} has no arrivals of its own")
     end_s = math.inf if duration_s is None else duration_s
@@ -172,7 +174,7 @@ def _stages(load: Load, end_s: float) -> list[Stretch]:
 
 
 def blocks(loads: list[Stretch], seed: int, traffic: int = 0) -> Iterator[ArrivalBlock]:
-    """All arrivals in order. Each stage draws from a stream of its own and starts afresh when it begins."""
+    """All arrivals in order. Each stage has its own random stream and starts from zero when it begins."""
     first = 0
     for stretch in loads:
         draw = generator(seed, traffic, stretch.stage)
@@ -186,7 +188,7 @@ def generator(seed: int, traffic: int, stage: int) -> np.random.Generator:
 
 
 def shard_of(at: Ints, first: int, shard: int, shards: int) -> Ints:
-    """Of a block whose first arrival has index `first`, those with index shard, shard + shards, ..."""
+    """The arrivals with index shard, shard + shards, ... of a block whose first arrival has index `first`."""
     return at[(shard - first) % shards :: shards]
 
 
@@ -205,7 +207,7 @@ def _stretch_blocks(stretch: Stretch, draw: np.random.Generator) -> Iterator[Int
 
 
 def _sums(stretch: Stretch, draw: np.random.Generator) -> Iterator[Floats]:
-    """S(n) in blocks, for ever. A constant process begins with an arrival at 0, the others with a gap."""
+    """S(n) in blocks, without end. A constant process starts with an arrival at 0, the others with a gap."""
     if stretch.process == "constant":
         for first in range(0, 2**62, BLOCK):
             yield np.arange(first, first + BLOCK, dtype=np.float64)
@@ -219,7 +221,7 @@ def _sums(stretch: Stretch, draw: np.random.Generator) -> Iterator[Floats]:
 
 
 def _gaps(stretch: Stretch, draw: np.random.Generator) -> Floats:
-    """Gaps of mean 1; a gamma of shape k = 1 / cv^2 and scale 1 / k has coefficient of variation cv."""
+    """Gaps of mean 1; a gamma distribution of shape k = 1 / cv^2 and scale 1 / k has coefficient of variation cv."""
     if stretch.process == "poisson":
         return draw.standard_exponential(BLOCK)
     shape = 1 / stretch.cv**2
@@ -227,8 +229,8 @@ def _gaps(stretch: Stretch, draw: np.random.Generator) -> Floats:
 
 
 def _inverse(stretch: Stretch, sums: Floats) -> Floats:
-    """R^-1: the root of r0 t + a t^2 / 2 = s, a = (r1 - r0) / L, as 2 s / (r0 + sqrt(r0^2 + 2 a s)), which
-    keeps its digits for small a. Sums that the rate never reaches come at infinity."""
+    """R^-1: the root of r0 t + a t^2 / 2 = s, a = (r1 - r0) / L, as 2 s / (r0 + sqrt(r0^2 + 2 a s)), which is
+    numerically stable for small a. Sums that the rate never reaches map to infinity."""
     r0 = stretch.rate_per_s
     slope = 0.0 if math.isinf(stretch.length_s) else (stretch.to_per_s - r0) / stretch.length_s
     if slope == 0:
@@ -242,7 +244,7 @@ def _inverse(stretch: Stretch, sums: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Cancelling:
-    """Requests that are ended on purpose: a time after they were sent, or when so many tokens have come."""
+    """Requests that are cancelled on purpose: a given time after they were sent, or after a given number of tokens."""
 
     share: float
     after_ns: int | None
@@ -250,7 +252,7 @@ class Cancelling:
     draws: Draws
 
     def chosen(self, session: int, turn: int) -> bool:
-        """The same requests for every number of shards: by session and turn alone."""
+        """Depends only on session and turn, so the same requests are chosen for any number of shards."""
         return bool(self.draws.uniforms(Purpose.CANCEL, session, turn, 1)[0] < self.share)
 
 
@@ -258,33 +260,34 @@ class Cancelling:
 class Pace:
     """When sessions start: by `arrivals` (open loop) or whenever fewer than `slots` requests are in flight.
 
-    `slots` gives the cap from an instant on: (ns after the start, requests in flight, stage); none is no cap.
+    Each entry of `slots` sets the cap from an instant on: (ns after the start, requests in flight, stage); no entries
+    mean no cap.
     """
 
     arrivals: Iterator[Arrival] | None
     indices: Iterator[int]  # sessions of a closed loop
     slots: tuple[tuple[int, int, int], ...] = ()
-    ends_ns: int | None = None  # nothing new is scheduled after so long
-    requests: int | None = None  # no new session after so many requests behind the warm-up
-    sessions: int | None = None  # nor after so many sessions behind it
+    ends_ns: int | None = None  # nothing is scheduled after this time
+    requests: int | None = None  # no new session after this many requests after the warm-up
+    sessions: int | None = None  # no new session after this many sessions after it
     warmup_requests: int = 0
     warmup_ns: int = 0
     sessions_at_once: int | None = None
-    in_turn: bool = False  # all sessions begin before the second turn of any, and a pause keeps its slot
-    whole_sessions: bool = True  # or the last request ends the load, wherever its session is
-    tape: int | None = None  # after so many sessions the same come again: the first time is warm-up
-    speed: float | None = None  # in a replay: turns come at their recorded times, so many times as fast
+    in_turn: bool = False  # all sessions start before the second turn of any, and think time keeps the slot
+    whole_sessions: bool = True  # False: the last request ends the load, even within a session
+    tape: int | None = None  # the sessions repeat after this many: the first pass is warm-up
+    speed: float | None = None  # in a replay: turns are sent at their recorded times, sped up by this factor
     cancel: Cancelling | None = None
 
     @property
     def most_sessions(self) -> int | None:
-        """How many sessions may begin, where a count ends the load."""
+        """The maximum number of sessions, if the load ends after a number of sessions or requests."""
         ends = [count for count in (self.requests, self.sessions) if count is not None]
         return min(ends) + self.warmup_requests if ends else None
 
 
 def pace_of(plan: Plan, number: int, shard: int = 0, shards: int = 1, workload: Workload | None = None) -> Pace:
-    """The pace of the traffic class with this number, for one shard. A workload that is sent once ends it."""
+    """The pace of the traffic class with this number, for one shard. A workload that is sent only once limits it."""
     traffic = plan.classes[number]
     load, stop = traffic.load, traffic.stop
     length = length_s(load, stop, plan.warmup)
@@ -315,7 +318,7 @@ def _cancelling(cancel: Cancel, draws: Draws) -> Cancelling:
 
 
 def arrivals_of(plan: Plan, number: int, shard: int = 0, shards: int = 1) -> Arrivals | Replay:
-    """When the sessions of an open-loop class begin, for one shard."""
+    """When the sessions of an open-loop class start, for one shard."""
     traffic = plan.classes[number]
     length = length_s(traffic.load, traffic.stop, plan.warmup)
     if traffic.load.type != "replay":
@@ -326,16 +329,16 @@ def arrivals_of(plan: Plan, number: int, shard: int = 0, shards: int = 1) -> Arr
 
 
 def replay_starts(traffic: Traffic) -> Ints:
-    """When the recorded sessions of a class begin, in nanoseconds after the start."""
+    """When the recorded sessions of a class start, in nanoseconds after the start of the load."""
     assert isinstance(traffic.workload, TraceFile)
-    from inferometer.workload.traces import recording_of  # readers of files, which most loads do without
+    from inferometer.workload.traces import recording_of  # reads files, which most loads do not need
 
     return replayed(recording_of(traffic.workload).starts, traffic.load.speed)
 
 
 def warmup_sessions(plan: Plan, number: int) -> int:
-    """The sessions of a class that are warm-up by their number; in an open loop its time is turned into one too,
-    so that all shards leave out the same ones."""
+    """The number of warm-up sessions of a class; in an open loop a warm-up duration is converted to a number too, so
+    that all shards leave out the same sessions."""
     traffic, warmup = plan.classes[number], plan.warmup
     if not traffic.load.open_loop or not warmup.duration:
         return warmup.requests
@@ -351,12 +354,12 @@ def warmup_sessions(plan: Plan, number: int) -> int:
 
 
 def share(whole: int, shard: int, shards: int) -> int:
-    """What worker i of k gets: also how many of the first `whole` indices are its own."""
+    """The share of worker i of k; also how many of the first `whole` indices belong to it."""
     return whole // shards + (shard < whole % shards)
 
 
 def _share_between(first: int, length: int | None, shard: int, shards: int) -> int | None:
-    """How many of the indices from `first` on are this shard's, so that the shards together have `length`."""
+    """How many of the indices from `first` on belong to this shard, so that all shards together have `length`."""
     return None if length is None else share(first + length, shard, shards) - share(first, shard, shards)
 
 

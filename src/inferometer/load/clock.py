@@ -1,4 +1,4 @@
-"""What the drive loop needs from the world: a clock with timers, and a transport; and a clock that jumps, on which an
+"""The interfaces that the drive loop needs: a clock with timers, and a transport. Also a virtual clock, on which an
 hour of load takes seconds."""
 
 import heapq
@@ -17,7 +17,7 @@ class Timer(Protocol):
 
 
 class Clock(Protocol):
-    """Time and timers. `wire.reactor.Reactor` is the real one, `load.virtual.VirtualClock` jumps."""
+    """Time and timers. `wire.reactor.Reactor` is the real one, `VirtualClock` the virtual one."""
 
     def now(self) -> int:
         """Nanoseconds on the monotonic clock."""
@@ -27,7 +27,7 @@ class Clock(Protocol):
 
 @dataclass(slots=True)
 class Ticket:
-    """Who asks, and since when: what the drive loop knows of a request before it is sent."""
+    """What the drive loop knows of a request before it is sent: its session, turn and times."""
 
     session: int
     turn: int
@@ -37,31 +37,32 @@ class Ticket:
     shard: int
     scheduled_at: int
     ready_at: int
-    live: bool = False  # the answer is needed at once, for the next turn
-    most_tokens: int | None = None  # the request is ended on purpose when so many have come,
-    on_most: Callable[[], None] | None = None  # by this
+    live: bool = False  # the next turn needs the answer at once
+    most_tokens: int | None = None  # the request is cancelled on purpose after this many tokens,
+    on_most: Callable[[], None] | None = None  # by calling this
 
 
-Ended = Callable[[int], None]  # the instant at which the answer was over: the slot is free
-Done = Callable[[Record, str], None]  # the finished record, and the answer's text for a live next turn
+Ended = Callable[[int], None]  # the instant at which the answer ended: the slot is free
+Done = Callable[[Record, str], None]  # the finished record, and the answer's text if the next turn needs it
 
 
 class Transport(Protocol):
-    """Carries one request to the target. Calls `ended` once when it is over, whatever happens, and then `done` once:
-    at once or, where the record takes work that can wait, in a quiet moment."""
+    """Carries one request to the target. Calls `ended` once when the request is over, whatever happens, and then `done`
+    once: immediately, or later in an idle moment if building the record is work that can wait."""
 
     def send(self, request: Request, ticket: Ticket, ended: Ended, done: Done) -> Callable[[Outcome], None]:
         """Start the request now; returns a function that ends it with the given outcome."""
 
     def prepare(self, request: Request, traffic: str, session: int) -> int:
-        """Do ahead of time what can be done for the first turn of a session; returns the bytes that it keeps."""
+        """Prepare the first turn of a session ahead of time as far as possible; returns the bytes of memory this
+        keeps."""
 
 
 # -- virtual ---------------------------------------------------------------------------------------------------------
 
 
 class VirtualTimer:
-    """One action to come; cancelling leaves it in the heap, to be skipped."""
+    """A pending action; cancelling leaves it in the heap, to be skipped."""
 
     __slots__ = ("action",)
 
@@ -73,7 +74,8 @@ class VirtualTimer:
 
 
 class VirtualClock:
-    """Time stands still while an action runs and jumps to the next one; ties run in the order of their calls."""
+    """Time stands still while an action runs and then jumps to the next action; simultaneous actions run in the order
+    of their calls."""
 
     def __init__(self, start_at: int = 0) -> None:
         self._now = start_at
@@ -85,7 +87,7 @@ class VirtualClock:
         return self._now
 
     def call_at(self, at: int, action: Callable[[], None]) -> VirtualTimer:
-        """An instant that has passed means as soon as possible: time never runs backwards."""
+        """A past instant means as soon as possible: time never runs backwards."""
         timer = VirtualTimer(action)
         self._scheduled += 1
         heapq.heappush(self._heap, (max(at, self._now), self._scheduled, timer))
@@ -104,5 +106,5 @@ class VirtualClock:
             self._now = max(self._now, until)
 
     def stop(self) -> None:
-        """End `run` after the action that is running."""
+        """End `run` after the current action."""
         self._stopped = True

@@ -1,4 +1,4 @@
-"""The drive loop of one traffic class: starts sessions when their time comes or a slot is free, turn by turn."""
+"""The drive loop of one traffic class: starts sessions when they are scheduled or when a slot is free, turn by turn."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ from inferometer.workload.session import Ahead, Request, Session, Workload
 
 @dataclass(slots=True)
 class Counts:
-    """What has happened so far."""
+    """Counts so far."""
 
     scheduled: int = 0
     sent: int = 0
@@ -30,7 +30,7 @@ class Counts:
 
 
 class Visit:
-    """A session under way: which turn is next, and since when it is wanted."""
+    """A session in progress: its next turn, and since when that turn is due."""
 
     __slots__ = ("answer", "began_at", "graph", "index", "scheduled_at", "session", "stage", "turn")
 
@@ -44,7 +44,7 @@ class Visit:
         self.graph = Graph(session) if session.is_graph else None
 
     def branch(self, turn: int, at: int) -> "Visit":
-        """Another turn of the same session, on its own."""
+        """Another turn of the same session, run in parallel."""
         other = Visit.__new__(Visit)
         other.index, other.session, other.stage, other.graph = self.index, self.session, self.stage, self.graph
         other.turn, other.scheduled_at, other.began_at, other.answer = turn, at, self.began_at, ""
@@ -52,21 +52,21 @@ class Visit:
 
 
 class Graph:
-    """The turns of a session that wait for several others: what is left to wait for, and what is under way."""
+    """The turns of a session that depend on several others: their open dependencies, and the turns in flight."""
 
     __slots__ = ("open", "waits")
 
     def __init__(self, session: Session) -> None:
         self.waits = [set(turn.after or ()) for turn in session.turns]
-        self.open = 1  # the first turn; others when they are due
+        self.open = 1  # the first turn, and other turns that are due
 
     @property
     def roots(self) -> list[int]:
-        """Turns that wait for none, but the first."""
+        """Turns that depend on no other, except the first."""
         return [turn for turn, waits in enumerate(self.waits) if turn and not waits]
 
     def over(self, turn: int) -> list[int]:
-        """A turn is over: those that waited for it last."""
+        """Marks a turn as over; returns the turns whose last dependency it was."""
         ready = []
         for number, waits in enumerate(self.waits):
             if turn in waits:
@@ -77,9 +77,9 @@ class Graph:
 
 
 def answer_in_history(messages: list[Any], answer: str) -> None:
-    """Put the live answer where the recorded one stands: in the last assistant message. The turns of a session share
-    their messages, so that it is in all later turns. A recorded tool call stays: the tool's recorded output answers
-    that one."""
+    """Replaces the recorded answer by the live one in the last assistant message. The turns of a session share their
+    messages, so it appears in all later turns. A recorded tool call stays, because the tool's recorded output belongs
+    to it."""
     for message in reversed(messages):
         if isinstance(message, dict) and message.get("role") == "assistant":
             if not message.get("tool_calls"):
@@ -89,12 +89,12 @@ def answer_in_history(messages: list[Any], answer: str) -> None:
 
 # -- drive -----------------------------------------------------------------------------------------------------------
 
-FILL_AT_ONCE = 32  # slots, of many that are free
-HOPELESS = 100  # when this many requests were answered and every one of them failed, the run is given up
+FILL_AT_ONCE = 32  # slots, if many are free
+HOPELESS = 100  # the run is given up once this many requests were answered and all of them failed
 
 
 class Drive:
-    """Sends the sessions of one traffic class and hands every record to `keep`."""
+    """Sends the sessions of one traffic class and passes every record to `keep`."""
 
     def __init__(
         self,
@@ -118,26 +118,26 @@ class Drive:
         self._cap: int | None = None
         self._stage = 0
         self._waiting: deque[Visit] = deque()  # turns that wait for a slot
-        self._lobby: deque[Visit] = deque()  # sessions that wait until one under way is over
-        self._sessions = 0  # begun and not over
+        self._lobby: deque[Visit] = deque()  # sessions that wait until another one is over
+        self._sessions = 0  # started and not over
         self._thinking: dict[Visit, Timer] = {}
-        self._resting = 0  # slots that think time keeps
+        self._resting = 0  # slots kept during think time
         self._opening = False
         self._filling = False
-        self._fill_again = False  # is due as soon as the clock comes to it
-        self._unkept = 0  # ended, but the record is not made yet
+        self._fill_again = False  # scheduled for the next round of the clock
+        self._unkept = 0  # ended, but without a record yet
         self._under_way: dict[Callable[[Outcome], None], None] = {}
         self._next: tuple[Visit, int] | None = None
-        self._held: tuple[Arrival, Session] | None = None  # the first behind the warm-up, until that is answered
-        self._arrived_at = 0  # when the last session was scheduled
+        self._held: tuple[Arrival, Session] | None = None  # the first after the warm-up, until the warm-up is answered
+        self._arrived_at = 0  # scheduled time of the last session
         self._timer: Timer | None = None
-        self._no_more = False  # no new session begins
-        self._no_turns = False  # nor a further turn of one under way
+        self._no_more = False  # no new sessions are started
+        self._no_turns = False  # nor further turns of sessions in progress
         self._start_at = 0
         self._counted = 0
         self._counted_sessions = 0
-        self.on_over: Callable[[], None] | None = None  # called when nothing is left to send or to await
-        self.on_stop: Callable[[], None] | None = None  # called when nothing more will begin
+        self.on_over: Callable[[], None] | None = None  # called when nothing is left to send or in flight
+        self.on_stop: Callable[[], None] | None = None  # called when nothing more will be started
 
     @property
     def waiting(self) -> int:
@@ -146,7 +146,7 @@ class Drive:
 
     @property
     def planned(self) -> int | None:
-        """Requests it will send, where a count ends it."""
+        """The number of requests it will send, if a count ends it."""
         if self._pace.requests is None:
             return None
         begun = self.counts.scheduled if self._pace.whole_sessions else self.counts.sent
@@ -154,21 +154,21 @@ class Drive:
 
     @property
     def ends_at(self) -> int | None:
-        """When the clock ends it, where the clock does."""
+        """When its time ends, if it has a time limit."""
         return None if self._pace.ends_ns is None else self._start_at + self._pace.ends_ns
 
     @property
     def over(self) -> bool:
-        """Nothing more will be sent, nothing is awaited."""
+        """Whether nothing more will be sent and nothing is in flight."""
         return self._no_more and not (self.counts.in_flight or self.waiting or self._thinking or self._unkept)
 
     @property
     def sending(self) -> bool:
-        """Whether more is still to come: new sessions, or turns of those under way."""
+        """Whether more requests will follow: new sessions, or turns of sessions in progress."""
         return not self._no_more or (not self._no_turns and self.counts.scheduled > self.counts.sent + self.waiting)
 
     def start(self, start_at: int) -> None:
-        """Begin at an instant of the clock."""
+        """Start at an instant of the clock."""
         self._start_at = start_at
         for after_ns, slots, stage in self._pace.slots:
             self._clock.call_at(start_at + after_ns, partial(self._set_cap, slots, stage))
@@ -178,7 +178,7 @@ class Drive:
             self._await_arrival()
 
     def stop(self) -> None:
-        """Begin no new session; those under way go on to their last turn."""
+        """Start no new session; sessions in progress continue to their last turn."""
         if not self._no_more:
             self._no_more = True
             if self._timer is not None:
@@ -188,13 +188,14 @@ class Drive:
         self._check_over()
 
     def end(self) -> None:
-        """The time is up: schedule nothing more. What waits for a slot was scheduled in time and is still sent."""
+        """The time is up: schedule nothing more. Requests that wait for a slot were scheduled in time and are still
+        sent."""
         self._end_turns()
         self.stop()
-        self._fill(self._clock.now())  # sessions that waited for one of those
+        self._fill(self._clock.now())  # sessions that waited for one of those to end
 
     def interrupt(self, outcome: Outcome) -> None:
-        """Send nothing more, not even what waits; what is in flight may finish."""
+        """Send nothing more, not even waiting requests; requests in flight may finish."""
         self._end_turns()
         waiting = [*self._waiting, *self._lobby]
         self._waiting.clear()
@@ -210,7 +211,7 @@ class Drive:
             end(outcome)
 
     def _end_turns(self) -> None:
-        """Nobody waits for a turn that will not be sent."""
+        """Drop the turns that will no longer be sent."""
         self._no_turns = True
         for timer in self._thinking.values():
             timer.cancel()
@@ -225,15 +226,15 @@ class Drive:
 
     @property
     def short(self) -> bool:
-        """Whether few sessions are ready to be sent."""
+        """Whether only few prepared sessions are left."""
         return not self._no_more and self._ahead.short
 
     def make_one(self) -> bool:
-        """Make one more session, in a quiet moment; False when enough are ready."""
+        """Prepare one more session, in an idle moment; False if enough are prepared."""
         return not self._no_more and self._ahead.make_one()
 
     def _coming(self) -> Iterator[Arrival]:
-        """The sessions of this shard, in order; in a closed loop they have no instant of their own."""
+        """The sessions of this shard, in order; in a closed loop they have no scheduled time."""
         if self._pace.arrivals is not None:
             return self._pace.arrivals
         return ((index, 0, 0) for index in self._pace.indices)
@@ -248,7 +249,7 @@ class Drive:
     # -- open loop -------------------------------------------------------------------------------------------
 
     def _await_arrival(self) -> None:
-        """Make the next session ahead of time and wait for its instant."""
+        """Prepare the next session and wait for its scheduled time."""
         assert self._pace.arrivals is not None
         made, self._held = self._held or self._ahead.take(), None
         if made is not None and self._is_early(made[0][0]):
@@ -278,12 +279,12 @@ class Drive:
         self._await_arrival()
 
     def _is_early(self, index: int) -> bool:
-        """Whether a session has to wait for the warm-up: a tape is sent again when all its answers have come."""
+        """Whether a session has to wait for the warm-up: a tape is sent again once all its answers have arrived."""
         behind = self._pace.tape is not None and index >= self._pace.tape
         return behind and self._counted == 0 and bool(self.counts.in_flight or self.waiting or self._thinking)
 
     def _warmed_up(self, at: int) -> None:
-        """The last answer of the warm-up has come: arrivals go on as if no time had passed since the last of them."""
+        """The last answer of the warm-up has arrived: arrivals continue as if no time had passed since the last one."""
         if self._held is None or self._is_early(self._held[0][0]):
             return
         if self._pace.arrivals is not None:
@@ -292,7 +293,7 @@ class Drive:
 
     @property
     def _full(self) -> bool:
-        """Whether as many sessions are under way as may be."""
+        """Whether the maximum number of sessions is in progress."""
         most = self._pace.sessions_at_once
         return most is not None and self._sessions >= most
 
@@ -301,14 +302,14 @@ class Drive:
         return self._cap is not None and self.counts.in_flight + self._resting >= self._cap
 
     def _admit(self, visit: Visit, at: int) -> None:
-        """A turn whose time has come: send it, or let it wait for a slot."""
+        """A turn is due: send it, or let it wait for a slot."""
         if self._no_slot:
             self._waiting.append(visit)
         else:
             self._launch(visit, at)
 
     def _enough(self, index: int, at: int) -> bool:
-        """Whether a session is one too many. Those of the warm-up never are, even where a shard has no others."""
+        """Whether a session exceeds the planned number. Warm-up sessions never do, even if a shard has no others."""
         return not self._warm(index, at) and self._all_counted
 
     @property
@@ -322,14 +323,14 @@ class Drive:
         return index < self._pace.warmup_requests or at < self._start_at + self._pace.warmup_ns
 
     def _count(self, visit: Visit) -> None:
-        """A session that begins: its turns count once the warm-up is over."""
+        """Count a session that starts: its turns count once the warm-up is over."""
         self.counts.scheduled += len(visit.session.turns)
         if not self._warm(visit.index, visit.scheduled_at):
             self._counted += len(visit.session.turns) if self._pace.whole_sessions else 0
             self._counted_sessions += 1
 
     def _count_one(self, visit: Visit) -> None:
-        """A request that is sent, where the last ends the load: nothing that waits is sent behind it."""
+        """Count a request that is sent, if the last one ends the load: waiting requests are not sent after it."""
         if self._pace.whole_sessions or self._warm(visit.index, visit.began_at):
             return
         self._counted += 1
@@ -343,14 +344,15 @@ class Drive:
     # -- closed loop, and slots under a cap ------------------------------------------------------------------
 
     def _set_cap(self, slots: int, stage: int) -> None:
-        """New slots are opened one after the other, as fast as they can be: each is free from when its turn comes."""
+        """New slots are opened one after the other, as fast as possible: each counts as free from the time it is
+        opened."""
         self._cap = slots
         self._stage = stage
         self._fill(self._clock.now(), opening=True)
 
     def _fill(self, at: int, opening: bool = False) -> None:
-        """Use free slots. One that a request gives back at once is used from the clock: no recursion, no standstill.
-        So are further ones where many are free: the answers of the first want to be read."""
+        """Use free slots. A slot that a request frees immediately is reused through the clock, to avoid recursion and
+        stalls. The same holds for further slots if many are free, so that the answers of the first ones can be read."""
         if self._filling:
             self._fill_soon(at, self._opening)
             return
@@ -374,8 +376,8 @@ class Drive:
         self._fill(at, opening)
 
     def _use_slot(self, at: int) -> bool:
-        """First for turns that wait, then for sessions that do, then, in a closed loop, for new ones. Sessions that
-        take turns have all begun before the second turn of one."""
+        """Used first for waiting turns, then for waiting sessions, then, in a closed loop, for new ones. With
+        `in_turn`, all sessions start before the second turn of any."""
         if self._no_slot:
             return False
         if self._pace.in_turn and not self._full and not self._no_more and self._begin_session(at):
@@ -408,7 +410,7 @@ class Drive:
         self._sessions += 1
         self._launch(visit, at)
         self._branch_roots(visit, at)
-        if self._enough(visit.index, at):  # it was the last: the drain begins now, not when a slot is free again
+        if self._enough(visit.index, at):  # it was the last: the drain starts now, not when the next slot is free
             self.stop()
         return True
 
@@ -455,7 +457,7 @@ class Drive:
         if cancelling is not None and cancelling.after_tokens is not None:
             ticket.most_tokens, ticket.on_most = cancelling.after_tokens, cancel
         sent = self._transport.send(request, ticket, ended, done)
-        if end is None:  # it may have been over at once
+        if end is None:  # it may have ended already
             end = sent
             self._under_way[sent] = None
             if cancelling is not None and cancelling.after_ns is not None:
@@ -475,7 +477,7 @@ class Drive:
         return request
 
     def _turn_over(self, visit: Visit, at: int) -> None:
-        """The answer is over: the next turn follows after its think time, the slot is free."""
+        """An answer has ended: the next turn follows after its think time, and the slot is free."""
         if visit.graph is not None:
             self._branch_over(visit, visit.graph, at)
             return
@@ -489,7 +491,7 @@ class Drive:
         self._check_over()
 
     def _branch_roots(self, visit: Visit, at: int) -> None:
-        """The turns of a graph that begin with the first."""
+        """Start the turns of a graph that have no dependency, together with the first."""
         if visit.graph is None:
             return
         for turn in visit.graph.roots:
@@ -497,8 +499,8 @@ class Drive:
             self._launch(visit.branch(turn, at), at)
 
     def _branch_over(self, visit: Visit, graph: Graph, at: int) -> None:
-        """One turn of a graph is over: its answer goes where it belongs, and what waited for it last is due. Turns of a
-        session are not held up by a cap: that counts sessions."""
+        """A turn of a graph is over: its answer is inserted, and turns whose last dependency it was are due. A cap does
+        not delay turns of a session: it counts sessions."""
         turn = visit.session.turns[visit.turn]
         if visit.answer:
             for message in turn.fills:
@@ -520,7 +522,7 @@ class Drive:
         self._check_over()
 
     def _think(self, visit: Visit, at: int) -> None:
-        """Without a pause the next turn is first in line for the slot that its predecessor leaves."""
+        """Without think time the next turn is first in line for the slot that its predecessor frees."""
         visit.scheduled_at = self._wanted_at(visit, visit.session.turns[visit.turn], at)
         if visit.scheduled_at <= at:
             self._waiting.append(visit)
@@ -529,8 +531,8 @@ class Drive:
             self._thinking[visit] = self._clock.call_at(visit.scheduled_at, partial(self._thought, visit))
 
     def _wanted_at(self, visit: Visit, turn: Request, at: int) -> int:
-        """After its think time; when it is due after the session's begin; or, in a replay, when it was recorded: that
-        may have been before the answer came."""
+        """When a turn is due: after its think time, at its time since the start of the session, or, in a replay, at its
+        recorded time, which may be before the answer arrived."""
         speed = self._pace.speed
         if turn.due_s is not None:
             return max(at, visit.began_at + round(turn.due_s * NANOSECONDS))
@@ -540,7 +542,7 @@ class Drive:
 
     def _thought(self, visit: Visit) -> None:
         del self._thinking[visit]
-        if self._pace.in_turn:  # behind the others
+        if self._pace.in_turn:  # after the others
             self._resting -= 1
             self._waiting.append(visit)
             self._fill(visit.scheduled_at)
@@ -565,7 +567,8 @@ class Drive:
         self._keep(record)
 
     def _check_sent(self) -> None:
-        """Tell once that nothing more is to come. Turns that were recorded for later are: the drain waits for them."""
+        """Report once that nothing more will be sent. Turns recorded for later still count: the drain waits for
+        them."""
         if self.on_stop is not None and not self.sending:
             on_stop, self.on_stop = self.on_stop, None
             on_stop()
@@ -577,13 +580,13 @@ class Drive:
 
 
 def is_failure(record: Record) -> bool:
-    """Also one of our own: a run without any answer is not worth continuing, whatever the cause."""
+    """True also for our own failures: a run without any answer is not worth continuing, whatever the cause."""
     return record.outcome == "client" or (record.outcome != "ok" and record.outcome not in CENSORED)
 
 
 def why_give_up(drives: Sequence[Drive], classes: Sequence[Traffic]) -> str | None:
-    """Why a run is not worth going on with: a class has as many failures as its plan allows, or nothing but failures
-    came back."""
+    """Why the run should be given up: a class has reached the number of failures that its plan allows, or all results
+    were failures."""
     for drive, traffic in zip(drives, classes, strict=True):
         if traffic.stop.errors is not None and drive.counts.failed >= traffic.stop.errors:
             return f"{drive.counts.failed} requests failed, stop.errors is {traffic.stop.errors}"
@@ -592,4 +595,4 @@ def why_give_up(drives: Sequence[Drive], classes: Sequence[Traffic]) -> str | No
 
 
 def _already_over(_outcome: Outcome) -> None:
-    """What ends a request that has ended."""
+    """Used to end a request that has already ended."""

@@ -1,4 +1,4 @@
-"""What a run's logs contain in addition to records, in the form that `measure` needs."""
+"""The content of a run's logs other than records, in the form that `measure` needs."""
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
@@ -27,11 +27,11 @@ def facts_of(
     calibration: Curve | None = None,
     clocks: Clocks | None = None,
 ) -> Facts:
-    """Works on whole logs and on those of a run that was killed: what they do not contain is missing."""
+    """Works on complete logs and on those of a killed run: missing information stays missing."""
     starts = [note.at for note in notes if note.what == "start" and note.at is not None]
     ends = [note.known for note in notes if note.what == "ended"]
     lost = [note for note in notes if note.what == "lost worker"]
-    lost_shards = {note.known.count("shard") for note in lost} - {None}  # whose interrupts are losses
+    lost_shards = {note.known.count("shard") for note in lost} - {None}  # their interrupts count as losses
     stops = [note for note in notes if note.what == "interrupted" and note.known.count("shard") not in lost_shards]
     start_at = min(starts, default=None)
     goals = {note.known.text("traffic") or "": goal_of(note) for note in notes if note.what == "goal"}
@@ -63,7 +63,7 @@ def facts_of(
 def _workers(
     plan: Plan, notes: Sequence[Note], start_at: int | None, goals: Mapping[str, Goal]
 ) -> tuple[WorkerFacts, ...]:
-    """Those whose log has their start, and those that were lost; older logs name no worker. Hosts are named where
+    """The workers whose log has their start, and those that were lost; older logs name no worker. Hosts are named if
     there are several."""
     starts = [note.known for note in notes if note.what == "start" and "shard" in note.facts]
     several = len({facts.text("host") for facts in starts}) > 1
@@ -81,7 +81,7 @@ def _workers(
 
 
 def _core_use(samples: Samples, start_at: int | None) -> tuple[CoreUse, ...]:
-    """Each sample of a load process covers the time since the one before it, the first since the load began."""
+    """Each sample of a load process covers the time since the previous one, the first since the load started."""
     before: dict[str, int] = {}
     uses = []
     own = samples.source.mask("client") & samples.name.mask("cpu_share")
@@ -94,8 +94,8 @@ def _core_use(samples: Samples, start_at: int | None) -> tuple[CoreUse, ...]:
 
 
 def _warmup_end_at(plan: Plan, records: Records, start_at: int) -> int:
-    """After the warm-up's time and after its requests, whichever is later; where a precision is requested, not before
-    the run has settled."""
+    """After the warm-up's time and its requests, whichever is later; if a precision is requested, not before the run
+    has settled."""
     by_time = max(start_at + round(plan.warmup.duration * NANOSECONDS), _settled_at(plan, records, start_at))
     if not plan.warmup.requests or not len(records):
         return by_time
@@ -105,7 +105,7 @@ def _warmup_end_at(plan: Plan, records: Records, start_at: int) -> int:
 
 
 def _settled_at(plan: Plan, records: Records, start_at: int) -> int:
-    """When the last of the classes with a precision has settled; one that has not yet counts from the start."""
+    """When the last of the classes with a precision has settled; a class that has not settled counts from the start."""
     if not any(traffic.stop.precision for traffic in plan.classes):
         return start_at
     answers = Answers.of(records)
@@ -131,7 +131,7 @@ def _why(note: Note) -> str:
 def _planned(
     plan: Plan, start_at: int | None, goals: Mapping[str, Goal], shard: int = 0, shards: int = 1
 ) -> dict[str, int]:
-    """Sessions that each open-loop class was to start, or one worker of it, where that can be known beforehand."""
+    """Sessions that each open-loop class was to start, or one of its workers, if that can be known in advance."""
     planned = {}
     for number, traffic in enumerate(plan.classes):
         if not traffic.load.open_loop:

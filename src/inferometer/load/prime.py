@@ -1,5 +1,5 @@
-"""Requests that are sent once before the load, to fill a prefix cache. They leave no records, only a count of how
-they ended."""
+"""Requests that are sent once before the load, to fill a prefix cache. They leave no records, only counts of their
+outcomes."""
 
 from collections.abc import Callable, Iterator
 
@@ -9,11 +9,11 @@ from inferometer.load.clock import Clock, Ticket, Transport
 from inferometer.record.record import Record
 from inferometer.workload.session import Request, Workload
 
-AT_ONCE = 8  # enough to be done soon, few enough not to fill a queue
+AT_ONCE = 8  # enough to finish soon, few enough not to fill a queue
 
 
 class Primed(msgspec.Struct):
-    """How it went."""
+    """Result of the priming."""
 
     requests: int = 0
     failed: int = 0
@@ -22,7 +22,8 @@ class Primed(msgspec.Struct):
 
 
 def primes_of(workload: Workload, urls: int, shard: int = 0, shards: int = 1) -> Iterator[tuple[int, Request]]:
-    """(number, request) of this shard's share; every replica gets each request, by the turn that its number takes."""
+    """(number, request) of this shard's share; every replica receives each request, because the number determines the
+    URL."""
     make: Callable[[], Iterator[Request]] | None = getattr(workload, "primes", None)
     for number, request in enumerate(make() if make is not None else ()):
         if number % shards == shard:
@@ -44,7 +45,7 @@ class Primer:
         self._traffic, self._requests = traffic, requests
         self._clock, self._transport = clock, transport
         self._on_over: Callable[[], None] | None = on_over
-        self._open = 0  # sent and not ended
+        self._open = 0  # sent and not over
         self._unread = 0  # sent and without a record
         self._no_more = False
 
@@ -75,7 +76,7 @@ class Primer:
 
     def _ended(self, _at: int) -> None:
         self._open -= 1
-        self._clock.call_at(self._clock.now(), self._go_on)  # not from inside the answer that has just ended
+        self._clock.call_at(self._clock.now(), self._go_on)  # not inside the callback of the answer that just ended
 
     def _go_on(self) -> None:
         self._send_next()

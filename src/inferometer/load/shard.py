@@ -29,10 +29,10 @@ from inferometer.workload.session import context_of, workload_of
 
 PROGRESS_NS = NANOSECONDS // 4
 HOUSEKEEPING_NS = NANOSECONDS // 2  # how much of a killed run may be lost
-SAMPLE_NS_PER_SHARD = 10_000_000  # a thousand shards sample every ten seconds: their samples are read into memory
-READING_NS = NANOSECONDS  # for the answers that wait to be read when a run is cancelled: those of most runs take less
+SAMPLE_NS_PER_SHARD = 10_000_000  # a thousand shards sample every ten seconds: all their samples are read into memory
+READING_NS = NANOSECONDS  # for answers that are still unread when a run is cancelled: most runs need less
 LEAD_NS = 20_000_000  # between everything being ready and the first arrival
-NAP_S = 0.0003  # with kernel stamps reads may wait this long; costs up to as much send delay in a closed loop
+NAP_S = 0.0003  # with kernel timestamps reads may wait this long; in a closed loop it adds up to as much send delay
 MOST_PRECONNECTED = 1024
 CANCEL_SIGNAL = (
     signal.SIGUSR1
@@ -43,7 +43,7 @@ Sampler = Callable[[int], list[Sample]]
 
 
 class ShardJob(msgspec.Struct, frozen=True):
-    """All that a worker needs to know."""
+    """Everything a worker needs."""
 
     plan: dict[str, JsonValue]
     log: str
@@ -54,7 +54,7 @@ class ShardJob(msgspec.Struct, frozen=True):
     max_model_len: int | None = None
     models: list[str] = []
     goals: str | None = None  # file that names the classes whose goal is reached, once there are any
-    start_at: int | None = None  # on the real-time clock, which all hosts share; None: once all shards are ready
+    start_at: int | None = None  # on the real-time clock, which all hosts share; None: as soon as all shards are ready
 
 
 class ShardReport(msgspec.Struct):
@@ -62,11 +62,11 @@ class ShardReport(msgspec.Struct):
 
     shard: int
     start_at: int
-    late_s: float = 0.0  # after the start that was agreed on
+    late_s: float = 0.0  # start delay after the agreed time
     ended_at: int = 0
     interrupted: bool = False
-    broken: int = 0  # requests whose connection was refused or broke: the server may be gone
-    gave_up: str | None = None  # why the run was ended early
+    broken: int = 0  # requests with a refused or broken connection: the server may be gone
+    gave_up: str | None = None  # why the run was given up
     stamps: str = "read"
     clock_steps_s: list[float] = []
     cpu_s: float = 0.0
@@ -80,8 +80,8 @@ def run_shard(
     await_start: Callable[[], int] | None = None,
     sampler: Sampler | None = None,
 ) -> ShardReport:
-    """Drive this shard's share to its end. `await_start` is called when all is ready and returns when to begin, but
-    where the job names the instant, that is it: who is late by then sends late, and the send delay shows it."""
+    """Run this shard's share to its end. `await_start` is called when everything is ready and returns the start time;
+    if the job has a start time, that one is used: a late shard sends late, which the send delay shows."""
     shard = _Shard(job, watch or (lambda _progress: None), sampler)
     try:
         return shard.run(await_start or (lambda: now() + LEAD_NS))
@@ -90,7 +90,7 @@ def run_shard(
 
 
 class _Shard:
-    """The parts of a shard while it runs."""
+    """A shard and its parts while it runs."""
 
     def __init__(self, job: ShardJob, watch: Watch, sampler: Sampler | None) -> None:
         self.job = job
@@ -117,10 +117,10 @@ class _Shard:
         self._phase: Phase = "connect"
         self._failure: BaseException | None = None
         self._housekeep_at = self._report_at = 0
-        self._leave_at: int | None = None  # after this instant no answer is read any more
+        self._leave_at: int | None = None  # after this instant no more answers are read
         self._sample_at = 0
         self._primer: Primer | None = None
-        self._reached: set[str] = set()  # classes whose goal is
+        self._reached: set[str] = set()  # classes that reached their goal
         self._undo_signals = [
             self.reactor.on_signal(number, partial(self._on_interrupt, number))
             for number in (signal.SIGINT, signal.SIGTERM)
@@ -131,7 +131,7 @@ class _Shard:
         self._connect()
         self._prepare()
         cpu_before = _cpu_s()
-        if not self.report.interrupted:  # it may have been while connections were opened
+        if not self.report.interrupted:  # an interrupt may have come while connections were opened
             self._load(await_start)
         if self._failure is not None:
             raise self._failure
@@ -162,7 +162,7 @@ class _Shard:
         return drive
 
     def _connect(self) -> None:
-        """Open connections ahead, so that no request pays for it."""
+        """Open connections in advance, so that no request has to wait for one."""
         wanted = sum(_expected_in_flight(self.plan, number) for number in range(len(self.drives)))
         count = min(wanted // self.job.shards, MOST_PRECONNECTED) if self.plan.target.preconnect else 0
         if count:
@@ -171,7 +171,7 @@ class _Shard:
             self.reactor.run()
 
     def _prepare(self) -> None:
-        """All that can be done before the load: caches primed, the first sessions made."""
+        """All preparations before the load: priming caches, creating the first sessions."""
         for number in range(len(self.drives)):
             if not self.report.interrupted:
                 self._prime(number)
@@ -180,7 +180,7 @@ class _Shard:
                 pass
 
     def _prime(self, number: int) -> None:
-        """Have the target's prefix caches hold what the workload wants them to."""
+        """Fill the target's prefix caches as the workload requires."""
         name, urls = self.plan.classes[number].name, len(self.transport.clients)
         requests = primes_of(self.workloads[number], urls, self.job.shard, self.job.shards)
         primer = self._primer = Primer(name, requests, self.reactor, self.transport, self.reactor.stop)
@@ -194,16 +194,16 @@ class _Shard:
         self.log.add(Note("primed", now(), {"traffic": name, **msgspec.to_builtins(primer.primed)}))
 
     def _quiet(self) -> bool:
-        """One piece of the work that can wait: where few sessions are ready one of each, else answers come first."""
+        """One piece of deferrable work: if few sessions are prepared, one of each kind, else answers come first."""
         for drive in self.drives:
             if drive.short and drive.make_one():
-                self.transport.read_one()  # or a load that eats sessions as they are made would leave all unread
+                self.transport.read_one()  # else a load that uses sessions as they are made would never read
                 return True
         return self.transport.read_one() or any(drive.make_one() for drive in self.drives)
 
     def _load(self, await_start: Callable[[], int]) -> None:
-        gc.freeze()  # without a collection before: it takes 30 ms, and would find what the imports made
-        gc.disable()  # nothing here makes cycles; a collection would hold up every stream
+        gc.freeze()  # without a collection before: it takes 30 ms, and would only find garbage of the imports
+        gc.disable()  # this code creates no reference cycles, and a collection would delay every stream
         try:
             start_at = await_start()
             self._begin(start_at if self.job.start_at is None else self.clocks.monotonic(self.job.start_at))
@@ -214,8 +214,8 @@ class _Shard:
             gc.unfreeze()
 
     def _read_rest(self) -> None:
-        """The answers that wait to be read once the load is over: hundreds of megabytes take long enough to be taken
-        for a hang, and to be interrupted. The second interrupt ends it."""
+        """Reads the remaining answers after the load: hundreds of megabytes take so long that users may think it hangs
+        and interrupt it. The second interrupt ends it."""
         self.reactor.idle = self.transport.read_one
         while self.reactor.work_on():
             if now() >= self._report_at:
@@ -245,7 +245,7 @@ class _Shard:
     def _keep(self, record: Record) -> None:
         try:
             self.log.append(record)
-        except Exception as error:  # a full disk: end the load, keep what is written
+        except Exception as error:  # a full disk: end the load, keep what was written
             self._fail(error)
         if record.read_at and record.sent_at is not None:
             first = int.from_bytes(record.read_at[:8], "little", signed=True)
@@ -265,7 +265,7 @@ class _Shard:
             self.reactor.call_at(moment + PROGRESS_NS, self._tick)
 
     def _read_the_first(self) -> None:
-        """Enough answers to know whether the run is hopeless are read even where no moment is quiet."""
+        """Read enough answers to know whether the run is hopeless, even if there is no idle moment."""
         done = sum(drive.counts.done for drive in self.drives)
         self.transport.read_some(min(HOPELESS - done, HOPELESS // 4))
 
@@ -285,7 +285,7 @@ class _Shard:
             self._fail(error)
 
     def _heed_goals(self, moment: int) -> None:
-        """End the classes whose goal is reached, as if their time were up."""
+        """End the classes that reached their goal, as if their time were up."""
         reached = read_goals(self.job.goals)
         for drive in self.drives:
             if drive.name in reached and drive.name not in self._reached:
@@ -338,7 +338,7 @@ class _Shard:
             self.reactor.stop()
 
     def drain(self, outcome: Outcome) -> None:
-        """Nothing more is sent: wait for what is in flight, but not for ever."""
+        """Send nothing more, and wait for requests in flight up to the drain deadline."""
         if self._phase == "load":
             self._phase = "drain"
             patience = max(traffic.stop.drain for traffic in self.plan.classes)
@@ -365,7 +365,7 @@ class _Shard:
         self._report_progress()
 
     def _on_cancel(self) -> None:
-        """Both at once, for a shard that may not have received the first interrupt."""
+        """Drain and cancel in one step, for a shard that may not have received the first interrupt."""
         if not self.report.interrupted:
             self._on_interrupt(signal.SIGINT)
         self._cancel()
@@ -392,7 +392,7 @@ class _Shard:
 
 
 def _expected_in_flight(plan: Plan, number: int) -> int:
-    """How many connections a class is likely to use: its concurrency, or a second's worth of arrivals."""
+    """How many connections a class will probably use: its concurrency, or one second of arrivals."""
     load = plan.classes[number].load
     if load.type == "stages":
         return max(int(stage.concurrency or max(stage.rate or 0, stage.to or 0)) for stage in load.stages)
@@ -402,7 +402,7 @@ def _expected_in_flight(plan: Plan, number: int) -> int:
 
 
 def _busiest_second(plan: Plan, number: int) -> int:
-    """The most sessions that begin within a second of a replay."""
+    """The most sessions that start within a second of a replay."""
     traffic = plan.classes[number]
     return int(np.bincount(replay_starts(traffic) // NANOSECONDS).max()) if traffic.load.type == "replay" else 0
 

@@ -1,4 +1,4 @@
-"""Requests over HTTP: builds their bytes, hands them to the client, turns answers into records when there is time; and
+"""Requests over HTTP: builds their bytes, passes them to the client, turns answers into records when there is time; and
 the first request of a plan as a curl command."""
 
 import os
@@ -30,27 +30,27 @@ from inferometer.workload.session import Prompt, Request, context_of, new_nonce,
 
 # -- transport -------------------------------------------------------------------------------------------------------
 
-BACKLOG_BYTES = 256 * 1024 * 1024  # most that answers fill which wait to be read in quiet moments
-FULL_BACKLOG = 0.5  # of it: beyond, they are read in moments that are not quiet too, for every answer that ends so
-FULL_READING_NS = 50_000_000  # long: longer than reading one takes, so that the backlog of an ordinary server shrinks
+BACKLOG_BYTES = 256 * 1024 * 1024  # maximum size of answers waiting to be read in idle moments
+FULL_BACKLOG = 0.5  # the share above which every answer that ends also has waiting ones read,
+FULL_READING_NS = 50_000_000  # for this long, idle or not: longer than one answer takes, so the backlog shrinks
 
-MOST_LENGTHS = 4096  # of answers, for each of which all of a body but the prompt is kept
+MOST_LENGTHS = 4096  # distinct answer lengths, for each of which the constant part of a body is cached
 _PROBE = "\u2042 a prompt"
 
-LONGEST_ID = 200  # characters of an id or a finish reason; those of servers have up to 50
+LONGEST_ID = 200  # characters of an id or a finish reason; those of real servers have up to 50
 MOST_REASONS = 100
-MOST_ROUTED = 1000  # replicas that a router may name
+MOST_ROUTED = 1000  # replicas that a router may report
 
-EXCHANGE_BYTES = 4096  # what one takes in addition to its request and its answer
-LARGE_BYTES = 16 * 1024  # of an answer: a smaller one is read in milliseconds, whatever is in it
+EXCHANGE_BYTES = 4096  # memory of an exchange in addition to its request and its answer
+LARGE_BYTES = 16 * 1024  # of an answer: a smaller one is read in milliseconds, whatever its content
 
 
-Reading = Piecewise[tuple[Record, str]]  # an answer, as a record and its text where that is kept
+Reading = Piecewise[tuple[Record, str]]  # an answer as a record and, if it is kept, its text
 
 
 class HttpTransport:
-    """Carries requests to a target's URLs in turn. Answers are read in quiet moments: `read_one` is the reactor's
-    idle work."""
+    """Carries requests to a target's URLs in turn. Answers are read in idle moments: `read_one` is the reactor's idle
+    work."""
 
     def __init__(self, reactor: Reactor, plan: Plan, model: str | None, clocks: ClockPair) -> None:
         target = plan.target
@@ -65,20 +65,21 @@ class HttpTransport:
         self._checks = {traffic.name: form_check(traffic.sampling.structure) for traffic in plan.classes}
         self._keep_prompts, self._keep_answers = plan.save.prompts, plan.save.answers
         self._replicas = {url: redacted_url(url) for url in target.url}
-        self._routed: dict[str, str] = {}  # replicas behind a router, as it names them
+        self._routed: dict[str, str] = {}  # names of replicas behind a router, as it reports them
         self._redactor = redactor_of(plan)
-        self._reasons: dict[str, str] = {}  # finish reasons as they are kept: there are a handful
+        self._reasons: dict[str, str] = {}  # finish reasons seen so far: there are a handful
         self._most_held = target.bounds.memory
         self._most_backlog = min(BACKLOG_BYTES, self._most_held)
         reactor.on_full = self._end_largest
-        self._backlog: deque[tuple[int, Exchange, Request, Ticket, Done]] = deque()  # each with its weight
+        self._backlog: deque[tuple[int, Exchange, Request, Ticket, Done]] = deque()  # each with its memory size
         self._backlog_bytes = 0
-        self._reading: tuple[Reading, Done] | None = None  # of a large answer that is read with pauses
+        self._reading: tuple[Reading, Done] | None = None  # a large answer that is read with pauses
         self._live: dict[Reading, Callable[[Record, str], None]] = {}  # large ones that a next turn waits for
-        self.stamps = "kernel"  # until an exchange had to stamp by itself
+        self.stamps = "kernel"  # until an exchange had no kernel timestamp
 
     def connect(self, count: int, on_ready: Callable[[], None]) -> None:
-        """Open that many connections ahead, spread over the URLs; `on_ready` is called when all stand or failed."""
+        """Open this many connections in advance, spread over the URLs; `on_ready` is called when all are open or have
+        failed."""
         pending = count
         if not count:
             on_ready()
@@ -95,7 +96,7 @@ class HttpTransport:
     def send(self, request: Request, ticket: Ticket, ended: Ended, done: Done) -> Callable[[Outcome], None]:
         client = self.clients[(ticket.session + ticket.turn) % len(self.clients)]
         data = request.wire or self._encoded(request, ticket.traffic, ticket.session, client.origin)
-        request.wire = None  # the exchange has it now
+        request.wire = None  # the exchange has them now
 
         def on_end(exchange: Exchange) -> None:
             stamp = last_stamp(exchange, self._clocks.offset_ns) if exchange.outcome in {"ok", "status"} else None
@@ -109,7 +110,7 @@ class HttpTransport:
             if answer >= LARGE_BYTES and self._has_no_room(exchange, answer):
                 self._refuse(exchange)
                 answer = _memory_of(exchange)
-            if exchange.outcome != "ok" and answer < LARGE_BYTES:  # where everything fails no quiet moment may come
+            if exchange.outcome != "ok" and answer < LARGE_BYTES:  # if everything fails, an idle moment may never come
                 done(*whole(self._read(exchange, request, ticket)))
             else:
                 self._read_later(answer, exchange, request, ticket, done)
@@ -121,7 +122,7 @@ class HttpTransport:
         return self._keep_answers or ticket.live or self._checks.get(ticket.traffic) is not None
 
     def _counter(self, ticket: Ticket) -> Callable[[Exchange], None] | None:
-        """What ends a request when so many tokens have come as the plan lets it have."""
+        """Returns the callback that ends a request after the number of tokens that the plan allows."""
         if ticket.most_tokens is None or ticket.on_most is None:
             return None
         counting, most, on_most = StreamTokens(self._api), ticket.most_tokens, ticket.on_most
@@ -133,7 +134,7 @@ class HttpTransport:
         return look
 
     def _read_now(self, reading: Reading, large: bool, done: Done, then: Callable[[], None]) -> None:
-        """Read an answer that the next turn waits for, a large one after what is due meanwhile."""
+        """Read an answer that the next turn waits for; a large one in pieces, between other due work."""
 
         def finish(record: Record, text: str) -> None:
             done(record, text)
@@ -147,9 +148,9 @@ class HttpTransport:
             self._reactor.call_at(self._reactor.now(), self._read_live)
 
     def _read_live(self) -> None:
-        """A piece of the first one: where a hundred of them end at once, time limits act in between."""
+        """A piece of the first one: if a hundred of them end at once, time limits are checked in between."""
         if not self._live:
-            return  # they were read to their end, as everything is over
+            return  # they were read to their end when everything was over
         reading = next(iter(self._live))
         try:
             next(reading)
@@ -159,7 +160,7 @@ class HttpTransport:
             self._reactor.call_at(self._reactor.now(), self._read_live)
 
     def _read_later(self, answer: int, exchange: Exchange, request: Request, ticket: Ticket, done: Done) -> None:
-        """An answer of so many bytes."""
+        """Queue an answer of this many bytes for reading later."""
         weight = EXCHANGE_BYTES + len(exchange.request) + answer
         self._backlog.append((weight, exchange, request, ticket, done))
         self._backlog_bytes += weight
@@ -172,12 +173,12 @@ class HttpTransport:
         return self._backlog_bytes > FULL_BACKLOG * self._most_backlog
 
     def _has_no_room(self, exchange: Exchange, answer: int) -> bool:
-        """The tokens of a failed answer are not needed: it does not wait in the queue."""
+        """The tokens of a failed answer are not needed, so it does not wait in the queue."""
         return self._backlog_bytes + answer > self._most_backlog or (self._is_full and exchange.outcome != "ok")
 
     def _refuse(self, exchange: Exchange) -> None:
-        """Large answers come faster than they can be read, which only hostile servers achieve: reading them now would
-        hold up the time limits of the others, keeping them would fill the memory."""
+        """Handles large answers that arrive faster than they can be read, which only hostile servers achieve: reading
+        them now would delay the time limits of the others, and keeping them would fill the memory."""
         if exchange.outcome == "ok":
             exchange.outcome = "oversized"
             exchange.error = f"unread answers are larger in total than {self._most_backlog:,} bytes"
@@ -189,7 +190,7 @@ class HttpTransport:
         return self._encoders[traffic].encode(request, origin)
 
     def _end_largest(self) -> None:
-        """Answers under way fill the memory that they may: the one that fills the most goes."""
+        """The answers in progress fill their memory limit: end the largest one."""
         under_way = [exchange for client in self.clients if (exchange := client.largest()) is not None]
         if under_way:
             largest = max(under_way, key=lambda exchange: exchange.size)
@@ -199,10 +200,10 @@ class HttpTransport:
     def prepare(self, request: Request, traffic: str, session: int) -> int:
         origin = self.clients[session % len(self.clients)].origin
         request.wire = self._encoded(request, traffic, session, origin)
-        return 2 * len(request.wire)  # the prompt is kept too
+        return 2 * len(request.wire)  # the prompt is kept as well
 
     def read_one(self) -> bool:
-        """Read the oldest answer that waits, or some thousand events more of a large one; returns whether there was
+        """Read the oldest waiting answer, or a few thousand more events of a large one; returns whether there was
         anything to do."""
         if self._reading is None:
             if not self._backlog:
@@ -219,7 +220,7 @@ class HttpTransport:
         return True
 
     def read_some(self, most: int) -> None:
-        """Read so many of the answers that wait, but of a large one only a piece, and no more than there is time for: a
+        """Read up to this many waiting answers, but only a piece of a large one, and no more than there is time for: a
         document of a megabyte takes up to 0.4 s."""
         until = self._reactor.now() + FULL_READING_NS
         for _ in range(most):
@@ -227,7 +228,7 @@ class HttpTransport:
                 break
 
     def leave_unread(self) -> None:
-        """Answers that still wait are recorded without their tokens, as cancelled."""
+        """Record the answers still waiting without their tokens, as cancelled."""
         for _weight, exchange, *_ in self._backlog:
             if exchange.outcome == "ok":
                 exchange.outcome, exchange.error = "cancelled", "the answer came and was not read"
@@ -247,7 +248,7 @@ class HttpTransport:
             pass
 
     def _replica(self, exchange: Exchange) -> str:
-        """Which URL of the target it was; behind our router, the replica that the router names."""
+        """Which URL of the target was used; behind our router, the replica that the router names."""
         behind = exchange.head.headers.get(ROUTED_TO) if exchange.head is not None else None
         if behind is not None and behind not in self._routed and len(self._routed) < MOST_ROUTED:
             self._routed[behind] = harmless(self._redactor.hide(behind))[:LONGEST_ID]
@@ -275,8 +276,8 @@ class HttpTransport:
         return record, text
 
     def _clean(self, record: Record) -> None:
-        """Text from a server is kept without our secrets, which servers like to echo, and without characters that
-        command a terminal; hidden before it is cut."""
+        """Store text from a server without our secrets, which servers may echo, and without characters that control a
+        terminal; secrets are removed before the text is cut."""
         if record.error is not None:
             record.error = harmless(self._redactor.message(record.error))
         name = record.request_id
@@ -292,7 +293,7 @@ class HttpTransport:
 
 
 def _memory_of(exchange: Exchange) -> int:
-    """Bytes that an answer fills."""
+    """Bytes of memory that an answer uses."""
     collected = len(exchange.bulk[0]) + len(exchange.bulk[1]) if exchange.bulk else 0
     if not exchange.reads:
         return collected
@@ -300,7 +301,7 @@ def _memory_of(exchange: Exchange) -> int:
 
 
 class Encoder:
-    """The bytes of a request of one traffic class: all that does not change is made once."""
+    """Encodes the requests of one traffic class: all constant parts are built once."""
 
     def __init__(
         self, plan: Plan, traffic: Traffic, model: str | None, environ: Mapping[str, str] = os.environ
@@ -342,8 +343,8 @@ class Encoder:
         return fields
 
     def _around_prompt(self, output_tokens: int | None) -> list[bytes]:
-        """What stands before the prompt and behind it, where all else in a body is the same for every prompt that is
-        text; empty where it may not be."""
+        """The parts before and after the prompt, if everything else in a body is the same for every text prompt; empty
+        otherwise."""
         if not self._api.prompt_as_is:
             return []
         around = self._api.encode(self._body_fields(_PROBE, output_tokens)).split(orjson.dumps(_PROBE))
@@ -370,7 +371,7 @@ def request_path(origin: Origin, target: Target) -> str:
 
 
 def request_headers(target: Target, traffic: Traffic, environ: Mapping[str, str]) -> dict[str, str]:
-    """The headers of every request of a class, the key included."""
+    """The headers of every request of a class, including the key."""
     api = api_of(target.api)
     headers = {"Content-Type": "application/json", "Accept": _accepted(target)} | api.headers
     if key := key_of(target, environ):
@@ -388,7 +389,7 @@ def _accepted(target: Target) -> str:
 
 
 def manner_of(target: Target, traffic: Traffic, with_length: bool) -> Manner:
-    """How a class asks, in the words of the wire."""
+    """The request settings of a class, in the terms of `wire`."""
     sampling = traffic.sampling
     names = ("min_tokens", "temperature", "top_p", "stop")
     structured = {} if sampling.structured is None else sampling.structured.fields(target.api)
@@ -421,7 +422,7 @@ _POINTER = re.compile(r"(\$\{[A-Za-z_][A-Za-z0-9_]*\})")
 
 
 def first_request_as_curl(plan: Plan, environ: Mapping[str, str], model: str | None = None) -> str:
-    """As it would be sent by the first traffic class; `model` is the name that would be requested."""
+    """As the first traffic class would send it; `model` is the requested model name."""
     traffic = plan.classes[0]
     context = context_of(plan.target, model)
     request = workload_of(traffic.workload, plan.seed, traffic.draw, new_nonce(), context)(0).turns[0]
@@ -447,7 +448,7 @@ def _address(plan: Plan) -> str:
 
 
 def _settings(plan: Plan) -> Iterator[str]:
-    """The settings of the connection, as options of curl."""
+    """The connection settings as options of curl."""
     target = plan.target
     if not target.tls.verify:
         yield "--insecure"
@@ -459,7 +460,7 @@ def _settings(plan: Plan) -> Iterator[str]:
 
 
 class _Pointers(Mapping[str, str]):
-    """An environment that gives, for each name, `${NAME}`: what the shell will fill in."""
+    """An environment that returns `${NAME}` for each name, for the shell to substitute."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -476,7 +477,7 @@ class _Pointers(Mapping[str, str]):
 
 
 def _double_quoted(text: str) -> str:
-    """In double quotes, where only pointers into the environment mean something to the shell."""
+    """In double quotes, where only references to the environment have a meaning for the shell."""
     parts = _POINTER.split(text)
     plain = (re.sub(r'([\\"`$])', r"\\\1", part) if number % 2 == 0 else part for number, part in enumerate(parts))
     return f'"{"".join(plain)}"'

@@ -1,5 +1,5 @@
-"""How exact the numbers of a run are: tokens that add up, the uncertainty of reads, how far our own lateness and that
-uncertainty may move which number, and the instrument's own error by the calibration of this machine."""
+"""How exact the numbers of a run are: whether token counts add up, how uncertain the read times are, how far late sends
+and that uncertainty may shift each number, and the instrument's own error from this machine's calibration."""
 
 import math
 from collections.abc import Iterable
@@ -36,12 +36,12 @@ from inferometer.vocabulary import NANOSECONDS
 
 LONGER = 16  # tokens: shorter answers may fit into an event or two, with speculative decoding
 FEW_EVENTS = 4
-ESTIMATED = ("events", "tokenizer", "length")  # ways of counting that are not the server's own
+ESTIMATED = ("events", "tokenizer", "length")  # ways of counting tokens that do not come from the server
 MOST_NAMED = 32  # finish reasons; servers have a handful
 
 
 def tokens(answers: Answers, chosen: Mask) -> Tokens:
-    """Of the chosen requests that were answered."""
+    """Token counts of the chosen requests that were answered."""
     of = chosen & answers.ok
     records = answers.records
     inputs, outputs = records.requested_input[of], records.requested_output[of]
@@ -67,8 +67,9 @@ def tokens(answers: Answers, chosen: Mask) -> Tokens:
 
 
 def _in_one_piece(answers: Answers, of: Mask) -> float | None:
-    """The share of answers whose tokens all came with one event. A network may merge a whole stream into one read, but
-    its events are still many: besides the one with the text there may be others with a role, the usage and the end."""
+    """The share of answers in which a single event carried all tokens. A network may merge a whole stream into one
+    read, but it still has many events: besides the one with the text there may be others with the role, the usage and
+    the end."""
     events = answers.records.events
     longer = of & (answers.output_tokens >= LONGER) & (events > 0)
     if not longer.any():
@@ -81,8 +82,8 @@ def _ways(answers: Answers, of: Mask) -> dict[str, int]:
 
 
 def _named_counts(counts: dict[str | None, int]) -> dict[str, int]:
-    """Counts by text, in alphabetical order; a missing one is counted as `none`. A server may write another text into
-    every answer: the rarest are counted together, as `other`."""
+    """Counts by text, in alphabetical order; a missing text is counted as `none`. A server may write a different text
+    into every answer, so the rarest are counted together as `other`."""
     named = {"none" if label is None else label: n for label, n in counts.items()}
     frequent = sorted(named, key=lambda label: (-named[label], label))[:MOST_NAMED]
     rare = sum(named.values()) - sum(named[label] for label in frequent)
@@ -98,7 +99,8 @@ def _total(column: Ints) -> int | None:
 
 
 def _compared(expected: Ints, actual: Ints) -> Difference:
-    """Over the requests that have both: how many differ, how many have fewer, and by what share in all."""
+    """Compares requests that have both counts: how many differ, how many have fewer tokens, and by which share in
+    total."""
     both = known(expected) & known(actual)
     wanted, got = expected[both], actual[both]
     total = int(wanted.sum())
@@ -120,7 +122,7 @@ def _cached(cached: Ints, inputs: Ints) -> CachedTokens:
 # -- uncertainty -----------------------------------------------------------------------------------------------------
 
 LARGE_FOR_TTFT = 0.05  # of the median TTFT
-LARGE_FOR_LAST = 0.50  # of the median time from the first read to the last, which TPOT is made of
+LARGE_FOR_LAST = 0.50  # of the median time from the first read to the last, from which TPOT is computed
 LARGE_FOR_GAPS = 0.50  # of the median gap: a gap that may be half as long is no longer that gap
 
 _NOTHING = Slack(p50=None, p99=None, large=0, large_share=None)
@@ -128,11 +130,10 @@ _EXACT = Slack(p50=0.0, p99=0.0, large=0, large_share=0.0)
 
 
 def uncertainty(answers: Answers, chosen: Mask) -> Uncertainty:
-    """Slack of first reads, last reads and those between in seconds, and in how many it is large.
-
-    The last token of an answer often comes in one read with the usage and the end that follow it, whatever the load:
-    a read of several events, so uncertain by about a gap. That shows nothing about the other reads and is separate.
-    """
+    """Slack of first reads, last reads and the reads between them in seconds, and how many of them have a large slack.
+    The last token of an answer often arrives in one read with the usage and the end that follow it, whatever the load:
+    a read of several events, so uncertain by about a gap. It tells nothing about the other reads and is counted
+    separately."""
     of = chosen & answers.ok
     several = of & (answers.records.read_counts() > 1)
     decode_s = (answers.last_at - answers.first_at)[several] / NANOSECONDS
@@ -157,7 +158,7 @@ def _first_tokens(tokens: Ints) -> FirstTokens:
 
 
 def _middle_reads(answers: Answers, of: Mask) -> Slack:
-    """Of the reads between the first and the last, against the gaps."""
+    """Slack of the reads between the first and the last, compared with the gaps."""
     between, length_s = ~_end_answers(answers.gaps.owner), answers.gaps.length_s
     if not of.all():
         inside = of[answers.gaps.owner]
@@ -166,7 +167,7 @@ def _middle_reads(answers: Answers, of: Mask) -> Slack:
 
 
 def _streamed_reads(answers: Answers, of: Mask) -> Slack:
-    """The same where the reads are not held in memory."""
+    """The same when the reads are not held in memory."""
     slack = Tally(lambda: map(_slack_between, answers.records.read_batches(of, ("read_slack",))))
     if not len(slack):
         return _NOTHING
@@ -181,7 +182,7 @@ def _streamed_reads(answers: Answers, of: Mask) -> Slack:
 
 
 def _slack_between(reads: Reads) -> Values:
-    """Of all reads but the first and the last of each request."""
+    """Slack of all reads except the first and the last of each request."""
     between: Mask = np.ones(len(reads.slack), np.bool_)
     has = reads.counts() > 0
     between[reads.offsets[:-1][has]] = between[reads.offsets[1:][has] - 1] = False
@@ -230,12 +231,12 @@ def _result(of: Distribution, large: int, share: float) -> Slack:
 # -- moves -----------------------------------------------------------------------------------------------------------
 
 STATS = ("mean", "p50", "p90", "p99")
-SHARES = {"p50": 0.5, "p90": 0.1, "p99": 0.01}  # of reads that have to be off before the quantile may be
+SHARES = {"p50": 0.5, "p90": 0.1, "p99": 0.01}  # share of reads that have to be off before the quantile may be
 
 
 def lateness_moves(answers: Answers, chosen: Mask, open_loop: bool) -> dict[str, float]:
-    """By how many seconds our late sends make latencies since the request was due larger; in a closed loop, by which
-    share they lower the rates: a slot stands empty for as long as we are late."""
+    """By how many seconds late sends increase the latencies counted from the scheduled time. In a closed loop: by which
+    share they lower the rates, because a slot stays empty for as long as we are late."""
     of = chosen & answers.ok
     delay_s = np.nan_to_num(request_values("send_delay", answers))
     if open_loop:
@@ -254,7 +255,7 @@ def lateness_moves(answers: Answers, chosen: Mask, open_loop: bool) -> dict[str,
 
 
 def reading_moves(answers: Answers, chosen: Mask, later: Slack) -> dict[str, float]:
-    """By how many seconds latencies may be off because a token may have come before the read that brought it."""
+    """By how many seconds latencies may be off because a token may have arrived before the read that returned it."""
     of = chosen & answers.ok
     first_s, last_s = answers.first_slack_s(), numbers(answers.last_slack) / NANOSECONDS
     ttft, tpot, e2e = (request_values(name, answers) for name in ("ttft", "tpot", "e2e"))
@@ -275,7 +276,7 @@ def reading_moves(answers: Answers, chosen: Mask, later: Slack) -> dict[str, flo
 
 
 def _differences(name: str, values: Floats, without: Floats) -> dict[str, float]:
-    """Of each statistic, how much it is larger with the cause than without."""
+    """How much larger each statistic is with the cause than without it."""
     known = ~np.isnan(values) & ~np.isnan(without)
     if not known.any():
         return {}
@@ -299,11 +300,9 @@ Points = list[CalibrationPoint]
 
 
 def with_error(of: Instrument, curve: Curve) -> Instrument:
-    """The errors to expect in seconds: along events/s at the two nearest numbers of streams, then between those.
-
-    Below the curve's ends the error is that of its end; above them it grows in proportion to the load and is marked
-    `extrapolated`. Not calibrated without a point that fits.
-    """
+    """The expected errors in seconds: interpolated along events/s at the two nearest numbers of streams, then between
+    those two. Below the ends of the curve the error of the nearest end applies; above them it grows in proportion to
+    the load and is marked `extrapolated`. Without a suitable point the instrument counts as not calibrated."""
     points = _points(curve, of.stamps)
     if not points:
         return of
@@ -319,7 +318,7 @@ def with_error(of: Instrument, curve: Curve) -> Instrument:
 
 
 def _points(curve: Curve, stamps: str | None) -> Points:
-    """The points made with the same kind of stamps, where the curve has any of them."""
+    """The points made with the same kind of timestamps, if the curve has any; otherwise all points."""
     points = [point for point in curve.points if point.streams > 0 and point.events_per_s > 0]
     return [point for point in points if stamps is None or point.stamps in (None, stamps)] or points
 
@@ -331,7 +330,7 @@ def _looked_up(points: Points, name: str, streams: float, events_per_s: float) -
     nearest = _around(sorted(levels), streams)
     along = {level: _along(levels[level], events_per_s) for level in nearest}
     value, outside = _along([(level, along[level][0]) for level in nearest], streams)
-    return value, outside or along[nearest[-1]][1]  # what more streams were tried with, fewer bear too
+    return value, outside or along[nearest[-1]][1]  # a load tried with more streams also holds for fewer
 
 
 def _around(levels: list[float], x: float) -> list[float]:
@@ -362,8 +361,8 @@ Part = TypeVar("Part", bound=SummarySection)
 
 
 def with_clock_errors(summary: Summary, clocks: Clocks, late_starts_s: Iterable[float] = ()) -> Summary:
-    """The summary with its clocks, and with their error in every part of it; unknown stays unknown. A worker knows how
-    late it started by its own clock, on which the common start is as uncertain as the clock is."""
+    """The summary with its clocks, and with the clock error in every part of it; unknown stays unknown. A worker
+    measures how late it started with its own clock, so that figure is as uncertain as the clock."""
     off_s = clocks.uncertainty_s
     if off_s is None:
         return structs.replace(summary, clocks=clocks)

@@ -1,5 +1,5 @@
-"""The measurements that a user's own benchmark reports, as values of a summary: names, units and directions checked,
-seconds, bytes and shares as everywhere."""
+"""The measurements that a user's own benchmark reports, as values of a summary: names, units and directions are
+checked, and units are converted to the ones used everywhere (seconds, bytes, shares)."""
 
 import json
 import math
@@ -27,7 +27,7 @@ _DIRECTIONS: dict[str, Direction | None] = {
     **dict.fromkeys(("lower", "smaller", "down", "min", "smallerisbetter", "customsmallerisbetter"), "lower"),
     **dict.fromkeys(("none", "neither", "observation"), None),
 }
-_UNITS: dict[str, tuple[str, float]] = {  # ours, and what a number is multiplied by
+_UNITS: dict[str, tuple[str, float]] = {  # our unit, and the factor that converts to it
     **dict.fromkeys(("ns", "nanoseconds"), ("s", 1e-9)),
     **dict.fromkeys(("us", "µs", "microseconds"), ("s", 1e-6)),
     **dict.fromkeys(("ms", "milliseconds"), ("s", 1e-3)),
@@ -44,12 +44,12 @@ _UNITS: dict[str, tuple[str, float]] = {  # ours, and what a number is multiplie
     **dict.fromkeys(("/s", "ops/sec", "ops/s", "iter/sec"), ("/s", 1.0)),
 }
 CONFIDENCE = 0.95
-_FIELDS = MeasureSummary.__struct_fields__  # no names of statistics: `batch.count` is a number of its own
+_FIELDS = MeasureSummary.__struct_fields__  # not names of statistics: `batch.count` is a number of its own
 
 
 @dataclass(frozen=True, slots=True)
 class CustomMeasure:
-    """One measure as it was reported, in our units; several values are those of repeats."""
+    """One measure as it was reported, in our units; several values are repeats."""
 
     name: str
     title: str
@@ -60,8 +60,8 @@ class CustomMeasure:
 
 
 def documents_in(text: str) -> Any:
-    """The JSON of an output: all of it, else its lines that are JSON (others are its log), else what begins at the
-    last line with a bracket. None where there is none."""
+    """The JSON in an output: the whole text if it is JSON, else the lines that are JSON (the others are its log), else
+    the text from the last line that starts with a bracket. None if there is no JSON."""
     try:
         return json_value(text)[0]
     except ValueError:
@@ -87,8 +87,8 @@ def _last_document(lines: Sequence[str]) -> Any:
 
 
 def measures_in(document: Any, default: Direction | None = None) -> list[CustomMeasure]:
-    """Every measure of a document; a `DataError` with everything that is wrong with it. `default` is the direction of
-    those without one."""
+    """Every measure of a document; raises a `DataError` that lists everything wrong with it. `default` is the direction
+    of measures that state none."""
     entries = list(_entries(document))
     if not entries:
         raise DataError(f"it contains no measures, expected {EXPECTED}")
@@ -112,7 +112,7 @@ def measures_in(document: Any, default: Direction | None = None) -> list[CustomM
 
 
 def summary_of(measures: Sequence[CustomMeasure]) -> Summary:
-    """The part of a summary that every list, filter, chart, comparison and check reads."""
+    """The summary section that every list, filter, chart, comparison and check reads."""
     values: dict[str, Value] = {}
     series: dict[str, MeasureSummary] = {}
     for measure in measures:
@@ -160,7 +160,7 @@ def _named(entry: Any, at: int) -> str:
 
 
 def _measure(entry: Any, default: Direction | None) -> CustomMeasure | None:
-    """None where the value is null: it is missing."""
+    """None if the value is null, which means missing."""
     if not isinstance(entry, Mapping):
         raise ValueError(f"must be an object with name, value, unit and direction, got {_short(entry)}")
     title = entry.get("name") or entry.get("key")
@@ -182,7 +182,7 @@ def _measure(entry: Any, default: Direction | None) -> CustomMeasure | None:
 
 
 def _key(title: str) -> str:
-    """A name as it can be typed: `TTFT p99 (ms)` is ttft_p99_ms; one point is kept: `ttft.p99`."""
+    """A name that is easy to type: `TTFT p99 (ms)` becomes ttft_p99_ms; one dot is kept: `ttft.p99`."""
     parts = [re.sub(r"[^a-z0-9]+", "_", part.lower()).strip("_") for part in title.split(".", 1)]
     return ".".join(part for part in parts if part)
 
@@ -225,7 +225,7 @@ def _interval(entry: JsonObject, factor: float) -> tuple[float, float] | None:
 
 
 def _described(of: MeasureSummary, values: Sequence[float]) -> MeasureSummary:
-    """Repeats: their mean with a t interval, and how they spread."""
+    """Describes repeats: their mean with a t interval, and their spread."""
     array = np.asarray(values, np.float64)
     mean, std = float(array.mean()), float(array.std(ddof=1))
     half = t_quantile(0.5 + CONFIDENCE / 2, len(values) - 1) * std / math.sqrt(len(values))

@@ -1,7 +1,7 @@
-"""The proof that the offered load was delivered: nothing missing, nothing late, and the process that was named.
+"""The proof that the offered load was delivered: nothing missing, nothing late, and the planned arrival process.
 
-Arrivals are put on a clock that runs at the planned rate (time rescaling, Brown et al. 2002): on it the gaps of a
-constant rate, of a ramp and of stages all have mean 1, so that one test serves them all.
+Arrivals are rescaled to a clock that runs at the planned rate (time rescaling, Brown et al. 2002): on that clock the
+gaps of a constant rate, of a ramp and of stages all have mean 1, so one test covers them all.
 """
 
 import math
@@ -21,10 +21,10 @@ from inferometer.vocabulary import NANOSECONDS
 
 FEWEST_GAPS = 20
 ALIKE_S = 0.001
-COUNTED_OVER = 10.0  # mean gaps per bin of the index of dispersion
+COUNTED_OVER = 10.0  # bin width of the index of dispersion, in mean gaps
 FEWEST_BINS = 10
-LATE_START_S = 0.010  # after the common start: what a process takes to wake up is less
-LAGS_S = 0.005  # send delay p99: below it no worker lags
+LATE_START_S = 0.010  # after the common start: a process takes less than this to wake up
+LAGS_S = 0.005  # send delay p99: below it no worker counts as lagging
 LAGS = 3.0  # times the median of the workers
 
 
@@ -40,14 +40,15 @@ class RatePiece:
     cv: float
 
     def passed(self, at_s: Floats) -> Floats:
-        """Expected arrivals from the begin of the stage to each instant: r0 t + (r1 - r0) t² / 2L."""
+        """Expected arrivals from the start of the stage to each instant: r0 t + (r1 - r0) t² / 2L."""
         t = at_s - self.begins_s
         slope = 0.0 if math.isinf(self.length_s) else (self.to - self.rate) / self.length_s
         return self.rate * t + slope * t * t / 2
 
 
 def delivery(answers: Answers, plan: Plan, traffic: Traffic, facts: Facts) -> Delivery:
-    """Of one traffic class. `lateness` is the send delay of everything that was sent, warm-up included."""
+    """The delivery of one traffic class. `lateness` is the send delay of everything that was sent, including
+    warm-up."""
     records = answers.records
     arrivals = int((records.turn == 0).sum())
     sent = int(known(records.sent_at).sum())
@@ -57,7 +58,7 @@ def delivery(answers: Answers, plan: Plan, traffic: Traffic, facts: Facts) -> De
         arrivals=arrivals,
         sent=sent,
         unsent=len(records) - sent,
-        resent=int((records.retry_ns > 0).sum()),  # the kept-alive connection turned out dead
+        resent=int((records.retry_ns > 0).sum()),  # the kept-alive connection turned out to be closed
         shortfall=max(0, planned - arrivals) if planned is not None else None,
         lateness=_lateness(answers),
         workers=workers_behind(answers, traffic, facts),
@@ -73,7 +74,7 @@ def _lateness(answers: Answers) -> Lateness:
 
 
 def workers_behind(answers: Answers, traffic: Traffic, facts: Facts) -> list[WorkerDelivery]:
-    """The workers that began late, were lost, or sent much later than the others did."""
+    """The workers that started late, were lost, or sent much later than the others."""
     records = answers.records
     delays = request_values("send_delay", answers)
     shards = sorted(set(records.shard.tolist()))  # `np.unique` imports masked arrays
@@ -106,12 +107,12 @@ def _p99(delays: Floats) -> float | None:
 
 
 def _with_process(of: Delivery, answers: Answers, plan: Plan, traffic: Traffic, facts: Facts) -> Delivery:
-    """How the gaps between arrivals compare with the process named: as sent, or as scheduled under a cap."""
+    """How the gaps between arrivals compare with the planned process: as sent, or, under a cap, as scheduled."""
     capped = traffic.load.max_concurrency is not None
     pieces = planned_pieces(traffic, plan)
     gaps, stage = _rescaled_gaps(answers, pieces, start_of(answers.records, facts), capped)
     named = replace(of, process=_name(pieces), gaps_of="scheduled_at" if capped else "sent_at", gaps=len(gaps))
-    if len(gaps) < FEWEST_GAPS or traffic.load.type == "replay":  # a recording is no process: its times are the plan
+    if len(gaps) < FEWEST_GAPS or traffic.load.type == "replay":  # a recording is no process: the plan is its times
         return named
     middle = float(gaps.mean())
     return replace(
@@ -140,7 +141,7 @@ def planned_pieces(traffic: Traffic, plan: Plan) -> list[RatePiece]:
 
 
 def _ramp_length_s(traffic: Traffic, plan: Plan) -> float:
-    """A ramp lasts as long as the load; ended by a count n it lasts as long as that takes: n = L (r0 + r1) / 2."""
+    """A ramp lasts as long as the load; if the load ends after n requests, that takes n = L (r0 + r1) / 2."""
     stop, load = traffic.stop, traffic.load
     if stop.duration is not None:
         return stop.duration + plan.warmup.duration
@@ -162,7 +163,7 @@ def _named_cv(pieces: list[RatePiece]) -> float | None:
 
 
 def _rescaled_gaps(answers: Answers, pieces: list[RatePiece], start_at: int, capped: bool) -> tuple[Floats, Ints]:
-    """Gaps in units of the planned mean gap, and the stage of each; a gap across two stages belongs to neither."""
+    """Gaps in units of the planned mean gap, and the stage of each; a gap that spans two stages belongs to neither."""
     records = answers.records
     instants = records.scheduled_at if capped else records.sent_at
     first = (records.turn == 0) & known(instants)
@@ -183,14 +184,15 @@ def _dispersion(gaps: Floats) -> float | None:
     if bins < FEWEST_BINS:
         return None
     _, counts = np.unique(at[at < bins * COUNTED_OVER] // COUNTED_OVER, return_counts=True)
-    mean = counts.sum() / bins  # most bins of a load that paused for years are empty: they are counted, not made
+    mean = counts.sum() / bins  # most bins of a load that paused for years are empty: they are counted, not allocated
     squares = float(np.square(counts - mean).sum() + (bins - len(counts)) * mean**2)
     return float(squares / (bins - 1) / mean) if mean else None
 
 
 def _ks(gaps: Floats, stage: Ints, pieces: list[RatePiece]) -> Kolmogorov | None:
-    """Kolmogorov-Smirnov: each gap through its own named distribution gives uniform numbers, if it is the one. Gaps
-    below a millisecond count as alike: bursts have many, and no two requests are sent, or served, closer than that."""
+    """Kolmogorov-Smirnov: transformed by its own planned distribution, each gap gives a uniform number if the process
+    is the planned one. Gaps below a millisecond count as equal: bursts have many, and no two requests are sent, or
+    served, closer than that."""
     uniform, least = [], 0.0
     for number, piece in enumerate(pieces):
         if piece.cv > 0:

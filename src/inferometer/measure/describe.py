@@ -1,4 +1,5 @@
-"""One measure of one set of requests as plain data: count, mean, spread, quantiles, their intervals, failures."""
+"""Describes one measure over one set of requests as plain data: count, mean, spread, quantiles, their intervals,
+failures."""
 
 import math
 from collections.abc import Iterable
@@ -26,7 +27,7 @@ def share_of(quantile: str) -> float:
 
 
 def named_quantiles(limits: Iterable[Limit], measure: str) -> tuple[str, ...]:
-    """The quantiles that limits name for a measure; a limit on one may be judged on its scheduled twin."""
+    """The quantiles that limits name for a measure; a limit on one may be judged on its scheduled counterpart."""
     plain = measure.removesuffix("_scheduled")
     named = {limit.stat for limit in limits if limit.measure in (measure, plain) and limit.stat}
     return tuple(sorted((stat for stat in named if stat[0] == "p"), key=share_of))
@@ -44,14 +45,16 @@ def describe_all(answers: Answers, chosen: Mask, limits: list[Limit], confidence
 
 
 def _alike(answers: Answers, limits: list[Limit]) -> bool:
-    """Whether ITL is ICL, gap by gap: where each read carried one token. Millions of gaps are sorted only once then."""
+    """Whether ITL equals ICL, gap by gap, because each read carried one token. Millions of gaps are then sorted only
+    once."""
     return named_quantiles(limits, "itl") == named_quantiles(limits, "icl") and answers.one_token_each
 
 
 def describe(
     answers: Answers, chosen: Mask, measure: Measure, limits: list[Limit], confidence: float
 ) -> MeasureSummary:
-    """The measure over the chosen requests: of the answered ones, or of all sent where it concerns our sending."""
+    """The measure over the chosen requests: over the answered ones, or over all that were sent if it concerns our
+    sending."""
     requested = tuple(dict.fromkeys((*ALWAYS, *named_quantiles(limits, measure.name.name))))
     if measure.gaps is not None:
         return _described_gaps(answers, chosen, measure, requested, confidence)
@@ -67,7 +70,7 @@ def describe(
 
 
 def described(values: Floats, measure: Measure, requested: tuple[str, ...], confidence: float) -> MeasureSummary:
-    """Of values in time order, NaN where undefined."""
+    """Describes values in time order, NaN where undefined."""
     defined = values[~np.isnan(values)]
     missing = len(values) - len(defined)
     return _measured(quantiles.sample(defined), measure, len(defined), missing, requested, confidence)
@@ -114,7 +117,7 @@ def _measured(
 class _Quantiles:
     values: dict[str, float | None] = field(default_factory=dict)
     intervals: dict[str, Ends] = field(default_factory=dict)
-    weak: dict[str, int] = field(default_factory=dict)  # to the number of samples that would make it firm
+    weak: dict[str, int] = field(default_factory=dict)  # number of samples that would make each quantile firm
 
 
 def _quantiles(of: Distribution, requested: tuple[str, ...], confidence: float) -> _Quantiles:
@@ -136,7 +139,7 @@ def _quantiles(of: Distribution, requested: tuple[str, ...], confidence: float) 
 
 
 def _adjusted(late: Floats, failed: int, requested: tuple[str, ...], confidence: float) -> Adjusted:
-    """Quantiles with failures as infinitely late: None is that."""
+    """Quantiles that count failures as infinitely late; None stands for infinite."""
     late = late[~np.isnan(late)]
     estimates = _quantiles(quantiles.sample(late), requested, confidence)
     return Adjusted(

@@ -1,4 +1,4 @@
-"""What the GPUs and the load generator's machine did during the load, and the energy used for the tokens."""
+"""What the GPUs and the load generator's machine did during the load, and the energy spent per token."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ from inferometer.vocabulary import NANOSECONDS, duration_text, percent_text
 
 # -- gpu -------------------------------------------------------------------------------------------------------------
 
-LONGEST_GAP_S = 3.0  # between two samples of power: beyond it the values between are unknown
+LONGEST_GAP_S = 3.0  # between two samples of power: beyond it the values in between are unknown
 _DESCRIBED = {
     "memory_used_bytes": "bytes",
     "utilization_share": "share",
@@ -28,8 +28,8 @@ Series = tuple[Ints, Floats]
 
 
 def gpu_summary(samples: Samples, start_at: int, end_at: int) -> GpusSummary | None:
-    """Every GPU from start to end; None where none was sampled. Where an exporter that the plan names reports GPUs,
-    those of this machine are not counted as well: they may be the same."""
+    """Every GPU from start to end; None if none was sampled. If an exporter named in the plan reports GPUs, those of
+    this machine are not counted as well: they may be the same."""
     names = (name for name in samples.source.counts() if name is not None)
     sampled = [name for name in names if name.startswith(GPU)]
     sources = sorted(
@@ -45,7 +45,7 @@ def gpu_summary(samples: Samples, start_at: int, end_at: int) -> GpusSummary | N
 
 
 def _index(source: str) -> int:
-    """`gpu:0`, or on a host that an exporter names `gpu:0@node-1`."""
+    """The index in `gpu:0`, or in `gpu:0@node-1` for a host that an exporter names."""
     number = source.removeprefix(GPU).partition("@")[0]
     return int(number) if number.isdigit() else 0
 
@@ -69,7 +69,7 @@ def _gpu(samples: Samples, source: str, start_at: int, end_at: int) -> GpuSummar
 
 
 def _sampled(series: Series, unit: str, start_at: int, end_at: int) -> tuple[int, Sampled | None]:
-    """How many samples lie in the window, and what they come to."""
+    """How many samples lie in the window, and their statistics."""
     at, values = series
     inside = values[(at >= start_at) & (at <= end_at)]
     if not len(inside):
@@ -79,7 +79,7 @@ def _sampled(series: Series, unit: str, start_at: int, end_at: int) -> tuple[int
 
 
 def _throttled(series: Series, start_at: int, end_at: int) -> dict[str, float]:
-    """Share of the samples with each reason for a lower clock; those that are as set are left out."""
+    """Share of the samples with each reason for a lower clock; clocks that are set by the user are left out."""
     at, masks = series
     inside = masks[(at >= start_at) & (at <= end_at)].astype(np.int64)
     by_sample = [throttle_reasons(int(mask)) for mask in inside]
@@ -88,14 +88,16 @@ def _throttled(series: Series, start_at: int, end_at: int) -> dict[str, float]:
 
 
 def energy(counter: Series, power: Series, start_at: int, end_at: int) -> Energy:
-    """Joules from start to end: by the GPU's own counter, else from its power. The interval is what is certain."""
+    """Joules from start to end: from the GPU's own energy counter, else from its power. The interval bounds the true
+    value."""
     counted = _by_counter(*counter, start_at, end_at)
     return counted if counted is not None else _by_power(*power, start_at, end_at)
 
 
 def _by_counter(at: Ints, joules: Floats, start_at: int, end_at: int) -> Energy | None:
-    """Between two readings it grew by their difference, when in between is not known: read at the window's edges as if
-    evenly, at least from the first reading inside to the last, at most from the last before to the first behind."""
+    """Energy from the counter. It is unknown when between two readings it grew: the value interpolates linearly to the
+    window's edges, the lower bound runs from the first reading inside to the last one inside, the upper bound from the
+    last reading before to the first one after."""
     if len(at) < 2 or at[0] > start_at or at[-1] < end_at or (np.diff(joules) < 0).any():
         return None
     first_in, last_in = np.searchsorted(at, start_at), np.searchsorted(at, end_at, side="right") - 1
@@ -107,7 +109,7 @@ def _by_counter(at: Ints, joules: Floats, start_at: int, end_at: int) -> Energy 
 
 
 def _by_power(at: Ints, watts: Floats, start_at: int, end_at: int) -> Energy:
-    """Trapezoids; the interval has the lower and the higher reading of each stretch held all through it."""
+    """Trapezoids; the bounds assume that each stretch had its lower or its higher reading all the time."""
     if len(at) < 2 or at[0] > start_at or at[-1] < end_at:
         return Energy(j=None, why="power was not sampled from the window's start to its end")
     inside = at[(at > start_at) & (at < end_at)]
@@ -136,7 +138,7 @@ def _together(parts: list[Energy]) -> Energy:
 
 
 def gpu_values(gpu: GpusSummary, output_tokens: float | None, requests: float | None) -> dict[str, Value]:
-    """Energy per token and request, and the GPUs' power, use and memory, as quantities of the run."""
+    """Energy per token and request, and power, utilization and memory of the GPUs, as values of the run."""
     power = [of.power_w for of in gpu.gpus]
     memory = [of.memory_used_bytes for of in gpu.gpus]
     used = [of.utilization_share for of in gpu.gpus]
@@ -163,20 +165,20 @@ def _mean(values: list[float]) -> float:
 
 
 def _of_all(values: list[float | None], join: Callable[[list[float]], float], unit: str, title: str) -> Value | None:
-    """None if one of the GPUs does not report it."""
+    """None if any of the GPUs does not report it."""
     known = [value for value in values if value is not None]
     return Value(value=join(known), unit=unit, title=title) if known and len(known) == len(values) else None
 
 
 # -- host ------------------------------------------------------------------------------------------------------------
 
-BUSY = 0.95  # of all cores: whatever is done about the client, another process has the core
-STOLEN = 0.02  # of the cores' time: above it, late sends and uncertain reads have a cause that we cannot help
+BUSY = 0.95  # of all cores: whatever is done about the client, another process holds the core
+STOLEN = 0.02  # of the cores' time: above it, late sends and uncertain reads have a cause outside of our control
 _AVERAGED = ("cpu_share", "steal_share", "cpu_pressure_share", "received_bytes_per_s", "sent_bytes_per_s")
 
 
 def host_summary(samples: Samples, start_at: int, end_at: int) -> HostSummary | None:
-    """None where the host was not sampled. A sample covers the time since the one before: the first behind the end
+    """None if the host was not sampled. A sample covers the time since the previous one: the first sample after the end
     still belongs to the load."""
     if not samples.source.mask(HOST).any():
         return None
@@ -196,8 +198,8 @@ def _first_behind(at: Any, end_at: int) -> int:
 
 
 def scarcity(host: HostSummary | None) -> tuple[str, str] | None:
-    """(code, text) of what keeps a client from its cores, where more workers would not help: `the hypervisor took 4.1%
-    of this machine's CPU time`."""
+    """(code, text) of what keeps a client from its cores when more workers would not help:
+    `the hypervisor took 4.1% of this machine's CPU time`."""
     stolen, busy = (host.steal_share or 0.0, host.cpu_share or 0.0) if host else (0.0, 0.0)
     if stolen > STOLEN:
         return "stolen_cores", f"the hypervisor took {percent_text(stolen)} of this machine's CPU time"

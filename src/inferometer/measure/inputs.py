@@ -1,5 +1,5 @@
-"""What every measure starts from: `Answers`, the answered requests with their instants and tokens, and `Facts`, what
-is known of a run apart from its plan and its records."""
+"""The inputs of every measure: `Answers`, the answered requests with their instants and tokens, and `Facts`, what is
+known of a run apart from its plan and its records."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from inferometer.vocabulary import NANOSECONDS
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Gaps:
-    """Gaps between neighbouring token-bearing reads of one request: `owner` is its index."""
+    """Gaps between consecutive token-bearing reads of one request: `owner` is the index of that request."""
 
     length_s: Floats
     tokens: Ints  # of the read that ended the gap
@@ -34,17 +34,17 @@ class Gaps:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Records in time order, with what measures are computed from. A missing instant is `MISSING`."""
+    """Records in time order, with the columns that measures are computed from. A missing instant is `MISSING`."""
 
     records: Records
     first_at: Ints  # first token-bearing read
     last_at: Ints
     first_tokens: Ints  # k1: tokens of the first such read
-    read_tokens: Ints  # tokens of all its reads
+    read_tokens: Ints  # tokens of all reads of the request
     output_tokens: Ints  # n: the server's usage, else what the reads carried
-    first_slack: Ints  # how much earlier than stamped its first token may have come, in ns
+    first_slack: Ints  # how much earlier than its timestamp the first token may have arrived, in ns
     last_slack: Ints
-    longest_gap: Ints  # ns; missing with a single read
+    longest_gap: Ints  # ns; missing if there is a single read
     one_token_each: bool  # whether every gap was ended by a single token
     ok: Mask
     failed: Mask  # neither answered nor censored
@@ -71,7 +71,7 @@ class Answers:
 
     @cached_property
     def gaps(self) -> Gaps:
-        """All of them at once: for a run whose reads are held in memory."""
+        """All gaps at once: for a run whose reads are held in memory."""
         records = self.records
         no_slack = np.empty(0, np.int64)
         return gaps_of(
@@ -79,16 +79,16 @@ class Answers:
         )
 
     def gap_batches(self, chosen: Mask) -> Iterator[Gaps]:
-        """The gaps of the chosen requests, some requests at a time, in any order of requests."""
+        """The gaps of the chosen requests in batches of requests, which may come in any order."""
         return map(gaps_of, self.records.read_batches(chosen, ("read_at", "read_tokens")))
 
     def first_slack_s(self) -> Floats:
-        """How much earlier than stamped each first token may have come; NaN without a read."""
+        """How much earlier than its timestamp each first token may have arrived; NaN without a read."""
         return numbers(self.first_slack) / NANOSECONDS
 
 
 def sums_of_reads(records: Records) -> ReadSums:
-    """What each record's reads come to, and whether all but the first of each carried one token."""
+    """Sums over each record's reads, and whether all but the first read carried one token."""
     n = len(records)
     names = ("first_at", "last_at", "first_tokens", "first_slack", "last_slack", "longest_gap")
     columns: dict[str, Ints] = {name: np.full(n, MISSING, np.int64) for name in names}
@@ -121,13 +121,13 @@ def _longest(at: Ints, starts: Ints, ends: Ints) -> Ints:
 
 
 def in_time_order(records: Records) -> Records:
-    """By schedule, so that blocks are neighbours in time and the order of the log does not matter."""
+    """Sorted by scheduled time, so that blocks are neighbours in time and the order of the log does not matter."""
     order = np.lexsort((records.sent_at, records.turn, records.session, records.scheduled_at))
     return records if (np.diff(order) == 1).all() else records.take(order)
 
 
 def seconds_between(start_at: Ints, end_at: Ints) -> Floats:
-    """end - start in seconds, NaN where either is missing."""
+    """end - start in seconds, NaN if either is missing."""
     both = known(start_at) & known(end_at)
     spans = np.full(len(both), np.nan)
     spans[both] = (end_at[both] - start_at[both]) / NANOSECONDS
@@ -146,7 +146,7 @@ def gaps_of(reads: Reads) -> Gaps:
     counts = reads.counts()
     inside: Mask = np.ones(len(reads.at) - 1, np.bool_)
     firsts = reads.offsets[:-1][counts > 0]
-    inside[firsts[1:] - 1] = False  # from one request to the next is no gap
+    inside[firsts[1:] - 1] = False  # between two requests there is no gap
     length = np.diff(reads.at)[inside] / NANOSECONDS
     owner = np.repeat(reads.owner, np.maximum(counts - 1, 0))
     return Gaps(length, reads.tokens[1:][inside], reads.at[1:][inside], owner)
@@ -161,18 +161,18 @@ class CoreUse(NamedTuple):
 
 
 class WorkerFacts(NamedTuple):
-    """What is known of one worker: when it began, and how it was lost, if it was."""
+    """What is known of one worker: when it started, and how it was lost, if it was."""
 
     worker: int
     late_start_s: float = 0.0
     host: str | None = None
     lost: str | None = None
-    planned: Mapping[str, int] = MappingProxyType({})  # of a lost one: sessions of its share, by traffic class
+    planned: Mapping[str, int] = MappingProxyType({})  # of a lost worker: sessions of its share, by traffic class
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Instants are nanoseconds on the records' clock; mappings go by the name of the traffic class."""
+    """Instants are nanoseconds on the records' clock; mapping keys are names of traffic classes."""
 
     start_at: int | None = None  # when the load began
     warmup_end_at: int | None = None
@@ -181,19 +181,19 @@ class Facts:
     planned: Mapping[str, int] = field(default_factory=dict)  # sessions that were to arrive in an open loop
     interrupted: bool = False
     interrupted_by: str | None = None  # the name of the signal
-    lost_workers: tuple[str, ...] = ()  # which, and how they ended
-    workers: tuple[WorkerFacts, ...] = ()  # all that began, and those that were lost
+    lost_workers: tuple[str, ...] = ()  # their names, and how they ended
+    workers: tuple[WorkerFacts, ...] = ()  # all that started, and those that were lost
     clocks: Clocks | None = None  # of workers on several hosts
-    lost_server: str | None = None  # how it is known that the server did not outlive the load
-    goals: Mapping[str, Goal] = field(default_factory=dict)  # classes that ended because theirs was reached
+    lost_server: str | None = None  # the evidence that the server stopped before the load ended
+    goals: Mapping[str, Goal] = field(default_factory=dict)  # classes that ended because they reached their goal
     gave_up: str | None = None  # why the run ended itself early: stop.errors, or nothing but failures
     core_use: tuple[CoreUse, ...] = ()  # of all load processes
     unreadable: int = 0  # entries of the logs that could not be read and are missing here
-    clock_steps_s: tuple[float, ...] = ()  # by how much the real-time clock stepped, each time it did
+    clock_steps_s: tuple[float, ...] = ()  # the size of each step of the real-time clock
     calibration: Curve | None = None  # the instrument-error curve of this machine
     stamps: Literal["kernel", "read"] = "read"
 
     @property
     def cut_short(self) -> bool:
-        """Whether less was sent than the plan asks for, and we know why."""
+        """Whether less was sent than the plan requests, for a known reason."""
         return self.interrupted or self.gave_up is not None or bool(self.lost_workers) or self.lost_server is not None

@@ -1,5 +1,5 @@
-"""What was sampled during the load, as parts of a run's summary, and whether client and server agree on what passed
-between them."""
+"""What was sampled during the load, as parts of a run's summary, and whether client and server agree on the requests
+and tokens they exchanged."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from inferometer.vocabulary import NANOSECONDS, duration_text
 
 TOLERATED = 0.01  # of the client's count
 WIRE_S, WIRE_SHARE = 0.005, 0.10  # by which a client may see a first token later than the server reports
-LEAST_ERROR_S = 0.001  # of a client that sees it earlier, which cannot be
+LEAST_ERROR_S = 0.001  # by which a client may see it earlier, which is impossible in truth
 NAMES = {"requests": "requests", "prompt_tokens": "prompt tokens", "generation_tokens": "generated tokens"}
 
 
@@ -56,14 +56,14 @@ def conservation(
 
 
 def _primed(notes: Sequence[Note]) -> dict[str, int]:
-    """What was sent before the load; each such request asks for one token."""
+    """What was sent before the load started; each such request generates one token."""
     facts = [note.known for note in notes if note.what == "primed"]
     sent, failed, tokens = (sum(entry.count(name) or 0 for entry in facts) for name in ("requests", "failed", "tokens"))
     return {"requests": sent - failed, "failed": failed, "tokens": tokens}
 
 
 def _server_count(server: ServerSummary, counter: str, histogram: str | None = None) -> float | None:
-    """A counter's growth, or the sum of what a histogram observed where there is no counter."""
+    """The growth of a counter, or the sum over a histogram if there is no counter."""
     counted = server.counters.get(counter)
     if counted is not None:
         return counted.grown
@@ -71,11 +71,11 @@ def _server_count(server: ServerSummary, counter: str, histogram: str | None = N
     return None if observed is None else observed.sum
 
 
-CountPair = tuple[float | None, float]  # what the client knows of, and what it may not know of
+CountPair = tuple[float | None, float]  # what the client knows of, and what it may have missed
 
 
 def _open(answers: Answers) -> Mask:
-    """Sent and not answered in full: the server may have counted them, or not."""
+    """Requests sent and not answered in full: the server may or may not have counted them."""
     unanswered: Mask = ~answers.ok & known(answers.records.sent_at)
     return unanswered
 
@@ -85,8 +85,8 @@ def _requests(answers: Answers, primed: Mapping[str, int]) -> CountPair:
 
 
 def _tokens(answers: Answers, reported: Ints, requested: Ints, primed: int, goes_on: bool = False) -> CountPair:
-    """Only where every answer reported its usage: what is estimated cannot disagree. With `goes_on` the usage of an
-    answer that we left is what had come until then: a server makes more tokens until it notices."""
+    """Only if every answer reported its usage: estimates cannot disagree. With `goes_on` the usage of an abandoned
+    answer is what had arrived by then: a server generates more tokens until it notices."""
     ok, unanswered = answers.ok, _open(answers)
     if not known(reported[ok]).all() or (unanswered.any() and not ok.any()):
         return None, 0.0
@@ -96,8 +96,8 @@ def _tokens(answers: Answers, reported: Ints, requested: Ints, primed: int, goes
 
 
 def _at_most(reported: Ints, requested: Ints, ok: Mask) -> Floats:
-    """Tokens that the server may have counted for a request without an answer: what was requested, with what a template
-    or another tokenizer adds; where nothing was, the largest that an answer reported."""
+    """Tokens that the server may have counted for an unanswered request: the requested ones, plus what a template or
+    another tokenizer adds; if none were requested, the largest number that an answer reported."""
     both = ok & known(requested)
     total = float(requested[both].sum())
     ratio = max(1.0, float(reported[both].sum()) / total) if total else 1.0
@@ -106,7 +106,7 @@ def _at_most(reported: Ints, requested: Ints, ok: Mask) -> Floats:
 
 
 def _compared(client: float | None, unsure: float, server: float | None) -> CountAgreement:
-    """They agree when the server counted as much as the client, or more by no more than what was left open."""
+    """They agree if the server counted as much as the client, or more by at most the uncertain amount."""
     comparable = client is not None and server is not None and not (client == 0 and server == 0)
     difference: float | None = None
     agree: bool | None = None
@@ -118,7 +118,8 @@ def _compared(client: float | None, unsure: float, server: float | None) -> Coun
 
 
 def _first_tokens(answers: Answers, server: ServerSummary, error_s: float | None) -> TtftAgreement | None:
-    """The means over the whole run. The wire's share is what the client waited longer than the server knows of."""
+    """The means over the whole run. The network's share is how much longer the client waited than the server
+    reports."""
     reported = server.histograms.get("ttft")
     values = request_values("ttft", answers)  # also of answers that we cancelled: the server counts every first token
     values = values[~np.isnan(values)]
@@ -134,7 +135,7 @@ def _first_tokens(answers: Answers, server: ServerSummary, error_s: float | None
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A disagreement between client and server, with the likely cause, and by which share it may move a number."""
+    """A disagreement between client and server, with the likely cause, and the share by which it may shift a number."""
 
     code: str
     text: str
@@ -198,7 +199,7 @@ def _ttft_text(ttft: TtftAgreement) -> str:
 def observed(
     samples: Samples, notes: Sequence[Note], records: Records, plan: Plan, summary: Summary, start_at: int
 ) -> Summary:
-    """The summary with what was watched; what was not is None."""
+    """The summary with the sampled data; None for what was not sampled."""
     edges = [start_at + round((edge or 0.0) * NANOSECONDS) for edge in (summary.window.start_s, summary.window.end_s)]
     end_at = start_at + round((summary.window.run_s or 0.0) * NANOSECONDS)
     gpu = gpu_summary(samples, edges[0], edges[1])
@@ -220,9 +221,9 @@ def observed(
 
 
 def with_observations(samples: Samples, notes: Sequence[Note], summary: Summary, life: tuple[int, int]) -> Summary:
-    """A summary of another tool's load with what was sampled meanwhile. When that load began and ended is in the
-    servers' counters; where none was read, it is the life of the process that sent it. Tokens and requests are those
-    that the servers counted."""
+    """A summary of another tool's load with what was sampled meanwhile. The start and end of that load come from the
+    servers' counters; if none were scraped, from the lifetime of the process that sent it. Tokens and requests are the
+    server's counts."""
     start_at, end_at = busy_span(samples) or life
     gpu, server = gpu_summary(samples, start_at, end_at), server_summary(samples, notes, *life)
     values = dict(summary.values)
@@ -235,7 +236,7 @@ def with_observations(samples: Samples, notes: Sequence[Note], summary: Summary,
 
 
 def _all_ended(notes: Sequence[Note]) -> bool:
-    """Whether every worker came to its end: of one that was killed, requests under way have no records."""
+    """Whether every worker ended normally: the requests in flight of a killed worker have no records."""
     kinds = [note.what for note in notes]
     return kinds.count("start") == kinds.count("ended")
 
@@ -249,7 +250,7 @@ def _work(summary: Summary) -> tuple[float | None, float | None]:
 
 
 def _observer(notes: Sequence[Note]) -> ObserverSummary | None:
-    """What the samplers themselves used, and what went wrong with those that are no servers."""
+    """The resources the samplers used, and the errors of samplers other than those of servers."""
     ends = [note.known for note in notes if note.what == "observer"]
     failing = [note.known for note in notes if note.what == "observed" and note.facts.get("problems")]
     if not ends and not failing:

@@ -20,8 +20,8 @@ QUANTILES = ("p10", "p25", "p50", "p75", "p90", "p99")  # those of `vllm bench l
 RATES = ("request_rate", "input_rate", "output_rate", "total_rate")
 FORMULA = "ended_at - started_at [s]"
 SENTENCE = "Time from submitting a batch of prompts to the engine until all output tokens are generated."
-COLD = 1.5  # times the median of the rest: what a first iteration takes that should have been warm-up
-FEWEST_ITERS = 5  # fewer show nothing about the first one
+COLD = 1.5  # times the median of the rest: a first iteration above it should have been warm-up
+FEWEST_ITERS = 5  # with fewer, the first one cannot be judged
 
 
 @dataclass(slots=True)
@@ -35,13 +35,13 @@ class MeasuredCase:
     name: str  # of its measure
     latencies: list[float] = field(default_factory=list)  # seconds, in the order they were taken
     n: int = 1  # answers to each prompt
-    output_tokens: int | None = None  # of one batch, as the engine counted them
+    output_tokens: int | None = None  # of one batch, counted by the engine
     error: str | None = None
     state: Literal["complete", "failed", "interrupted"] = "complete"
 
     @property
     def measured(self) -> bool:
-        """Whether it counts: whole, or cut short by a person and not by the engine."""
+        """Whether the case counts: complete, or cut short by a person and not by the engine."""
         return self.state != "failed" and bool(self.latencies)
 
     @property
@@ -55,7 +55,7 @@ class MeasuredCase:
 
 
 def latency_summary(cases: Sequence[MeasuredCase], starts: int = 1, confidence: float = 0.95) -> Summary:
-    """One measure per case that was measured; quantiles that need more iterations are unknown."""
+    """One measure per measured case; quantiles that need more iterations are unknown."""
     return Summary(
         measures={case.name: _measure(case, confidence) for case in cases if case.measured},
         cases=[_case(case) for case in cases],
@@ -84,7 +84,7 @@ def _case(case: MeasuredCase) -> BatchCase:
 
 
 def throughput_summary(passes: Sequence[Pass], confidence: float = 0.95) -> Summary:
-    """Rates over the whole elapsed time; an interval where the workload was sent several times."""
+    """Rates over the whole elapsed time, with an interval if the workload was sent several times."""
     elapsed = sum(one.elapsed_s for one in passes)
     return Summary(
         rates={name: _rate(name, passes, elapsed, confidence) for name in RATES},
@@ -137,7 +137,7 @@ def latency_verdict(summary: Summary) -> Verdict:
 
 
 def throughput_verdict(summary: Summary, requested_tokens: int | None) -> Verdict:
-    """`requested_tokens` are the output tokens that all passes together should have made."""
+    """`requested_tokens`: the output tokens that all passes together should have generated."""
     made, doubts = summary.output_tokens or 0, []
     if not summary.passes:
         doubts.append(_reason("invalid", "nothing_measured", "No repeat of the workload was completed."))

@@ -1,11 +1,12 @@
 """Quantiles as order statistics, means, and their intervals from blocks of consecutive values.
 
-Requests are not independent: a slow minute is slow for all. So the spread of block averages, not of single values,
-shows how well a number is known. A quantile's interval is Woodruff's (1952): the share of values at or below it is
-averaged over blocks, which gives the number of independent values that would spread as much (Korn & Graubard 1998,
-with their correction for few blocks), and at that number the exact binomial ranks of the order statistics. A mean's is
-that of batch means with Student's t. Both are wider where neighbouring blocks are alike, a mean's also upwards where
-blocks are skewed (Skart, 2011). Nothing is drawn at random: the same values give the same interval.
+Requests are not independent: a slow minute is slow for all. So the precision of a number is estimated from the spread
+of block averages, not of single values. A quantile's interval is Woodruff's (1952): the share of values at or below it
+is averaged over blocks, which gives the number of independent values that would spread as much (Korn & Graubard 1998,
+with their correction for few blocks), and the bounds are the exact binomial ranks of the order statistics at that
+number. A mean's interval is that of batch means with Student's t. Both are wider if neighbouring blocks are correlated;
+a mean's is also wider upwards if blocks are skewed (Skart, 2011). No random numbers are used: the same values give the
+same interval.
 """
 
 import math
@@ -23,7 +24,7 @@ Ints = NDArray[np.int64]
 
 # -- distributions -----------------------------------------------------------------------------------------------------
 
-# The few distributions that intervals and tests need, without scipy; the tests hold them against it.
+# The few distributions that intervals and tests need, without scipy; our tests compare them with scipy.
 
 _TINY = 1e-300
 _CLOSE = 1e-14
@@ -82,14 +83,14 @@ def t_quantile(p: float, dof: float) -> float:
 
 
 def crossing(rising: Callable[[float], float], low: float, high: float, within: float = 1e-10) -> float:
-    """Where a rising function crosses zero between low and high, or the end that is nearer to where it does, by
-    Chandrupatla's method (1997): inverse quadratic interpolation where three points lie as on a smooth curve, else
-    bisection. A third of the steps of bisection alone."""
+    """The point where a rising function crosses zero between low and high, or the end nearer to the crossing, by
+    Chandrupatla's method (1997): inverse quadratic interpolation if three points lie on a smooth curve, else bisection.
+    It needs a third of the steps of bisection alone."""
     before, here = low, high
     at_before, at_here = rising(low), rising(high)
     if at_here < 0 or at_before >= 0:
         return high if at_here < 0 else low
-    part = at_here / (at_here - at_before)  # as on a straight line
+    part = at_here / (at_here - at_before)  # linear interpolation
     while abs(here - before) > within and at_here != 0.0:
         between = here + part * (before - here)
         value = rising(between)
@@ -105,7 +106,7 @@ def crossing(rising: Callable[[float], float], low: float, high: float, within: 
 
 
 def _step(before: float, here: float, third: float, at_before: float, at_here: float, at_third: float) -> float:
-    """Which part of the way from `here` to `before` to go next."""
+    """The fraction of the way from `here` to `before` at which to try next."""
     if before in (third, here) or at_before == at_third:
         return 0.5
     along, up = (here - before) / (third - before), (at_here - at_before) / (at_third - at_before)
@@ -168,8 +169,8 @@ def kolmogorov_p(statistic: float, n: int) -> float:
 
 
 def ks_statistic(cdf_values: Floats, least: float = 0.0) -> float:
-    """Largest distance between the sample and a distribution, given the latter's value at each of the sample; from the
-    quantile `least` of the distribution on."""
+    """Largest distance between the sample and a distribution, given the distribution's value at each sample point;
+    counted from the distribution's quantile `least` upwards."""
     ordered = np.sort(cdf_values)
     n = len(ordered)
     steps = np.arange(n + 1) / n
@@ -185,11 +186,12 @@ def ks_statistic(cdf_values: Floats, least: float = 0.0) -> float:
 Mask = NDArray[np.bool_]
 
 MOST_BLOCKS = 32  # more would be shorter than the memory of a queue; 31 degrees of freedom cost 4% of width
-FEWEST_BLOCKS = 8  # fewer make Student's t too wide to be of use
-VALUES_PER_BLOCK = 10  # below this, blocks are as good as single values
+FEWEST_BLOCKS = 8  # with fewer, Student's t is too wide to be useful
+VALUES_PER_BLOCK = 10  # below this, blocks are no better than single values
 MERGE_ABOVE = 1.28  # merge blocks while their lag-1 correlation is positive at the one-sided 10% level
-# The most correlation of a block with the next one that counts: three times the variance of a mean, twice that of a
-# share. With more, medians of short runs have no bounds at all, and hardly more intervals hold (bench/coverage.py).
+# The largest correlation of a block with the next one that is taken into account: three times the variance of a mean,
+# twice that of a share. Above it, medians of short runs have no bounds at all, and hardly more intervals hold
+# (bench/coverage.py).
 MEMORY_OF_MEANS, MEMORY_OF_SHARES = 0.5, 1 / 3
 MOST_REPEATED = 2  # times as many as there are values
 NORMAL_ABOVE = 50.0  # n q (1-q) from which binomial ranks by Cornish-Fisher are right to one rank
@@ -200,9 +202,10 @@ Interval = tuple[float | None, float | None]  # None: no bound on that side
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A quantile. With `needed` it is weak: there are fewer values than that, and its interval is open on a side."""
+    """A quantile. With `needed` set it is weak: there are fewer values than `needed`, and its interval is open on one
+    side."""
 
-    value: float | None  # None without any value
+    value: float | None  # None if there are no values
     interval: Interval
     needed: int | None = None
 
@@ -211,7 +214,8 @@ Side = Literal["left", "right"]
 
 
 class Distribution(Protocol):
-    """Values with weights, each in a block of neighbours in time, as quantiles, means and intervals see them."""
+    """Weighted values, each in a block of values that are neighbours in time: what quantiles, means and intervals
+    need."""
 
     @property
     def blocks(self) -> int: ...
@@ -225,7 +229,7 @@ class Distribution(Protocol):
     def largest(self) -> float: ...
     @property
     def squared_weights(self) -> float | None:
-        """Their sum; None where all values weigh the same."""
+        """Their sum; None if all values have the same weight."""
 
     def __len__(self) -> int: ...
     def value_at(self, share: float) -> float:
@@ -235,7 +239,7 @@ class Distribution(Protocol):
         """The share of values below this one ("left"), or up to it ("right")."""
 
     def sums_up_to(self, value: float, side: Side) -> Floats:
-        """The same as the weight of each block."""
+        """The same as the summed weight in each block."""
 
     def block_sums(self) -> Floats:
         """Values times weights, summed by block."""
@@ -247,15 +251,15 @@ class Distribution(Protocol):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SortedSample:
-    """A distribution in memory, sorted once for all of its quantiles."""
+    """A distribution held in memory and sorted once for all of its quantiles."""
 
     values: Floats
     weights: Floats | None  # None: all 1
     block: Ints
     blocks: int
     block_weights: Floats
-    ordered: Floats  # a value of weight 3 stands there three times, unless there is `cumulative`
-    cumulative: Floats | None  # weights up to and with each ordered value
+    ordered: Floats  # a value of weight 3 occurs three times, unless there is `cumulative`
+    cumulative: Floats | None  # weights up to and including each ordered value
     squared_weights: float | None = None  # their sum; None: all 1
 
     def __len__(self) -> int:
@@ -301,7 +305,7 @@ class SortedSample:
 
 
 def sample(values: Floats, weights: Floats | None = None, at: Ints | None = None) -> SortedSample:
-    """Values in time order; with `at`, values at these instants in any order, whose blocks are equal spans of time."""
+    """Takes values in time order; with `at`, values at these instants in any order, in blocks of equal time."""
     blocks = block_count(len(values))
     block = _even_blocks(len(values), blocks) if at is None else _time_blocks(at, blocks)
     if weights is None or (len(weights) and float(weights.min()) == float(weights.max())):
@@ -312,8 +316,8 @@ def sample(values: Floats, weights: Floats | None = None, at: Ints | None = None
 
 
 def _ordered(values: Floats, weights: Floats) -> tuple[Floats, Floats | None]:
-    """Sorted values with their cumulative weights; or each as often as it weighs, which is sorted eight times as fast
-    and hardly longer where few weigh more than 1."""
+    """Sorted values with their cumulative weights; or each value repeated by its weight, which is sorted eight times as
+    fast and takes hardly more memory if few weights exceed 1."""
     counts = weights.astype(np.int64)
     if counts.sum() <= MOST_REPEATED * len(values) and bool((counts == weights).all()):
         return np.sort(np.repeat(values, counts)), None
@@ -340,25 +344,26 @@ def _time_blocks(at: Ints, blocks: int) -> Ints:
 
 
 def needed_for(q: float, confidence: float = 0.95) -> int:
-    """Independent values without which an order statistic bounds the quantile on no side: 368 for p99 at 95%."""
+    """Number of independent values below which an order statistic bounds the quantile on neither side: 368 for p99 at
+    95%."""
     rarer = max(q, 1.0 - q)
     return math.ceil(math.log((1.0 - confidence) / 2) / math.log(rarer))
 
 
 def quantile(of: Distribution, q: float) -> float | None:
-    """The smallest value that at least a share q of all (weight) does not exceed."""
+    """The smallest value that at least a share q of the total weight does not exceed."""
     return of.value_at(q) if len(of) else None
 
 
 def middle_of(values: Floats) -> float:
-    """The median; numpy's own imports masked arrays, which takes longer than most medians."""
+    """The median; numpy's own function imports masked arrays, which takes longer than most medians."""
     half = len(values) // 2
     ranks = (half,) if len(values) % 2 else (half - 1, half)
     return float(np.partition(values, ranks)[ranks[0] : half + 1].mean())
 
 
 def values_at(values: Floats, shares: Sequence[float]) -> list[float]:
-    """As `quantile` of a sample of equal weights, without sorting it."""
+    """As `quantile` for a sample of equal weights, without sorting it."""
     ranks = [_rank_of(len(values), share) for share in shares]
     ordered = np.partition(values, ranks)
     return [float(ordered[rank]) for rank in ranks]
@@ -377,7 +382,7 @@ def _rank_at(of: SortedSample, share: float) -> int:
 
 
 def estimate(of: Distribution, q: float, confidence: float = 0.95) -> Estimate:
-    """The quantile with its interval, and what it would take to bound it on both sides. Values may be +inf."""
+    """The quantile with its interval, and the number of values needed to bound it on both sides. Values may be +inf."""
     middle = quantile(of, q)
     if middle is None:
         return Estimate(None, (None, None), needed_for(q, confidence))
@@ -396,7 +401,7 @@ def _or(bound: float | None, extreme: float) -> float:
 
 
 def _equal_weights(of: Distribution) -> float:
-    """Kish's count: as many values of equal weight as these are worth."""
+    """Kish's count: the number of equally weighted values with the same precision."""
     squares = of.squared_weights
     return float(len(of)) if squares is None else of.total**2 / squares
 
@@ -411,15 +416,15 @@ def _effective_count(of: Distribution, q: float, middle: float, n: float) -> tup
 
 
 def _side(of: Distribution, q: float, middle: float) -> Side:
-    """Values below the quantile, or up to it: among many equal values one of the two may be nothing or everything,
-    which shows nothing of how they cluster; else the one whose share is nearer to q."""
+    """Whether to count values below the quantile or up to it. With many equal values one of the two may be 0 or 1,
+    which tells nothing about clustering; otherwise the one whose share is nearer to q."""
     less, at_most = of.share_up_to(middle, "left"), of.share_up_to(middle, "right")
     strict = at_most == 1.0 or (less > 0.0 and abs(less - q) < abs(at_most - q))
     return "left" if strict else "right"
 
 
 def _few_blocks(confidence: float, degrees: int) -> float:
-    """Korn and Graubard's factor on the effective count for a variance known from few blocks only."""
+    """Korn and Graubard's factor on the effective count for a variance estimated from few blocks only."""
     upper = 0.5 + confidence / 2
     return float((normal_quantile(upper) / t_quantile(upper, degrees)) ** 2)
 
@@ -432,7 +437,7 @@ def _interval(of: Distribution, q: float, n: float, confidence: float) -> Interv
     return below, above
 
 
-@lru_cache(maxsize=1024)  # measures of the same requests ask for the same ranks
+@lru_cache(maxsize=1024)  # measures of the same requests need the same ranks
 def lower_rank(n: float, q: float, tail: float) -> float | None:
     """Largest rank k of n with P(x_(k) > quantile) <= tail; None when even the smallest value may lie above."""
     if (1.0 - q) ** n > tail:
@@ -456,7 +461,7 @@ def upper_rank(n: float, q: float, tail: float) -> float | None:
 
 
 def _crossing(rising: Callable[[float], float], n: float, near: float) -> float:
-    """Where the function of a rank crosses zero, looked for around a good guess first."""
+    """The rank at which the function crosses zero, searched first around a good guess."""
     for reach in (0.5, 4.0):
         low, high = max(1e-9, near - reach), min(n, near + reach)
         if low < high:
@@ -484,8 +489,8 @@ def std(of: Distribution) -> float | None:
 
 
 def mean_interval(of: Distribution, confidence: float = 0.95) -> Interval:
-    """Batch means: mean + t * standard error on either side, with one degree of freedom less than blocks, and t
-    corrected for skewed blocks."""
+    """Batch means: mean ± t * standard error, with one degree of freedom fewer than blocks and t corrected for skewed
+    blocks."""
     if len(of) < 2 or of.blocks < 2 or not math.isfinite(of.largest):
         return (None, None)
     sums = of.block_sums()
@@ -494,16 +499,16 @@ def mean_interval(of: Distribution, confidence: float = 0.95) -> Interval:
     filled = of.block_weights > 0
     skew = _skewness(sums[filled] / of.block_weights[filled]) / (6 * math.sqrt(of.blocks))
     low, high = middle - _unskewed(t, skew) * error, middle - _unskewed(-t, skew) * error
-    if of.blocks < 2 * FEWEST_BLOCKS:  # of so few values the true mean may lie beyond all of them
+    if of.blocks < 2 * FEWEST_BLOCKS:  # with so few values the true mean may lie beyond all of them
         return (low, high)
     return (max(low, of.least), min(high, of.largest))
 
 
 def _skewness(values: Floats) -> float:
-    """0 where there are too few to tell."""
+    """The skewness of the values; 0 if there are too few of them."""
     n, deviations = len(values), values - values.mean()
     spread = math.sqrt(float(deviations @ deviations) / max(n - 1, 1))
-    if n < 2 * FEWEST_BLOCKS or spread <= abs(float(values.mean())) * 1e-9:  # all alike, but for rounding
+    if n < 2 * FEWEST_BLOCKS or spread <= abs(float(values.mean())) * 1e-9:  # all equal, except for rounding
         return 0.0
     return float(((deviations / spread) ** 3).sum()) * n / ((n - 1) * (n - 2))
 
@@ -518,7 +523,7 @@ def _unskewed(t: float, skew: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A share with its interval, made of so many values, which are worth fewer independent ones."""
+    """A share with its interval, the number of values, and the number of independent values they are worth."""
 
     value: float | None = None
     interval: Interval = (None, None)
@@ -526,8 +531,8 @@ class Share:
     independent: float = 0.0
 
     def needed(self, required: float, confidence: float = 0.95) -> int | None:
-        """How many values would show on which side of `required` the share is, if it stays as it is; None where no
-        number would. Wilson's interval leaves `required` out where the score test rejects it."""
+        """How many values are needed to show on which side of `required` the share is, if it stays as it is; None if no
+        number would. Wilson's interval excludes `required` when the score test rejects it."""
         if self.value is None or not self.count or not 0 < required < 1 or self.value == required:
             return None
         z = float(normal_quantile(0.5 + confidence / 2))
@@ -545,7 +550,7 @@ def share_interval(hits: Floats, confidence: float = 0.95) -> Share:
     middle, variance, degrees = _block_mean(of, _by_block(of.block, of.values, of.blocks), MEMORY_OF_SHARES)
     n = float(len(of))
     effective = min(n, middle * (1 - middle) / variance) if variance > 0 else n
-    few = _few_blocks(confidence, degrees) if variance > 0 else 1.0  # where all are alike no spread was estimated
+    few = _few_blocks(confidence, degrees) if variance > 0 else 1.0  # if all are equal, no spread was estimated
     effective = max(effective * few, 1.0)
     z = float(normal_quantile(0.5 + confidence / 2))
     centre = (share + z * z / (2 * effective)) / (1 + z * z / effective)
@@ -554,7 +559,8 @@ def share_interval(hits: Floats, confidence: float = 0.95) -> Share:
 
 
 def _block_mean(of: Distribution, sums: Floats, most_memory: float) -> tuple[float, float, int]:
-    """Of something summed by block: its mean, that mean's variance (a ratio estimator), degrees of freedom."""
+    """The mean of something summed by block, the variance of that mean (a ratio estimator), and the degrees of
+    freedom."""
     weights = of.block_weights
     middle = float(sums.sum() / weights.sum())
     residuals = sums - middle * weights
@@ -569,18 +575,18 @@ def _block_mean(of: Distribution, sums: Floats, most_memory: float) -> tuple[flo
 
 
 def _memory(residuals: Floats) -> float:
-    """What merging has left of the correlation of neighbouring blocks, corrected for its bias (Kendall 1954), as in
+    """The correlation of neighbouring blocks that remains after merging, corrected for its bias (Kendall 1954), as in
     the procedure Skart (Tafazzoli, Wilson et al. 2011)."""
     correlation = _correlation(residuals)
     return correlation + (1 + 3 * correlation) / len(residuals) if correlation > 0 else 0.0
 
 
 def _neighbours_alike(residuals: Floats) -> bool:
-    """Whether blocks still remember the block before them: too short to count as independent."""
+    """Whether blocks are still correlated with the block before them, and so too short to count as independent."""
     return _correlation(residuals) > MERGE_ABOVE / math.sqrt(len(residuals))
 
 
 def _correlation(residuals: Floats) -> float:
-    """Of each block with the next one."""
+    """The correlation of each block with the next one."""
     square = float(residuals @ residuals)
     return 0.0 if square == 0 else float(residuals[1:] @ residuals[:-1]) / square

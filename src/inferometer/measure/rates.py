@@ -15,13 +15,14 @@ from inferometer.record.columns import MISSING, Mask, known
 from inferometer.record.summary import Attainment, Basis, Concurrency, Goodput, Little, Rate, Stalls
 from inferometer.vocabulary import MEASURES, NANOSECONDS
 
-PEAK_STEP = NANOSECONDS // 100  # the busiest second is looked for in steps of 10 ms
+PEAK_STEP = NANOSECONDS // 100  # the busiest second is searched in steps of 10 ms
 
-Arrived = tuple[Ints, Floats]  # instants, and how much came with each
+Arrived = tuple[Ints, Floats]  # instants, and the amount that arrived with each
 
 
 def arrived(answers: Answers, name: str) -> Iterator[Arrived]:
-    """What counts for a rate, and when it counts, in pieces; nothing for what is no rate of requests or tokens."""
+    """The amounts that a rate counts and their instants, in pieces; empty if the name is no rate of requests or
+    tokens."""
     once = _arrived_once(answers)
     if name in once:
         yield once[name]
@@ -33,7 +34,7 @@ def arrived(answers: Answers, name: str) -> Iterator[Arrived]:
 
 
 def _arrived_once(answers: Answers) -> dict[str, Arrived]:
-    """What comes once for each request."""
+    """Amounts that occur once per request."""
     records = answers.records
     done = answers.ok & known(records.ended_at)
     prompts = known(answers.first_at) & known(records.input_tokens)
@@ -44,17 +45,18 @@ def _arrived_once(answers: Answers) -> dict[str, Arrived]:
     }
 
 
-LONG_ENOUGH = 20  # mean stays: a window counts about one stay too much or too little, 5% of so long a one
-AT_ONCE = 0.01  # of a mean stay: requests that are all due within so short a time came at once
+LONG_ENOUGH = 20  # mean stays: a window counts about one stay too much or too little, 5% of a window this long
+AT_ONCE = 0.01  # of a mean stay: requests all scheduled within so short a time arrived at once
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Span:
-    """The measured part of a run by a stopwatch: from the first of its requests sent to the last of their tokens."""
+    """The measured part of a run as a stopwatch would take it: from the first request sent to the last token
+    received."""
 
     start_at: int
     end_at: int
-    requests: Mask  # those that it is of
+    requests: Mask  # the requests it covers
 
     @property
     def length_s(self) -> float:
@@ -62,7 +64,7 @@ class Span:
 
 
 def span_of(answers: Answers, requests: Mask) -> Span:
-    """Of the requests after the warm-up, or those of a stage."""
+    """The span of the requests after the warm-up, or of a stage's requests."""
     records = answers.records
     sent = records.sent_at[requests & known(records.sent_at)]
     start_at = int(sent.min()) if len(sent) else 0
@@ -71,7 +73,7 @@ def span_of(answers: Answers, requests: Mask) -> Span:
 
 
 def basis_for(answers: Answers, window: Window, chosen: Mask) -> Basis:
-    """Which rate is the headline: the window's where it is so long that its edges matter little."""
+    """Which rate is the headline: the window's, if the window is so long that its edges matter little."""
     records = answers.records
     stays = seconds_between(records.sent_at, np.where(known(answers.last_at), answers.last_at, records.ended_at))
     of = chosen & answers.ok & ~np.isnan(stays)
@@ -83,7 +85,7 @@ def basis_for(answers: Answers, window: Window, chosen: Mask) -> Basis:
 
 
 def rates(answers: Answers, window: Window, span: Span, basis: Basis) -> dict[str, Rate]:
-    """Amounts are whole numbers: their sums are the same in any order and in any pieces."""
+    """The rates of a window. Amounts are whole numbers, so their sums do not depend on order or batching."""
     once = _arrived_once(answers)
     batches = answers.records.read_batches(None, ("read_at", "read_tokens"))
     inputs = _Amounts.of([once["input_rate"]], window)
@@ -103,7 +105,7 @@ def rates(answers: Answers, window: Window, span: Span, basis: Basis) -> dict[st
 
 
 def _over_span(answers: Answers, span: Span) -> dict[str, float | None]:
-    """What the span's requests brought, per second of it."""
+    """Rates per second of the span, from the amounts of its requests."""
     records, of = answers.records, span.requests
     answered = of & answers.ok & known(records.ended_at)
     prompts = of & known(answers.first_at) & known(records.input_tokens)
@@ -160,7 +162,7 @@ def _per_second(amount: float, window: Window) -> float | None:
 
 
 def busiest_second(at: Ints, amount: Floats, window: Window) -> float | None:
-    """The most that came within one second of the window; None for a shorter window."""
+    """The largest amount within one second of the window; None for a shorter window."""
     return _busiest(_Amounts.of([(at, amount)], window).steps)
 
 
@@ -168,19 +170,19 @@ def _busiest(steps: Floats) -> float | None:
     if not len(steps):
         return None
     running = np.concatenate(([0.0], np.cumsum(steps)))
-    seconds = running[100:]  # a day has 8.6 million steps: no more arrays of them than need be
+    seconds = running[100:]  # a day has 8.6 million steps, so allocate no more arrays of them than necessary
     seconds -= running[:-100].copy()
     return float(seconds.max())
 
 
 def _steps(window: Window) -> int:
-    """How many steps of 10 ms the window has; none where it is shorter than a second."""
+    """How many steps of 10 ms the window has; 0 if it is shorter than a second."""
     steps = (window.end_at - window.start_at) // PEAK_STEP
     return steps if steps >= 100 else 0
 
 
 def _by_step(at: Ints, amount: Any, inside: Mask, window: Window, steps: int) -> tuple[int, Floats]:
-    """The first step in which anything came, and what came in it and in those behind it."""
+    """The first step in which anything arrived, and the amounts in it and in the following steps."""
     if not inside.all():
         at, amount = at[inside], amount[inside]
     step = at - window.start_at
@@ -192,7 +194,7 @@ def _by_step(at: Ints, amount: Any, inside: Mask, window: Window, steps: int) ->
 
 
 def concurrency(answers: Answers, window: Window, span: Span, basis: Basis, requested: int | None) -> Concurrency:
-    """Time-weighted requests in flight; checked by Little's law where the window is long against a stay."""
+    """Time-weighted requests in flight; checked by Little's law if the window is long compared with a stay."""
     records = answers.records
     flight = InFlight.of(records.sent_at, records.ended_at)
     in_window, in_span = (
@@ -210,7 +212,7 @@ def concurrency(answers: Answers, window: Window, span: Span, basis: Basis, requ
 
 
 def little(answers: Answers, window: Window, in_flight: float | None) -> Little | None:
-    """N = X * R: in flight, against requests that ended in the window per second times their time in flight."""
+    """N = X * R: requests in flight, against requests completed per second in the window times their time in flight."""
     records = answers.records
     left = window.holds(records.ended_at) & known(records.sent_at)
     if not in_flight or not left.any() or window.length_s <= 0:
@@ -225,18 +227,18 @@ def little(answers: Answers, window: Window, in_flight: float | None) -> Little 
 
 # Goodput: requests scheduled in the window that met every limit, and stalls: answers with a gap over the limit.
 
-STALL_S = 1.0  # a pause that every reader notices, where the plan names no limit on icl or stall
+STALL_S = 1.0  # a pause that every reader notices, used if the plan has no limit on icl or stall
 SCHEDULED = {name: f"{name}_scheduled" for name in ("ttft", "ttfo", "e2e", "done")}
 
 
 def judged_measure(name: str, open_loop: bool) -> str:
-    """In an open loop a limit on a latency is one on the latency since the request was due."""
+    """In an open loop a limit on a latency applies to the latency since the scheduled time."""
     return SCHEDULED.get(name, name) if open_loop else name
 
 
 def request_limits(limits: list[Limit]) -> list[Limit]:
-    """The limits that one request can keep or miss: those without a statistic; where there is none, the widest
-    for each measure of those with one, because a limit on p50 is not meant for every request."""
+    """The limits that a single request can meet or miss: those without a statistic. Without any, the widest limit with
+    a statistic for each measure, because a limit on p50 is not meant for every request."""
     fitting = [limit for limit in limits if REGISTRY[limit.measure].per_request is not None]
     plain = [limit for limit in fitting if limit.stat is None]
     if plain:
@@ -255,7 +257,7 @@ def _width(limit: Limit) -> float:
 def goodput(
     answers: Answers, chosen: Mask, window: Window, span: Span, basis: Basis, limits: list[Limit], open_loop: bool
 ) -> Goodput | None:
-    """None without a limit that a request can keep. A failure is a miss; an undefined measure is counted apart."""
+    """None without a limit that a request can meet. A failure is a miss; an undefined measure is counted separately."""
     used = request_limits(limits)
     if not used:
         return None
@@ -286,8 +288,8 @@ def goodput(
 def attainments(
     answers: Answers, chosen: Mask, limits: list[Limit], open_loop: bool, confidence: float
 ) -> list[Attainment]:
-    """For each limit that a request can keep: the share of requests that did, with its interval, and the share that
-    the limit asks for. A failure is a miss."""
+    """For each limit that a single request can meet: the share of requests that did, with its interval, and the share
+    that the limit requires. A failure is a miss."""
     return [
         _attainment(answers, chosen & ~answers.censored, limit, open_loop, confidence)
         for limit in limits
@@ -310,7 +312,8 @@ def _attainment(answers: Answers, judged: Mask, limit: Limit, open_loop: bool, c
 
 
 def _required(limit: Limit) -> float:
-    """`p99 < v` requires that 99% are below, `p1 > v` that 99% are above; without a quantile all have to be."""
+    """`p99 < v` requires that 99% are below, `p1 > v` that 99% are above; without a quantile all requests have to meet
+    it."""
     if limit.stat is None:
         return 1.0
     share = float(limit.stat[1:]) / 100

@@ -1,6 +1,8 @@
-"""The one registry of measures: each name of the vocabulary with its definition, one sentence and its function.
+"""The registry of measures: each name of the vocabulary with its definition, a one-sentence description and its
+function.
 
-A function gives one value per request, NaN where undefined, or one per gap between reads."""
+A function returns one value per request, NaN if undefined, or one per gap between reads.
+"""
 
 import math
 from collections.abc import Callable
@@ -33,7 +35,7 @@ class GapSeries:
 
 
 def span(start: str, end: str) -> PerRequest:
-    """The time from one instant to another, by their names."""
+    """The function for the time between two instants, given their names."""
 
     def between(answers: Answers) -> Floats:
         return seconds_between(_column(answers, start), _column(answers, end))
@@ -42,7 +44,7 @@ def span(start: str, end: str) -> PerRequest:
 
 
 def amount(name: str) -> PerRequest:
-    """A count that each request has, by its name."""
+    """The function for a count that each request has, given its name."""
 
     def counted(answers: Answers) -> Floats:
         return numbers(_column(answers, name))
@@ -51,7 +53,7 @@ def amount(name: str) -> PerRequest:
 
 
 def spent(name: str) -> PerRequest:
-    """A span in nanoseconds that is 0 where it was not needed: undefined there."""
+    """The function for a span in nanoseconds that is 0 if it was not needed: the value is then undefined."""
 
     def positive(answers: Answers) -> Floats:
         span_ns = _column(answers, name)
@@ -61,14 +63,14 @@ def spent(name: str) -> PerRequest:
 
 
 def _column(answers: Answers, name: str) -> Ints:
-    """What is derived goes before what is recorded: output tokens are those of the usage or of the reads."""
+    """Derived columns take precedence over recorded ones: output tokens come from the usage or from the reads."""
     derived = name in ("first_at", "last_at", "output_tokens")
     column: Ints = getattr(answers if derived else answers.records, name)
     return column
 
 
 def tpot(answers: Answers) -> Floats:
-    """Undefined with a single read too, whatever the server reports: there is no pace in one instant."""
+    """Undefined with a single read too, whatever the server reports: one instant has no pace."""
     length = seconds_between(answers.first_at, answers.last_at)
     after_first = numbers(answers.output_tokens) - numbers(answers.first_tokens)
     return _ratio(length, np.where(answers.records.read_counts() > 1, after_first, np.nan))
@@ -83,7 +85,7 @@ def user_speed(answers: Answers) -> Floats:
 
 
 def _ratio(above: Floats, below: Floats) -> Floats:
-    """above / below where below is positive, NaN elsewhere."""
+    """above / below if below is positive, else NaN."""
     result = np.full(len(above), np.nan)
     fine = below > 0
     result[fine] = above[fine] / below[fine]
@@ -105,7 +107,7 @@ def icl(gaps: Gaps) -> GapSeries:
 
 
 def itl(gaps: Gaps) -> GapSeries:
-    """A read whose scaled estimate came to no token has no pace of its own."""
+    """A read whose scaled estimate is zero tokens has no pace of its own."""
     if gaps.one_token_each:
         return GapSeries(gaps.length_s, None, gaps.ended_at, gaps.owner, of_tokens=True)
     some = gaps.tokens > 0
@@ -118,7 +120,7 @@ def itl(gaps: Gaps) -> GapSeries:
 
 # -- registry --------------------------------------------------------------------------------------------------------
 
-# A change for the worse in these fails a check; in all others it is only reported.
+# If one of these gets worse, a check fails; all others are only reported.
 _ALERTING = {
     *("ttft", "ttft_scheduled", "ttfo", "ttfo_scheduled", "tpot", "itl", "icl", "ntpot", "e2e", "e2e_scheduled"),
     *("done", "done_scheduled", "stall", "user_speed", "session_time", "session_last_answer"),
@@ -126,14 +128,14 @@ _ALERTING = {
     *("goodput", "goodput_share", "failure_rate", "stall_share", "structure_valid"),
 }
 
-# Of whom a measure has values: answered requests; all that were sent; gaps between reads; sessions; the whole run.
+# What a measure has values for: answered requests; all requests sent; gaps between reads; sessions; the whole run.
 MeasureKind = Literal["answered", "sent", "gap", "session", "scalar"]
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A measure and how it is made. `each` gives a value per request, `gaps` one per gap of some requests; sessions
-    and scalars are computed where their parts are."""
+    """A measure and its computation. `each` gives a value per request, `gaps` one per gap of some requests; sessions
+    and scalars are computed together with their section of the summary."""
 
     name: MeasureName
     kind: MeasureKind
@@ -144,12 +146,13 @@ class Measure:
 
     @property
     def alerts(self) -> bool:
-        """Its class: a measure alerts, or is only observed."""
+        """Whether a regression of the measure fails a check, or is only reported."""
         return self.name.name in _ALERTING
 
     @property
     def failure_value(self) -> float | None:
-        """What a failed request counts as in limits: infinitely late, or infinitely slow; None: it has no part."""
+        """The value that a failed request counts as in limits: infinitely late, or infinitely slow; None: it does not
+        count."""
         if self.kind != "answered" or self.name.direction is None:
             return None
         return math.inf if self.name.direction == "lower" else 0.0
@@ -179,7 +182,7 @@ def _scalar(name: str, formula: str, sentence: str) -> None:
 
 
 def request_values(name: str, answers: Answers) -> Floats:
-    """The values of a measure that each request has, NaN where undefined."""
+    """The values of a measure that is defined per request, NaN if undefined."""
     per_request = REGISTRY[name].per_request
     assert per_request is not None, f"{name} has no value per request"
     return per_request(answers)
@@ -323,8 +326,8 @@ _session(
     "Time from a session's start to the last token of its last answer.",
 )
 _session("session_turns", "count of answered turns [turns]", "Turns of a session that were answered.")
-# The headline of these four is over the window where that is 20 mean stays long, else over the span from the first
-# request sent to the last token.
+# The headline of these four is over the window if that is 20 mean stays long, else over the span from the first request
+# sent to the last token.
 _scalar(
     "request_rate",
     "answers with ended_at in the window / window, or answers / span [1/s]",
@@ -374,16 +377,16 @@ _scalar(
 )
 
 
-# -- tables of other libraries -----------------------------------------------------------------------------------------
+# -- tables for other libraries ----------------------------------------------------------------------------------------
 
-# Records as tables of other libraries: one row per request, with the raw instants and its measures in seconds.
+# Records as tables for other libraries: one row per request, with the raw instants and its measures in seconds.
 
 Table = Any  # pyarrow.Table
 
 
 def to_arrow(records: Records) -> Table:
-    """All fields of the records, then a column for every measure that a request has, in order of the schedule. What is
-    undefined is null, as are measures of answers where the request was not answered."""
+    """All fields of the records, then a column for every per-request measure, in order of the schedule. Undefined
+    values are null, as are measures of answers if the request was not answered."""
     import pyarrow as pa
 
     answers = Answers.of(records)
@@ -397,7 +400,7 @@ def to_arrow(records: Records) -> Table:
 
 
 def measure_columns() -> list[str]:
-    """Measures that have a value per request, but for those that are a field of the record anyway."""
+    """Measures with a value per request, except those that are already a field of the record."""
     return [name for name, measure in REGISTRY.items() if measure.per_request is not None and name not in SCALARS]
 
 

@@ -35,14 +35,14 @@ Part = tuple[str, tuple[tuple[str, str], ...]]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SourceSeries:
-    """The values that one thing of one source had, in order of time."""
+    """The values of one metric of one source, in order of time."""
 
     source: str
     name: str
     labels: Labels
     at: Ints
     value: Floats
-    late: bool = False  # its source was read before it was there: counters appear with their first count
+    late: bool = False  # the first scrape was before it existed: counters appear with their first count
 
 
 def all_series(samples: Samples, sources: Sequence[str]) -> list[SourceSeries]:
@@ -65,7 +65,7 @@ def _series(samples: Samples, rows: Ints, first_at: dict[str, int]) -> SourceSer
 
 
 def growth(values: Floats) -> tuple[float, int]:
-    """How much a counter grew, and how often it began anew: after that it counts from 0."""
+    """How much a counter grew, and how often it was reset: after a reset it counts from 0."""
     steps = np.diff(values)
     resets = steps < 0
     return float(steps[~resets].sum() + values[1:][resets].sum()), int(resets.sum())
@@ -86,8 +86,8 @@ class Pooled:
 
 
 def pooled(series: Sequence[SourceSeries], name: str, without: Sequence[str] = ()) -> Pooled | None:
-    """The growth of a name over all replicas, without series of some finish reasons; None if none has it. A series
-    that was not there before the load began at 0."""
+    """The growth of a metric over all replicas, excluding series of some finish reasons; None if no replica has it. A
+    series that did not exist before the load started at 0."""
     chosen = [
         metric for metric in series if metric.name == name and metric.labels.get("finished_reason") not in without
     ]
@@ -115,8 +115,8 @@ class Histogram:
         return self.total / self.count if self.count > 0 else None
 
     def quantile(self, share: float) -> tuple[float | None, tuple[float, float | None]] | None:
-        """(estimate, bounds of its bucket). The buckets have only the bounds; the estimate lies between them as if the
-        values were spread evenly, and is None in the last bucket, which has no end."""
+        """(estimate, bounds of its bucket). The buckets only give the bounds; the estimate interpolates between them as
+        if the values were spread evenly, and is None in the last bucket, which is unbounded."""
         if not self.counts or self.counts[-1] <= 0:
             return None
         rank = share * self.counts[-1]
@@ -130,13 +130,14 @@ class Histogram:
 
 
 def histogram(series: Sequence[SourceSeries], name: str) -> Histogram | None:
-    """A histogram of all replicas together: sum of sums by sum of counts, buckets at the bounds that all have."""
+    """A histogram of all replicas together: the summed sums over the summed counts, and buckets at the bounds that all
+    have."""
     assert SERVER[name].kind == "histogram"
     total, count = pooled(series, f"{name}_sum"), pooled(series, f"{name}_count")
     if total is None or count is None:
         return None
     grown = None if total.resets or count.resets else _buckets(series, name)
-    if not grown:  # after a restart the buckets before it are lost
+    if not grown:  # after a restart the earlier buckets are lost
         return Histogram(count.grown, total.grown)
     bounds = tuple(sorted(grown))
     counts = tuple(grown[bound] for bound in bounds)
@@ -145,7 +146,7 @@ def histogram(series: Sequence[SourceSeries], name: str) -> Histogram | None:
 
 
 def _buckets(series: Sequence[SourceSeries], name: str) -> dict[float, float]:
-    """Growth by bound. Cumulative counts can be added at any bound that every part has."""
+    """Growth by bound. Cumulative counts can only be added at bounds that every part has."""
     new = {_part(metric) for metric in series if metric.name == f"{name}_count" and metric.late}
     parts: dict[Part, dict[float, float]] = {}
     for metric in series:
@@ -154,7 +155,7 @@ def _buckets(series: Sequence[SourceSeries], name: str) -> dict[float, float]:
             continue
         if _part(metric) in new:  # observed for the first time during the load
             parts.setdefault(_part(metric), {})[bound] = float(metric.value[-1])
-        elif not metric.late and len(metric.value) > 1:  # seen before and after
+        elif not metric.late and len(metric.value) > 1:  # scraped before and after
             parts.setdefault(_part(metric), {})[bound] = float(metric.value[-1] - metric.value[0])
     if not parts:
         return {}
@@ -163,7 +164,7 @@ def _buckets(series: Sequence[SourceSeries], name: str) -> dict[float, float]:
 
 
 def _part(series: SourceSeries) -> Part:
-    """What a histogram is one of: a source, and labels other than the bound."""
+    """The identity of a histogram: a source, and labels other than the bound."""
     return series.source, tuple(sorted(item for item in series.labels.items() if item[0] != "le"))
 
 
@@ -177,7 +178,7 @@ def _bound(text: str | None) -> float | None:
 # -- server ----------------------------------------------------------------------------------------------------------
 
 QUANTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
-ENDED_OTHERWISE = ("abort", "error")  # finish reasons that are no answers
+ENDED_OTHERWISE = ("abort", "error")  # finish reasons of requests without an answer
 MEANS = ("ttft", "itl", "tpot", "e2e", "queue_time", "prefill_time", "decode_time", "inference_time")
 CLIENT = "client"
 PICKED = ("picker_pods", "picker_running", "picker_queued", "picker_kv_usage")
@@ -186,7 +187,7 @@ SPECULATION = ("Drafted tokens accepted", "Tokens per step of a request")
 
 
 def server_summary(samples: Samples, notes: Sequence[Note], start_at: int, end_at: int) -> ServerSummary | None:
-    """Of all endpoints together; None where none was read. Deltas are from before the load to after it, gauges
+    """The summary over all endpoints; None if none was scraped. Deltas run from before the load to after it, gauges
     from its start to its end."""
     by_source = {note.known.text("source") or "": note.known for note in notes if note.what in ("found", "observed")}
     by_source = {source: facts for source, facts in by_source.items() if is_server(source)}
@@ -213,8 +214,8 @@ def server_summary(samples: Samples, notes: Sequence[Note], start_at: int, end_a
 
 
 def busy_span(samples: Samples) -> tuple[int, int] | None:
-    """From the last reading before the servers' counts of tokens grew to the first after they did; None where they
-    never did."""
+    """From the last scrape before the servers' token counts grew to the first after they stopped growing; None if they
+    never grew."""
     sources = [source for source in _sources(samples.source) if is_server(source)]
     edges: list[tuple[int, int]] = []
     for metric in all_series(samples, sources):
@@ -232,7 +233,7 @@ def is_server(source: str) -> bool:
 
 
 def _is_whole(series: Sequence[SourceSeries], source: str, start_at: int, end_at: int) -> bool:
-    """Whether it was read before the load and after it: what it counted in between is known then."""
+    """Whether it was scraped both before and after the load: only then is its count in between known."""
     own = [metric.at for metric in series if metric.source == source]
     return bool(own) and min(at[0] for at in own) <= start_at and max(at[-1] for at in own) >= end_at
 
@@ -242,7 +243,7 @@ def _sources(column: Categorical) -> list[str]:
 
 
 def source_problems(facts: Document, source: str | None = None) -> list[SourceProblem]:
-    """What went wrong at a source of samples, as its sampler noted it."""
+    """The problems of a source of samples, as its sampler noted them."""
     wanted = None if source is None else facts.flag("wanted")
     return [
         SourceProblem(text=problem.text("text") or "", count=problem.count("count"), source=source, wanted=wanted)
@@ -273,7 +274,8 @@ def _source(source: str, facts: Document, series: Sequence[SourceSeries]) -> Met
 
 
 def _restarts(series: Sequence[SourceSeries], source: str) -> int:
-    """A process that started later, or counters that began anew together: one alone may be a mistake of its own."""
+    """A process that started later, or several counters that were reset together: a single one may be an error of its
+    own."""
     own = [metric for metric in series if metric.source == source]
     started = [metric for metric in own if metric.name == "process_started"]
     if started:
@@ -301,7 +303,7 @@ def _left_out(name: str) -> tuple[str, ...]:
 
 
 def _finished(series: Sequence[SourceSeries]) -> dict[str, float]:
-    """Requests by finish reason, those that occurred."""
+    """Requests by finish reason; only reasons that occurred."""
     own = [metric for metric in series if metric.name == "requests_ok" and "finished_reason" in metric.labels]
     reasons = sorted({metric.labels["finished_reason"] for metric in own})
     others = {reason: [other for other in reasons if other != reason] for reason in reasons}
@@ -328,8 +330,8 @@ def _histograms(series: Sequence[SourceSeries]) -> dict[str, HistogramSummary]:
 
 
 def _gauges(series: Sequence[SourceSeries], start_at: int, end_at: int) -> dict[str, Gauge]:
-    """Requests are added up over replicas, shares averaged, each at its own instants. What an endpoint picker reports
-    is of all pods already."""
+    """Requests are summed over replicas, shares averaged, each at its own instants. The values of an endpoint picker
+    already cover all pods."""
     gauges = {}
     for name in ("running", "queued", "kv_usage", "hit_rate", *_ACCEPTANCE, *PICKED):
         own = [
@@ -352,7 +354,7 @@ def _hit_rate(series: Sequence[SourceSeries]) -> float | None:
 
 
 def _speculation(series: Sequence[SourceSeries], gauges: Mapping[str, Gauge]) -> Speculation | None:
-    """By the counters, of which vLLM has three; else the means of the gauges that SGLang has."""
+    """From the counters, of which vLLM has three; else the means of the gauges of SGLang."""
     drafts, drafted, accepted = (pooled(series, name) for name in ("drafts", "draft_tokens", "accepted_tokens"))
     if drafts and drafted and accepted and drafts.grown > 0 and drafted.grown > 0:
         return Speculation(
@@ -367,7 +369,7 @@ def _speculation(series: Sequence[SourceSeries], gauges: Mapping[str, Gauge]) ->
 
 
 def server_values(server: ServerSummary) -> dict[str, Value]:
-    """The server's numbers as quantities of the run: means of its histograms, and what else compares."""
+    """The server's numbers as values of the run: means of its histograms, and other comparable numbers."""
     values = {
         f"server_{name}": _value(of.mean, of.unit, "lower", f"Server's {SERVER[name].title}, mean")
         for name, of in server.histograms.items()
@@ -394,8 +396,8 @@ def _value(value: float | None, unit: str, direction: Direction | None, title: s
 
 # -- decisions of a router, and its replicas ---------------------------------------------------------------------------
 
-# What a router decided and what its replicas did, read from the samples of a run: decisions request by request, and
-# series by replica.
+# A router's decisions and the work of its replicas, read from the samples of a run: decisions by request, series by
+# replica.
 
 ByReplica = dict[str, tuple[Ints, Floats]]  # instants and values
 
@@ -406,15 +408,15 @@ class Decisions:
 
     at: Ints
     session: Ints
-    given_to: Ints  # the request that got the chosen replica: itself, unless the router gave it to another
+    given_to: Ints  # the request that received the chosen replica: itself, unless the router gave it to another
     replica: list[str]
     kind: list[str]
     match_rate: Floats
-    cached_tokens: Floats  # at the replica that was chosen, when it was chosen; not a number if unknown
-    best_cached_tokens: Floats  # the most that any replica held then
+    cached_tokens: Floats  # at the chosen replica, at the time of the choice; NaN if unknown
+    best_cached_tokens: Floats  # the most that any replica held at that time
     searched: Ints  # replicas that were compared
-    search_s: Floats  # of the router's machine, to choose
-    insert_s: Floats  # and to remember where the prompt went
+    search_s: Floats  # on the router's machine, for the choice
+    insert_s: Floats  # and to record where the prompt went
 
     def __len__(self) -> int:
         return len(self.at)
@@ -426,7 +428,7 @@ class Decisions:
 
     @property
     def knows_caches(self) -> bool:
-        """Whether the caches were known at every choice: only a fleet in virtual time has them."""
+        """Whether the caches were known at every choice: only a fleet in virtual time knows them."""
         return bool(np.isfinite(self.best_cached_tokens).all())
 
 
@@ -467,7 +469,7 @@ def _labels(samples: Samples, row: int) -> dict[str, str]:
 
 
 def router_series(samples: Samples, name: str) -> ByReplica:
-    """What the router knows of each replica under a name: `in_flight`, `tree_chars`, `evicted_chars`."""
+    """A metric that the router keeps of each replica: `in_flight`, `tree_chars`, `evicted_chars`."""
     rows = np.flatnonzero(samples.name.mask(name) & samples.source.mask(ROUTER))
     by_replica: dict[str, list[int]] = {}
     for row in rows.tolist():
@@ -476,14 +478,15 @@ def router_series(samples: Samples, name: str) -> ByReplica:
 
 
 def server_series(samples: Samples, name: str) -> ByReplica:
-    """What each server reported under a name: `running`, `queued`, `kv_usage`."""
+    """A metric that each server reported: `running`, `queued`, `kv_usage`."""
     sources = [source for source in samples.source.counts() if source is not None and is_server(source)]
     series = {source.rpartition("://")[2]: samples.series(name, source) for source in sorted(sources)}
     return {replica: pair for replica, pair in series.items() if len(pair[0])}
 
 
 def load_by_replica(samples: Samples) -> ByReplica:
-    """Requests at each replica: as the router counts them, else running and queued as the servers report."""
+    """Requests at each replica: as the router counts them, else the running and queued requests that the servers
+    report."""
     counted = router_series(samples, "in_flight")
     if counted:
         return counted
@@ -496,8 +499,8 @@ def load_by_replica(samples: Samples) -> ByReplica:
 
 
 def cached_by_replica(samples: Samples, records: Records | None) -> dict[str, tuple[Ints, Floats, Floats]]:
-    """Prompt tokens that every replica's cache had, and all that it was sent, as counts that grow: by the servers'
-    counters, else by the answers, if these name the replica and the cached tokens."""
+    """Cached and total prompt tokens of every replica as growing counts: from the servers' counters, else from the
+    answers, if these name the replica and the cached tokens."""
     hits, queries = server_series(samples, "prefix_hits"), server_series(samples, "prefix_queries")
     both = {name: (*hits[name], queries[name][1]) for name in hits if name in queries}
     counted = {name: (at, own, asked) for name, (at, own, asked) in both.items() if len(own) == len(asked)}
@@ -511,5 +514,5 @@ def cached_by_replica(samples: Samples, records: Records | None) -> dict[str, tu
         if len(own):
             cached, asked = (np.cumsum(tokens[own]) for tokens in (records.cached_tokens, records.input_tokens))
             at = records.ended_at[own]
-            grown[name] = (np.r_[at[0], at], np.r_[0.0, cached], np.r_[0.0, asked])  # from nothing on
+            grown[name] = (np.r_[at[0], at], np.r_[0.0, cached], np.r_[0.0, asked])  # starting at zero
     return grown

@@ -1,5 +1,5 @@
-"""Whether a window shows a state that lasts: trends of requests in flight, TTFT and TPOT over it, a part of it in which
-TPOT has another level, and whether the queue only grows."""
+"""Whether a window shows a steady state: trends of requests in flight, TTFT and TPOT over it, a part of it with another
+level of TPOT, and whether the queue only grows."""
 
 import math
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from inferometer.vocabulary import NANOSECONDS
 BLOCKS = 20
 FEWEST_BLOCKS = 8  # blocks with a value: fewer cannot distinguish a trend from chance
 SIGNIFICANT = 0.01
-DRIFT = 0.10  # of the mean level over the window: what is less may be real, but changes no conclusion
+DRIFT = 0.10  # of the mean level over the window: a smaller drift may be real, but changes no conclusion
 STATS = ("mean", "p50", "p90", "p99")
 TEST = (
     "t-test of slope and bend over 20 block means, with the effective number of blocks by their lag-1 correlation "
@@ -32,9 +32,9 @@ TEST = (
 
 
 def steadiness(answers: Answers, window: Window, latency: str) -> Steadiness:
-    """Neither requests in flight, nor the time to the first token, nor that of the others may drift. In an open loop
+    """Requests in flight, the time to the first token and the time per later token must not drift. In an open loop
     (whose headline is the scheduled TTFT) both latencies are compared at equal load: a random load is higher at one
-    time than at another, and that is no change of the server."""
+    time than at another, which is no change of the server."""
     if window.length_s <= 0:
         return together({"in_flight": Trend(status="unknown")})
     records, edges = answers.records, block_edges(window, BLOCKS)
@@ -42,7 +42,7 @@ def steadiness(answers: Answers, window: Window, latency: str) -> Steadiness:
     offered = Offered.of(answers) if latency == "ttft_scheduled" else None
     trends = {"in_flight": trend(flight.mean(edges)), latency: _drift_of(latency, answers, window, offered)}
     tpot = _drift_of("tpot", answers, window, offered)
-    if tpot.status != "unknown":  # answers of one token, or in one piece
+    if tpot.status != "unknown":  # answers of one token, or with all tokens in one read
         trends["tpot"] = tpot
     return together(trends)
 
@@ -59,7 +59,7 @@ _WORST: tuple[TrendStatus, ...] = ("drifting", "unknown")
 
 
 def _drift_of(name: str, answers: Answers, window: Window, offered: "Offered | None") -> Trend:
-    """Of a latency; it drifts if it does so at equal load as well, where the load is a random one."""
+    """The trend of a latency; under a random load it drifts only if it also does so at equal load."""
     values = np.where(answers.ok, request_values(name, answers), np.nan)
     result = _change(name, values, answers, window)
     if result.status != "drifting" or offered is None:
@@ -74,8 +74,8 @@ def _change(name: str, values: Floats, answers: Answers, window: Window) -> Tren
 
 
 def _trend_of(values: Floats, answers: Answers, window: Window) -> Trend:
-    """Over equal times; of a latency that drifts, its levels after the middle and before, or around the middle and
-    elsewhere, whichever differ more."""
+    """A trend over equal times; for a latency that drifts, also its levels after and before the middle, or around the
+    middle and elsewhere, whichever differ more."""
     at = answers.records.scheduled_at
     result = trend(block_means(at, values, block_edges(window, BLOCKS)))
     if result.status != "drifting":
@@ -86,8 +86,8 @@ def _trend_of(values: Floats, answers: Answers, window: Window) -> Trend:
 
 
 def _phase_of(values: Floats, answers: Answers, window: Window) -> Trend | None:
-    """A part of the window in which a latency has another level, looked for in blocks of equally many requests: a
-    closed loop sends few while the server is slow."""
+    """A part of the window with another level of a latency, searched in blocks with equal numbers of requests: a closed
+    loop sends few while the server is slow."""
     of = window.holds(answers.records.scheduled_at) & ~np.isnan(values)
     at, values = answers.records.scheduled_at[of], values[of]
     if len(at) < 2 * BLOCKS:
@@ -105,8 +105,8 @@ def _phase_of(values: Floats, answers: Answers, window: Window) -> Trend | None:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Offered:
-    """When each request would be under way if every token of all of them took the same time: what the arrivals make of
-    the load, without what the server makes of it."""
+    """When each request would be in flight if every token took the same time: the load as the arrivals alone determine
+    it, without the effect of the server."""
 
     starts: Ints
     ends: Ints
@@ -119,12 +119,12 @@ class Offered:
         return cls(starts, starts + (stay_s * NANOSECONDS).astype(np.int64))
 
     def in_flight(self, *, at_arrival: bool) -> Floats:
-        """Requests under way when each arrived, or while it was under way."""
+        """Requests in flight when each one arrived, or on average during its own flight."""
         flight = InFlight.of(self.starts, self.ends)
         return flight.count(self.starts).astype(np.float64) if at_arrival else flight.during(self.starts, self.ends)
 
     def within(self, window: Window) -> Mask:
-        """Requests that neither met a target that was still filling up, nor one that was running empty."""
+        """Requests that met neither a target that was still filling up nor one that was draining."""
         stay = int((self.ends - self.starts).mean()) if len(self.starts) else 0
         inside: Mask = (self.starts >= window.start_at + stay) & (self.ends <= window.end_at)
         return inside
@@ -136,7 +136,7 @@ def _mean(values: Floats) -> float:
 
 
 def _at_equal_load(values: Floats, load: Floats, within: Mask) -> Floats:
-    """Each latency within, as it would be at the mean load: less what a straight line of latency over load explains."""
+    """Each latency as it would be at the mean load: minus what a linear regression of latency on load explains."""
     of = within & ~np.isnan(values)
     if not of.any():
         return np.full(len(values), np.nan)
@@ -170,14 +170,15 @@ def _statistics(values: Floats) -> dict[str, float]:
 
 
 def trend(means: Floats) -> Trend:
-    """Of block means in order of time, NaN where a block is empty: a line from start to end, or a bend between them."""
+    """The trend of block means in order of time, NaN for an empty block: a line from start to end, or a bend between
+    them."""
     where = np.flatnonzero(np.isfinite(means))
     if len(where) < FEWEST_BLOCKS:
         return Trend(status="unknown")
     y = means[where]
     x = where / len(means) - np.mean(where / len(means))
     slope = float(x @ y) / float(x @ x)
-    bow = x * x - float((x * x).mean()) - x * (float(x @ (x * x)) / float(x @ x))  # what a straight line cannot follow
+    bow = x * x - float((x * x).mean()) - x * (float(x @ (x * x)) / float(x @ x))  # what a line cannot follow
     bend = float(bow @ y) / float(bow @ bow)
     level = abs(float(y.mean()))
     residuals = y - y.mean() - slope * x
@@ -192,15 +193,15 @@ def _drifts(drift: float, p: float) -> bool:
     return p < SIGNIFICANT and abs(drift) > DRIFT
 
 
-PHASE = 4  # blocks that a phase lasts, and that are outside of it, at least
+PHASE = 4  # minimum number of blocks inside a phase, and outside of it
 PHASE_EXPLAINS = 0.80  # of the variance of the block means
 PHASE_SIZE = 0.15  # of the mean
 
 
 def phase(means: Floats) -> tuple[Trend, int, int]:
-    """A part of the window in which a series has another level than outside of it, which neither a line nor a bend
-    follows, with its first block and the one after its last. Chance makes such a part too, but not one that explains
-    nearly all of the variance."""
+    """A part of the window with another level than the rest, which neither a line nor a bend follows, with its first
+    block and the one after its last. Chance produces such parts too, but none that explains nearly all of the
+    variance."""
     count, level = len(means), abs(float(means.mean()))
     if count < 2 * PHASE or not level:
         return Trend(status="unknown"), 0, count
@@ -225,7 +226,7 @@ def phase(means: Floats) -> tuple[Trend, int, int]:
 def _slope_p(x: Floats, residuals: Floats, slope: float) -> float:
     """Two-sided p of a slope, its standard error and degrees of freedom from the effective number of residuals."""
     square = float(residuals @ residuals)
-    if square <= 1e-24 * max(1.0, slope**2):  # a perfect line, or nothing at all
+    if square <= 1e-24 * max(1.0, slope**2):  # a perfect line, or all zeros
         return 0.0 if abs(slope) > 1e-12 else 1.0
     correlation = max(0.0, float(residuals[1:] @ residuals[:-1]) / square)
     effective = len(x) * (1 - correlation) / (1 + correlation)
@@ -239,13 +240,13 @@ def _slope_p(x: Floats, residuals: Floats, slope: float) -> float:
 # -- queue -----------------------------------------------------------------------------------------------------------
 
 
-PROMPT = 3.0  # times the TTFT of a request that found the server free: what took longer had to wait
-FREE_SHARE = 0.05  # of requests, the quickest: they found the server free, if any did
+PROMPT = 3.0  # times the TTFT of a request that met an idle server: longer ones had to wait
+FREE_SHARE = 0.05  # of requests, the quickest: they met an idle server, if any did
 
 
 def backlog(answers: Answers, window: Window, level_since: int | None) -> Backlog | None:
-    """Growth of what was due and not yet done over the window's second half, when the first answers had their time;
-    and whether requests came to wait for good since the load has its level (None: it is meant to change)."""
+    """Growth of the unfinished requests over the window's second half, when the first answers have had time to finish;
+    and whether requests started to wait for good since the load reached its level (None: it is meant to change)."""
     middle_at = (window.start_at + window.end_at) // 2
     half = Window(middle_at, window.end_at, window.rule)
     if half.length_s <= 0:
@@ -273,9 +274,8 @@ def backlog(answers: Answers, window: Window, level_since: int | None) -> Backlo
 
 
 def _waiting(answers: Answers, start_at: int, end_at: int) -> tuple[float | None, float | None]:
-    """The share of the load after the last request that was answered promptly, and by what factor TTFT grew from the
-    load's first half to its last quarter. A queue that only grows never empties, and so no request is served at
-    once."""
+    """The share of the load after the last promptly answered request, and the factor by which TTFT grew from the load's
+    first half to its last quarter. A queue that only grows never empties, so no later request is served at once."""
     ttft_s, step_s = request_values("ttft_scheduled", answers), np.nan_to_num(request_values("tpot", answers))
     at = answers.records.scheduled_at
     of = answers.ok & ~np.isnan(ttft_s) & (at >= start_at) & (at <= end_at)
@@ -307,18 +307,18 @@ def block_means(at: Ints, values: Floats, edges: Ints) -> Floats:
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-# How well a number of a run is known, while it runs and when it is over; and where a run has settled, so that its warm-
-# up can be cut off automatically.
+# How precisely a number of a run is known, during and after it; and where a run has settled, so that its warm-up can be
+# cut off automatically.
 
 # -- warmup ----------------------------------------------------------------------------------------------------------
 
 BATCH = 5
-FEWEST_TO_SETTLE = 10  # batches: fewer cannot distinguish a beginning from chance
+FEWEST_TO_SETTLE = 10  # batches: fewer cannot distinguish a warm-up from chance
 
 
 def settled_from(values: Floats) -> int | None:
-    """The number of the first value that belongs to the settled run; None where it has not settled, or too little is
-    known. NaN counts for nothing."""
+    """The index of the first value after the run has settled; None if it has not settled, or if there are too few
+    values. NaN is ignored."""
     batches = _batch_means(values)
     if len(batches) < FEWEST_TO_SETTLE:
         return None
@@ -328,7 +328,7 @@ def settled_from(values: Floats) -> int | None:
 
 
 def _batch_means(values: Floats) -> Floats:
-    """Of whole batches, without those that have no value at all."""
+    """Means of whole batches, without batches that have no value at all."""
     whole = values[: len(values) // BATCH * BATCH].reshape(-1, BATCH)
     there = ~np.isnan(whole)
     counts = there.sum(1)
@@ -338,15 +338,15 @@ def _batch_means(values: Floats) -> Floats:
 
 
 def _filled(means: Floats) -> Floats:
-    """A batch without a value is as the one before it."""
+    """Fills a batch without values with the mean of the previous batch."""
     where = np.where(np.isnan(means), 0, np.arange(len(means)))
     filled: Floats = means[np.maximum.accumulate(where)] if len(means) else means
     return filled[~np.isnan(filled)]
 
 
 def _standard_errors(batches: Floats) -> Floats:
-    """sum (x - mean)^2 / n^2 over the rest, for each number of batches left out up to half (one is looked at beyond,
-    so that a minimum at the edge shows)."""
+    """sum (x - mean)^2 / n^2 over the rest, for each number of batches left out up to half (and one beyond, so that a
+    minimum at the edge is visible)."""
     centred = batches - batches.mean()  # keeps the difference of large numbers small
     n = np.arange(len(batches), 0, -1)
     sums = np.cumsum(centred[::-1])[::-1]
@@ -359,7 +359,7 @@ def _standard_errors(batches: Floats) -> Floats:
 
 
 def precision_of(answers: Answers, plan: Plan, facts: Facts, traffic: Traffic) -> PrecisionResult | None:
-    """What a class's precision came to, given its answers; None where none was requested."""
+    """The precision reached by a class, given its answers; None if no precision was requested."""
     precision = traffic.stop.precision
     if precision is None:
         return None
@@ -381,12 +381,13 @@ def precision_of(answers: Answers, plan: Plan, facts: Facts, traffic: Traffic) -
 
 
 def measure_of(precision: Precision, traffic: Traffic) -> str:
-    """In an open loop a latency counts from when the request was due, as everywhere."""
+    """In an open loop a latency counts from the scheduled time, as everywhere."""
     return judged_measure(precision.measure, traffic.load.open_loop)
 
 
 def settled_at(answers: Answers, traffic: Traffic) -> int | None:
-    """When a class has settled, by the measure that is to be known: the instant its first settled request was due."""
+    """When a class has settled, by the measure whose precision is required: the scheduled time of its first settled
+    request."""
     precision, records = traffic.stop.precision, answers.records
     if precision is None or not len(records):
         return None
@@ -397,13 +398,13 @@ def settled_at(answers: Answers, traffic: Traffic) -> int | None:
 
 
 def _per_request(answers: Answers, name: str) -> Any:
-    """Gaps belong to no request: a request's mean gap has to do."""
+    """Gaps belong to no request, so the mean gap of a request is used instead."""
     return request_values(name if REGISTRY[name].per_request is not None else "tpot", answers)
 
 
 def decided(records: Records) -> Records:
-    """Of a run under way, the records that do not depend on what is still in flight: those due before the longest
-    answer so far would have begun. Later ones are there only if they were quick."""
+    """The records of a run in progress that do not depend on requests still in flight: those scheduled at least as long
+    ago as the longest answer took. Of the later requests only the quick ones have ended."""
     done = known(records.ended_at)
     if not done.any():
         return records.take(np.zeros(len(records), np.bool_))

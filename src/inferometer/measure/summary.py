@@ -65,7 +65,7 @@ from inferometer.vocabulary import NANOSECONDS
 
 
 def sessions(answers: Answers, chosen: Mask, confidence: float) -> Sessions | None:
-    """Of sessions whose first turn is among the chosen; None when every session has one turn."""
+    """Sessions whose first turn is among the chosen requests; None if every session has one turn."""
     if not len(answers) or int(answers.records.turns.max()) <= 1:
         return None
     first, last, done = _ends(answers)
@@ -83,7 +83,7 @@ def sessions(answers: Answers, chosen: Mask, confidence: float) -> Sessions | No
 
 
 def _ends(answers: Answers) -> tuple[Ints, Ints, Ints]:
-    """For each session, in order of its start: index of its first and last turn, and answered turns."""
+    """For each session, in order of its start: index of its first and last turn, and the number of answered turns."""
     records = answers.records
     order = np.lexsort((records.turn, records.session, records.traffic.codes))
     new = _changes(records.session[order]) | _changes(records.traffic.codes[order])
@@ -138,7 +138,7 @@ def _columns(answers: Answers, edges: Ints, measure: str, width_s: float) -> dic
 
 
 def _slice_of(at: Ints, edges: Ints) -> Ints:
-    """Which slice each instant is in; -1 outside. The last slice has its end."""
+    """The slice of each instant; -1 outside. The last slice includes its end."""
     count = len(edges) - 1
     index = np.searchsorted(edges, at, side="right") - 1
     index = np.where(at == edges[-1], count - 1, index)
@@ -179,11 +179,11 @@ HEADLINE_OPEN = ("ttft_scheduled", "ttft", "tpot", "itl", "e2e_scheduled", "e2e"
 HEADLINE_QUANTILES = ("p50", "p90")
 
 
-MOST_MODELS = 100  # the most requested ones: each has all measures
+MOST_MODELS = 100  # those with the most requests: each has all measures
 
 
 def summarize(records: Records, plan: Plan, facts: Facts | None = None) -> Summary:
-    """Everything about a run that follows from its records."""
+    """Everything that can be computed from the records of a run."""
     facts = facts or Facts()
     answers = Answers.of(records)
     run = Window(start_of(records, facts), end_of(records, facts), "the whole run")
@@ -206,7 +206,7 @@ def summarize(records: Records, plan: Plan, facts: Facts | None = None) -> Summa
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is summed up: a window of a run, under which limits, and what was requested."""
+    """What is summarized: a window of a run, its limits, and the requested load."""
 
     window: Window
     run: Window
@@ -214,8 +214,8 @@ class Scope:
     loop: Loop
     requested: int | None  # concurrency
     confidence: float
-    measured: Mask  # the requests after the warm-up: of a stage its own
-    level_since: int | None  # when the load got the level that it keeps; None: it is meant to change
+    measured: Mask  # the requests after the warm-up; for a stage, only its own
+    level_since: int | None  # when the load reached the level that it keeps; None: it is meant to change
 
     @property
     def headline(self) -> tuple[str, ...]:
@@ -238,8 +238,8 @@ def _class_summary(answers: Answers, plan: Plan, facts: Facts, name: str, run: W
 
 
 def goal_summary(answers: Answers, plan: Plan, facts: Facts, name: str) -> ClassSummary:
-    """Of a traffic class only what shows whether its goal is reached, given its answers: a run under way is looked at
-    again and again."""
+    """Only the part of a traffic class's summary that shows whether its goal is reached, given its answers: it is
+    computed again and again during a run."""
     traffic = traffic_named(plan, name)
     run = Window(start_of(answers.records, facts), end_of(answers.records, facts), "the run so far")
     scope = _class_scope(answers, plan, facts, name, run)
@@ -277,14 +277,14 @@ def _class_scope(answers: Answers, plan: Plan, facts: Facts, name: str, run: Win
 
 
 def _delivery(answers: Answers, plan: Plan, traffic: Traffic, facts: Facts, window: Window) -> Delivery:
-    """With how much our own lateness makes of the numbers of the window."""
+    """The delivery, and how much our own lateness contributes to the numbers of the window."""
     proof = delivery(answers, plan, traffic, facts)
     moves = lateness_moves(answers, _chosen(answers, window), traffic.load.open_loop)
     return structs.replace(proof, lateness=structs.replace(proof.lateness, moves=moves))
 
 
 def _mixed_summary(answers: Answers, plan: Plan, facts: Facts, run: Window) -> ClassSummary:
-    """All classes together; limits and delivery are matters of each class."""
+    """All classes together; limits and delivery belong to each class."""
     requested = [_requested_concurrency(traffic) for traffic in plan.classes]
     total = sum(n for n in requested if n is not None) if None not in requested else None
     measured = answers.records.scheduled_at >= warmup_end(answers.records, plan, facts)
@@ -294,7 +294,7 @@ def _mixed_summary(answers: Answers, plan: Plan, facts: Facts, run: Window) -> C
 
 
 def _by_model(answers: Answers, plan: Plan, facts: Facts, run: Window) -> dict[str, SummarySection]:
-    """Each model or adapter in the window of the run; nothing where the workload names none."""
+    """Each model or adapter in the window of the run; empty if the workload names none."""
     requested, made = answers.records.model, {}
     counts = {name: n for name, n in requested.counts().items() if name is not None}
     if not counts:
@@ -309,7 +309,8 @@ def _by_model(answers: Answers, plan: Plan, facts: Facts, run: Window) -> dict[s
 
 
 def _stage_summary(answers: Answers, scope: Scope, traffic: Traffic, stage: int, window: Window) -> StageSummary:
-    """A stage is what was scheduled in its window; the rates are what arrived there, of whatever stage."""
+    """A stage covers the requests scheduled in its window; the rates count everything that arrived in that window, from
+    any stage."""
     requested = traffic.load.stages[stage].concurrency if stage < len(traffic.load.stages) else None
     measured = scope.measured & (answers.records.stage == stage)
     changed = replace(scope, window=window, requested=requested, measured=measured, level_since=None)
@@ -318,7 +319,7 @@ def _stage_summary(answers: Answers, scope: Scope, traffic: Traffic, stage: int,
 
 
 def _requested_concurrency(traffic: Traffic) -> int | None:
-    """The concurrency of a closed loop, of its stages the largest; None in an open loop."""
+    """The concurrency of a closed loop, with stages the largest; None in an open loop."""
     if traffic.load.type == "stages":
         return max((stage.concurrency for stage in traffic.load.stages if stage.concurrency), default=None)
     return traffic.load.concurrency
@@ -376,7 +377,7 @@ def _window(answers: Answers, scope: Scope, chosen: Mask) -> WindowSummary:
 
 
 def outcomes(answers: Answers, chosen: Mask) -> dict[str, int]:
-    """Requests by outcome; HTTP statuses apart (`status_429`)."""
+    """Requests by outcome, with a separate count per HTTP status (`status_429`)."""
     records = answers.records
     counts: Counter[str] = Counter({"ok": 0})
     status = records.outcome.mask("status") & chosen
@@ -389,7 +390,8 @@ def outcomes(answers: Answers, chosen: Mask) -> dict[str, int]:
 
 
 def _failures(answers: Answers, chosen: Mask) -> Failures:
-    """The failure rate and its parts among the window's requests; censored ones are neither."""
+    """The failure rate and its parts among the window's requests; censored ones count as neither failed nor
+    answered."""
     ok, failed = int((answers.ok & chosen).sum()), int((answers.failed & chosen).sum())
     decided = ok + failed
     by_outcome = outcomes(answers, chosen & answers.failed)
@@ -404,7 +406,7 @@ def _failures(answers: Answers, chosen: Mask) -> Failures:
 
 
 def _structure(answers: Answers, chosen: Mask) -> StructureSummary | None:
-    """Of the complete answers that had to have a form; None where none had."""
+    """Complete answers that had to follow a given structure; None if there were none."""
     structure, complete = answers.records.structure, answers.ok & chosen
     names = ("valid", "invalid", "unchecked")
     valid, invalid, unchecked = (int((structure.mask(name) & complete).sum()) for name in names)
@@ -415,7 +417,7 @@ def _structure(answers: Answers, chosen: Mask) -> StructureSummary | None:
 
 
 def _as_planned(answers: Answers) -> int | None:
-    """How many the plan had us cancel; None where it had none."""
+    """How many requests the plan had us cancel; None if it cancels none."""
     cancelled = np.flatnonzero(answers.records.outcome.mask("cancelled"))
     texts = answers.records.error
     return sum(texts[int(at)] == AS_PLANNED for at in cancelled) or None
@@ -438,8 +440,8 @@ def errors(answers: Answers) -> list[ErrorCount]:
 
 
 def _instrument(whole: ClassSummary, answers: Answers, facts: Facts) -> Instrument:
-    """Our own error at this run's load, which each worker has its share of: streams in flight at most, and events in
-    the busiest second (in a window shorter than that: on average)."""
+    """Our own error at this run's load, of which each worker has its share: most streams in flight, and events in the
+    busiest second (on average, if the window is shorter than a second)."""
     records, rate = answers.records, whole.rates["output_rate"]
     workers = max(1, len(set(records.shard.tolist())))
     tokens_per_s = rate.peak_1s or rate.window or 0.0
@@ -454,7 +456,7 @@ def _instrument(whole: ClassSummary, answers: Answers, facts: Facts) -> Instrume
 
 
 class SlowRequest(msgspec.Struct, frozen=True):
-    """An answer that took long, in seconds; `at_s` is when it was due, since the first arrival."""
+    """An answer that took long, in seconds; `at_s` is its scheduled time since the first arrival."""
 
     session: int
     turn: int
@@ -474,7 +476,7 @@ class SlowRequest(msgspec.Struct, frozen=True):
 
 
 def slowest(records: Records, n: int = 10) -> list[SlowRequest]:
-    """The n answers with the longest end-to-end time, longest first: what to look at in the server's log."""
+    """The n answers with the longest end-to-end time, longest first: where to start looking in the server's log."""
     answers = Answers.of(records)
     names = ("e2e", "ttft", "ttft_scheduled", "tpot", "stall", "queue_wait", "send_delay", "output_tokens")
     columns = {name: request_values(name, answers) for name in names}

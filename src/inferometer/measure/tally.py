@@ -1,4 +1,4 @@
-"""Exact quantiles and intervals of more values than are held in memory, gone through several times instead; and a
+"""Exact quantiles and intervals of more values than fit into memory, which are iterated several times instead; and a
 measure of gaps as a distribution, sorted in memory or tallied."""
 
 import math
@@ -23,18 +23,18 @@ from inferometer.record.columns import Mask
 
 # -- tally -----------------------------------------------------------------------------------------------------------
 
-_MANTISSA = 52  # bits of a float behind its exponent
-_COARSE, _FINE = 8, 12  # bits of these that distinguish buckets: 2^-8 or 2^-12 of a value is the width of its bucket
-_LOWEST = int(np.float64(2.0**-30).view(np.int64)) >> _MANTISSA  # a nanosecond; what is shorter is in the first bucket
-_OCTAVES = 48  # up to 2^18 s, three days; what is longer is in the last
+_MANTISSA = 52  # mantissa bits of a float
+_COARSE, _FINE = 8, 12  # mantissa bits that distinguish buckets: a bucket is 2^-8 or 2^-12 of a value wide
+_LOWEST = int(np.float64(2.0**-30).view(np.int64)) >> _MANTISSA  # 1 ns; shorter ones are in the first bucket
+_OCTAVES = 48  # up to 2^18 s, three days; longer ones are in the last
 _BUCKETS = _OCTAVES << _COARSE
 _MOST_KEPT = 1 << 20  # kept values before equal ones are joined
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Values:
-    """Some values with their whole weights (None: all 1), and their instants, of which blocks are made, or the blocks
-    that they lie in (None: blocks do not matter)."""
+    """Some values with their whole-number weights (None: all 1), and their instants, which define the blocks, or the
+    blocks themselves (None: blocks do not matter)."""
 
     values: Floats
     weights: Ints | None = None
@@ -42,11 +42,11 @@ class Values:
     block: Ints | None = None
 
 
-Source = Callable[[], Iterator[Values]]  # all of the values, each time anew
+Source = Callable[[], Iterator[Values]]  # iterates all values, from the start on each call
 
 
 class Tally:
-    """A distribution of what a source gives; `blocks` where the values name theirs, of so many."""
+    """The distribution of a source's values; `blocks` is the number of blocks if the values name theirs."""
 
     def __init__(self, source: Source, blocks: int | None = None) -> None:
         self._source = source
@@ -81,7 +81,7 @@ class Tally:
 
     @property
     def weight(self) -> int:
-        """The sum of all weights, also where all are alike."""
+        """The sum of all weights, also if all are equal."""
         return self._reach.weight
 
     @property
@@ -89,7 +89,7 @@ class Tally:
         return None if self._reach.alike else float(self._reach.squares)
 
     def prepare(self, shares: Collection[float], confidence: float) -> None:
-        """Keep at once what the quantiles of these shares and their intervals will likely need."""
+        """Keep in one pass the values that the quantiles of these shares and their intervals will likely need."""
         if not len(self):
             return
         coarse, wanted = _Coarse(self), set[int]()
@@ -101,7 +101,7 @@ class Tally:
         self._keep(wanted)
 
     def keep_near(self, shares: Collection[float]) -> None:
-        """Keep at once what lies on both sides of these shares."""
+        """Keep in one pass the values on both sides of these shares."""
         if len(self):
             ranks = [math.floor((self.total - 1) * share) + more for share in shares for more in (1, 2)]
             self._keep({*np.searchsorted(self._upto, ranks).tolist()})
@@ -110,7 +110,7 @@ class Tally:
         return self.ranked(self._rank(share))
 
     def ranked(self, rank: int) -> float:
-        """The value that has this place among all, from 1 on."""
+        """The value with this rank, counted from 1."""
         bucket = int(np.searchsorted(self._upto, rank))
         kept = self._in(bucket)
         place = np.searchsorted(kept.upto, rank - self._before(bucket))
@@ -161,7 +161,7 @@ class Tally:
         return total
 
     def _rank(self, share: float) -> int:
-        """As `Sample` has it: 1e-9 or 1e-12 forgive rounding."""
+        """As `Sample` does it: 1e-9 or 1e-12 allow for rounding."""
         n = int(self.total)
         repeated = self._reach.alike or n <= MOST_REPEATED * len(self)
         rank = math.ceil(share * n - 1e-9) if repeated else math.ceil(share * n * (1 - 1e-12))
@@ -174,7 +174,7 @@ class Tally:
         return None if self._reach.alike else batch.weights
 
     def _block(self, batch: Values) -> Ints | None:
-        """Its own, or as `Sample` cuts them: equal spans of time."""
+        """The batch's own blocks, or blocks of equal time as `Sample` makes them."""
         if batch.block is not None or batch.at is None or self.blocks == 1:
             return batch.block
         assert self._reach.first_at is not None
@@ -200,7 +200,7 @@ class Tally:
         return self._kept[bucket]
 
     def _keep(self, wanted: Iterable[int]) -> None:
-        """Go through the values once more for what is in these buckets."""
+        """Iterate the values once more and keep those in these buckets."""
         missing = [bucket for bucket in sorted(wanted) if 0 <= bucket < _BUCKETS and bucket not in self._kept]
         if not missing:
             return
@@ -230,7 +230,7 @@ class Tally:
 
 
 def condensed(batches: Iterable[Values]) -> tuple[Floats, Floats]:
-    """Values right to 0.012%, each with the weight of all that are so near to it: enough for a chart."""
+    """Values accurate to 0.012%, each with the weight of all values that close to it: enough for a chart."""
     counts = np.zeros(_OCTAVES << _FINE, np.float64)
     for batch in batches:
         counts += np.bincount(_buckets(batch.values, _FINE), batch.weights, len(counts))
@@ -240,7 +240,7 @@ def condensed(batches: Iterable[Values]) -> tuple[Floats, Floats]:
 
 
 def _buckets(values: Floats, bits: int = _COARSE) -> Ints:
-    """The bits of floats are in the order of the floats; those of negative ones are negative."""
+    """Bits of floats sort like the floats themselves; those of negative floats are negative."""
     place = np.ascontiguousarray(values).view(np.int64) >> (_MANTISSA - bits)
     place -= _LOWEST << bits
     return np.clip(place, 0, (_OCTAVES << bits) - 1, out=place)
@@ -248,7 +248,7 @@ def _buckets(values: Floats, bits: int = _COARSE) -> Ints:
 
 @dataclass(eq=False, slots=True)
 class _Reach:
-    """How many values there are, what they weigh, and how far they and their instants reach."""
+    """Number of values, their total weight, and the range of values and instants."""
 
     n: int = 0
     weight: int = 0
@@ -273,7 +273,7 @@ class _Reach:
         return reach
 
     def _add(self, batch: Values) -> tuple[float, float]:
-        """The sum of the values with their weights, and without."""
+        """The sum of the values with and without their weights."""
         values, weights, at = batch.values, batch.weights, batch.at
         light, heavy = (1, 1) if weights is None else (int(weights.min()), int(weights.max()))
         self.lightest = light if not self.n else min(self.lightest, light)
@@ -318,7 +318,7 @@ class _Kept:
 
 
 class _Coarse:
-    """A tally as if all values of a bucket were equal: where its quantiles fall, before anything is kept."""
+    """A tally as if all values of a bucket were equal: locates its quantiles before any values are kept."""
 
     def __init__(self, of: Tally) -> None:
         self._of = of
@@ -359,7 +359,7 @@ _NO_GAPS = Gaps(np.empty(0), _NONE, _NONE, _NONE)
 @dataclass(frozen=True, eq=False, slots=True)
 class GapValues:
     sample: Distribution
-    tokens: int | None  # all weights together, where they are tokens
+    tokens: int | None  # all weights together, if they are tokens
 
     def __len__(self) -> int:
         return len(self.sample)
@@ -380,12 +380,12 @@ def gap_values(answers: Answers, of: Mask, measure: Measure) -> GapValues:
 
 
 def gap_tally(answers: Answers, of: Mask, measure: Measure) -> Tally:
-    """Of reads that are gone through as often as it takes."""
+    """For reads that are iterated as often as necessary."""
     return Tally(lambda: gap_batches(answers, of, measure))
 
 
 def gap_batches(answers: Answers, of: Mask, measure: Measure, block: Ints | None = None) -> Iterator[Values]:
-    """`block` names that of each request."""
+    """`block` gives the block of each request."""
     assert measure.gaps is not None
     for series in map(measure.gaps, answers.gap_batches(of)):
         weights = None if series.weights is None else series.weights.astype(np.int64)

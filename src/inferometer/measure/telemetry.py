@@ -1,4 +1,4 @@
-"""The one vocabulary of what is sampled during the load. Samplers write these names, summaries read them.
+"""The names of everything that is sampled during the load. Samplers write these names, summaries read them.
 
 A histogram of a server is three samples: `ttft_sum`, `ttft_count`, and `ttft_bucket` with the bound as label `le`.
 """
@@ -8,10 +8,10 @@ from typing import Literal, NamedTuple
 MetricKind = Literal["gauge", "counter", "histogram"]
 
 HOST = "host"
-GPU = "gpu:"  # before its index
+GPU = "gpu:"  # before the index of the GPU
 DCGM = "DCGM"  # in place of an engine's name: an exporter of GPU metrics only
 PICKER = "llm-d endpoint picker"  # in place of an engine's name: it chooses the pod of a request
-ROUTER = "router"  # what a router in front of several servers decided
+ROUTER = "router"  # decisions of a router in front of several servers
 
 
 class ServerName(NamedTuple):
@@ -96,11 +96,11 @@ THROTTLE_REASONS: dict[int, str] = {
     0x200: "board limit",
     0x400: "reliability",
 }
-HARMLESS = {"idle", "application clocks", "sync boost", "display clocks"}  # as set, not as suffered
+HARMLESS = {"idle", "application clocks", "sync boost", "display clocks"}  # set by the user, not forced by heat
 
 
 def throttle_reasons(mask: int) -> list[str]:
-    """The reasons in a bitmask; a bit that we do not know is shown as its number."""
+    """The reasons in a bitmask; an unknown bit is shown as its number."""
     known = [reason for bit, reason in THROTTLE_REASONS.items() if mask & bit]
     rest = mask & ~sum(THROTTLE_REASONS)
     return known if not rest else [*known, hex(rest)]

@@ -1,5 +1,5 @@
-"""All numbers of a summary by name (`ttft.p99`, `output_rate`, `avg_latency`), as lists filter by them, histories
-follow them, and comparisons and checks compare them; and the cost of tokens."""
+"""All numbers of a summary by name (`ttft.p99`, `output_rate`, `avg_latency`), as used to filter lists, draw histories,
+compare and check; and the cost of tokens."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ from inferometer.vocabulary import MEASURES, WEAK_MARK, Direction, bound_text, s
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """One number: its value with its interval, where that is known, and which way is better (`None`: neither)."""
+    """One number: its value with its interval, if that is known, and which direction is better (`None`: neither)."""
 
     name: str  # "ttft"
     statistic: str | None  # "p99"; None for a scalar
@@ -24,8 +24,8 @@ class Quantity:
     direction: Direction | None
     title: str
     interval: tuple[float | None, float | None] | None = None
-    count: int | None = None  # samples it is made of, where that is known
-    needed: int | None = None  # samples that it would take; there are fewer: a weak quantile
+    count: int | None = None  # number of samples, if known
+    needed: int | None = None  # number of samples required; there are fewer: a weak quantile
 
     @property
     def key(self) -> str:
@@ -33,24 +33,24 @@ class Quantity:
 
     @property
     def text(self) -> str:
-        """`412 ms`; `~412 ms` where it is weak."""
+        """`412 ms`; `~412 ms` if it is weak."""
         return f"{WEAK_MARK if self.needed else ''}{value_text(self.value, self.unit)}"
 
     @property
     def spread(self) -> str:
-        """`±9`, or of a weak one its one bound: `≥380`."""
+        """`±9`, or for a weak quantile its only bound: `≥380`."""
         bound = bound_text(self.value, self.interval, self.unit) if self.needed else ""
         return bound or spread_text(self.value, self.interval, self.unit)
 
 
 def quantities(summary: Summary, basis: Basis | None = None) -> dict[str, Quantity]:
-    """By key, in the order of the summary; what is unknown is not there. Rates are those of the headline, or all on
+    """The numbers by key, in the order of the summary, without unknown ones. Rates are those of the headline, or all on
     one basis."""
     return {quantity.key: quantity for quantity in _all(summary, basis)}
 
 
 def common_basis(summaries: Iterable[Summary]) -> Basis:
-    """On which the rates of several runs are compared: the window where every one has it, else the span."""
+    """The basis on which the rates of several runs are compared: the window if every run has it, else the span."""
     return "window" if all(basis_of(summary) == "window" for summary in summaries) else "span"
 
 
@@ -60,14 +60,14 @@ def basis_of(summary: Summary) -> Basis:
 
 
 def alike(summaries: Sequence[Summary]) -> list[dict[str, Quantity]]:
-    """The quantities of each of several runs, with rates that can be compared."""
+    """The quantities of each of several runs, with comparable rates."""
     basis = common_basis(summaries)
     return [quantities(summary, basis) for summary in summaries]
 
 
 def indexed(summary: Summary) -> dict[str, Quantity]:
-    """What an index keeps: the headline, and each rate on either basis (`output_rate.span`), so that a history of many
-    runs can be drawn on one."""
+    """The numbers that an index keeps: the headline, and each rate on either basis (`output_rate.span`), so that a
+    history of many runs can be drawn on one basis."""
     both = (
         Quantity(name, basis, value, rate.unit, None, MEASURES[name].title if name in MEASURES else name)
         for name, rate in summary.rates.items()
@@ -78,12 +78,12 @@ def indexed(summary: Summary) -> dict[str, Quantity]:
 
 
 def quantity(summary: Summary, key: str) -> Quantity | None:
-    """One of them; `ttft p99` and `TTFT.P99` mean `ttft.p99`."""
+    """One quantity by key; `ttft p99` and `TTFT.P99` mean `ttft.p99`."""
     return quantities(summary).get(canonical(key))
 
 
 def quantity_on(summary: Summary, key: str, basis: Basis) -> Quantity | None:
-    """One of `quantities(summary, basis)`, without making the others."""
+    """One of `quantities(summary, basis)`, without computing the others."""
     name = key.partition(".")[0]
     if (measure := summary.measures.get(name)) is not None:
         return next((quantity for quantity in _of_measure(name, measure) if quantity.key == key), None)
@@ -114,7 +114,7 @@ def _of_measure(name: str, measure: MeasureSummary) -> Iterator[Quantity]:
 
 
 def _of_whole(summary: Summary, basis: Basis | None) -> Iterator[Quantity]:
-    """What a summary has one of."""
+    """The numbers that a summary has once."""
     yield from _scalar("concurrency", summary.concurrency.mean)
     if summary.goodput is not None:
         yield from _scalar("goodput", getattr(summary.goodput, basis if basis in ("window", "span") else "value"))
@@ -153,7 +153,7 @@ MILLION = 1_000_000
 
 def shared_among(summary: Summary, gpus: int, price_per_gpu_hour: float | None) -> dict[str, Value]:
     """`values` for a summary: throughput per GPU = tokens/s / GPUs; speed of a user = 1 / mean TPOT; cost of a million
-    tokens = price per hour * 1e6 / (tokens/s * 3600). Tokens: input and output. What is unknown is left out."""
+    tokens = price per hour * 1e6 / (tokens/s * 3600). Tokens: input and output. Unknown numbers are left out."""
     known = quantities(summary)
     rate, tpot = known.get("total_rate"), known.get("tpot.mean")
     values = {}

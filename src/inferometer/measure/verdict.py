@@ -1,7 +1,8 @@
-"""Whether the numbers of a run are true within what is printed with them: valid, doubtful or invalid.
+"""Whether the numbers of a run are true within the printed intervals: valid, doubtful or invalid.
 
-A doubt is a cause that can move a headline number by more than its own interval or 5%; everything else worth knowing
-is a note."""
+A doubt is a cause that can move a headline number by more than its own interval or 5%; everything else worth reporting
+is a note.
+"""
 
 from collections.abc import Iterator
 
@@ -18,15 +19,15 @@ OURS = (
     "late_sends",
     "shortfall",
     "own_error",
-)  # codes not about the target: what it missed may be our fault
+)  # codes caused by the client: missed limits may be its fault
 LEADING = (
     "server_lost",
     "worker_lost",
     "client_failed",
     "nothing_answered",
     "failed_requests",
-)  # first of all and in this order, how bad the rest may be
-SCARCE = ("busy_machine", "stolen_cores")  # no notes where a doubt names them as its cause
+)  # listed first and in this order, however serious the others are
+SCARCE = ("busy_machine", "stolen_cores")  # no note if a doubt already names one as its cause
 
 OF_THE_RUN: tuple[DoubtRule, ...] = (
     target.lost,
@@ -65,7 +66,7 @@ OF_A_CLASS: tuple[DoubtRule, ...] = (
 
 
 def verdict(summary: Summary, facts: Facts, plan: Plan) -> Verdict:
-    """The status that the doubts make, every doubt with its number and its remedy, and the notes."""
+    """The status that follows from the doubts, every doubt with its number and its remedy, and the notes."""
     result = judged(_reasons(summary, facts, plan))
     doubts = sorted(
         result.doubts, key=lambda doubt: LEADING.index(doubt.code) if doubt.code in LEADING else len(LEADING)
@@ -88,7 +89,7 @@ def _reasons(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
 
 
 def _of_classes(doubts: list[Reason], plan: Plan) -> dict[str, Status]:
-    """Of several traffic classes the status of each: by its own doubts, and by those of the run as a whole."""
+    """With several traffic classes, the status of each: from its own doubts and from those of the run as a whole."""
     if len(plan.classes) < 2:
         return {}
     names = [traffic.name for traffic in plan.classes]

@@ -18,17 +18,18 @@ from inferometer.vocabulary import NANOSECONDS, percent_text
 
 @dataclass(frozen=True, eq=False, slots=True)
 class InFlight:
-    """Spans as sorted starts and sorted ends with their running sums: counting needs no pairing."""
+    """Spans as sorted starts and sorted ends with their running sums: counting does not need to know which end belongs
+    to which start."""
 
     starts: Ints
     ends: Ints
     start_sums: Floats
     end_sums: Floats
-    origin: int  # sums are taken from here, so that they stay exact
+    origin: int  # sums are relative to it, so that they stay exact
 
     @classmethod
     def of(cls, starts: Ints, ends: Ints) -> Self:
-        """Spans without a start are left out; one without an end lasts to the last instant there is."""
+        """Spans without a start are left out; one without an end lasts to the last known instant."""
         begun = known(starts)
         starts, ends = starts[begun], ends[begun]
         last = max((int(x.max()) for x in (starts, ends) if len(x)), default=0)
@@ -37,11 +38,11 @@ class InFlight:
         return cls(starts, ends, _running(starts - origin), _running(ends - origin), origin)
 
     def mean(self, edges: Ints) -> Floats:
-        """Average in flight between each two neighbouring edges."""
+        """Average in flight between each pair of neighbouring edges."""
         return np.diff(self._passed(edges)) / np.maximum(np.diff(edges), 1)
 
     def during(self, starts: Ints, ends: Ints) -> Floats:
-        """Average in flight over each of these spans; at its instant where one has no length."""
+        """Average in flight over each of these spans; for a span without length, the number at its instant."""
         area = self._passed(ends) - self._passed(starts)
         length = ends - starts
         return np.where(length > 0, area / np.maximum(length, 1), self.count(starts))
@@ -50,12 +51,12 @@ class InFlight:
         return self._area(at, self.starts, self.start_sums) - self._area(at, self.ends, self.end_sums)
 
     def _area(self, at: Ints, steps: Ints, sums: Floats) -> Floats:
-        """Integral up to `at` of how many steps have been passed: the sum of (at - step) over them."""
+        """Integral up to `at` of the number of steps passed: the sum of (at - step) over them."""
         passed = np.searchsorted(steps, at, side="right")
         return passed * (at - self.origin).astype(np.float64) - sums[passed]
 
     def count(self, at: Ints) -> Ints:
-        """In flight at these instants; a request that ends there is gone, one that starts there has come."""
+        """In flight at these instants: a request that ends at the instant is not counted, one that starts there is."""
         begun = np.searchsorted(self.starts, at, side="right")
         return (begun - np.searchsorted(self.ends, at, side="right")).astype(np.int64)
 
@@ -96,7 +97,7 @@ class Window:
     start_at: int
     end_at: int
     rule: str
-    closed: bool = True  # whether the end itself belongs to it; only the last of several stages has its end
+    closed: bool = True  # whether the end itself belongs to it; with stages, only that of the last one
 
     @property
     def length_s(self) -> float:
@@ -124,7 +125,7 @@ def end_of(records: Records, facts: Facts) -> int:
 
 
 def warmup_end(records: Records, plan: Plan, facts: Facts) -> int:
-    """From the facts; else after the warm-up's duration and after its requests, whichever is later."""
+    """From the facts; else after the warm-up's duration and its number of requests, whichever is later."""
     start_at = start_of(records, facts)
     if facts.warmup_end_at is not None:
         return max(start_at, facts.warmup_end_at)
@@ -136,7 +137,7 @@ def warmup_end(records: Records, plan: Plan, facts: Facts) -> int:
 
 
 def whole_window(answers: Answers, plan: Plan, facts: Facts) -> Window:
-    """The window of the run: while every class has its load."""
+    """The window of the run: the time during which every class has its load."""
     names = [traffic.name for traffic in plan.classes]
     windows = [class_window(of_class(answers, plan, name), plan, facts, name) for name in names]
     if len(windows) == 1:
@@ -152,7 +153,7 @@ def whole_window(answers: Answers, plan: Plan, facts: Facts) -> Window:
 
 
 def of_class(answers: Answers, plan: Plan, name: str) -> Answers:
-    """The answers of one traffic class; of a single class all are, whatever name the records carry."""
+    """The answers of one traffic class; with a single class all answers, whatever name the records carry."""
     if len(plan.classes) == 1:
         return answers
     return Answers.of(answers.records.take(answers.records.traffic.mask(name)))
@@ -177,7 +178,7 @@ def traffic_named(plan: Plan, name: str) -> Traffic:
 
 
 def _by_the_clock(records: Records, traffic: Traffic) -> Ints:
-    """When what the clock asks for was scheduled: the beginning of each session and, in a replay, each of its turns."""
+    """The times that the schedule sets: the start of each session and, in a replay, each of its turns."""
     return records.scheduled_at if traffic.load.type == "replay" else records.scheduled_at[records.turn == 0]
 
 
@@ -191,7 +192,7 @@ def _open(arrivals: Ints, facts: Facts, name: str, begin_at: int) -> Window | No
 
 
 def _closed(records: Records, traffic: Traffic, begin_at: int) -> Window | None:
-    """Slots that open together are filled one by one: the window starts when the first of them was due."""
+    """Slots that open together are filled one by one: the window starts at the scheduled time of the first one."""
     if traffic.load.sessions_at_once is not None and (window := _sessions_held(records, traffic, begin_at)):
         return window
     requested = requested_concurrency(traffic)
@@ -213,7 +214,8 @@ def _closed(records: Records, traffic: Traffic, begin_at: int) -> Window | None:
 
 
 def _sessions_held(records: Records, traffic: Traffic, begin_at: int) -> Window | None:
-    """With sessions at once it is these that are held: their users may be thinking, and nothing is in flight."""
+    """With `sessions_at_once` the sessions are held constant, not the requests: users may be thinking, with nothing in
+    flight."""
     if not len(records):
         return None
     _, first, number = np.unique(records.session, return_index=True, return_inverse=True)
@@ -228,14 +230,16 @@ def _sessions_held(records: Records, traffic: Traffic, begin_at: int) -> Window 
 
 
 def requested_concurrency(traffic: Traffic) -> int:
-    """What a closed loop asks to have in flight; with stages the least of them, so that all count as held."""
+    """The requested requests in flight of a closed loop; with stages the smallest of them, so that all count as
+    held."""
     if traffic.load.type == "stages":
         return min(stage.concurrency or 1 for stage in traffic.load.stages)
     return traffic.load.concurrency or 1
 
 
 def stage_windows(answers: Answers, plan: Plan, facts: Facts, name: str, whole: Window) -> list[tuple[int, Window]]:
-    """(stage, its window) for each stage of a class that has begun: the whole window, cut where stages end."""
+    """(stage, its window) for each stage of a class that has started: the whole window, cut at the ends of the
+    stages."""
     traffic = traffic_named(plan, name)
     ends = facts.stage_ends_at.get(name) or _planned_ends(traffic, start_of(answers.records, facts))
     edges = [min(max(end_at, whole.start_at), whole.end_at) for end_at in (MISSING, *ends[:-1])] + [whole.end_at]
@@ -250,7 +254,7 @@ def stage_windows(answers: Answers, plan: Plan, facts: Facts, name: str, whole: 
 
 
 def _held_stages(records: Records, traffic: Traffic, windows: list[tuple[int, Window]]) -> list[tuple[int, Window]]:
-    """Of each stage of a closed loop the part in which its own concurrency is in flight."""
+    """For each stage of a closed loop, the part in which its own concurrency is in flight."""
     flight, stages = InFlight.of(records.sent_at, records.ended_at), traffic.load.stages
     kept = []
     for stage, window in windows:

@@ -1,4 +1,4 @@
-"""`Check`: what was examined, its status, the result and what to do; and the checks of what is installed and of what a
+"""`Check`: what was examined, its status, the result and a remedy; and the checks of installed software and of what a
 user names: an endpoint and its model, a tokenizer, a store and its calibration."""
 
 import json
@@ -35,11 +35,11 @@ class Check:
     name: str
     status: DoctorStatus
     finding: str
-    remedy: str | None = None  # also of an ok check, where more could be had
+    remedy: str | None = None  # also for an ok check that could be improved
 
 
 def warned_if(bad: bool, name: str, finding: str, remedy: str) -> Check:
-    """A warning with its remedy, or what was found and nothing to do."""
+    """A warning with its remedy, or the finding without one."""
     return Check(name, "warning", finding, remedy) if bad else Check(name, "ok", finding)
 
 
@@ -48,21 +48,21 @@ def unknown(name: str) -> Check:
 
 
 def worst(checks: Sequence[Check]) -> DoctorStatus:
-    """The word for all of them together."""
+    """The overall status."""
     statuses = {check.status for check in checks}
     return "error" if "error" in statuses else "warning" if "warning" in statuses else "ok"
 
 
 # -- software --------------------------------------------------------------------------------------------------------
 
-_OURS = ("test", "check")  # for work on Inferometer itself
+_OURS = ("test", "check")  # for developing Inferometer itself
 
 
 _NEED = re.compile(r"(?P<package>[A-Za-z0-9._-]+).*?;.*extra *== *['\"](?P<extra>[^'\"]+)['\"]")
 
 
 def extras_installed(name: str = "inferometer") -> dict[str, bool]:
-    """Each extra, and whether all that it needs is there."""
+    """Each extra, and whether all its packages are installed."""
     try:
         ours = distribution(name)
     except PackageNotFoundError:
@@ -75,7 +75,7 @@ def extras_installed(name: str = "inferometer") -> dict[str, bool]:
 
 
 def extras(installed: Mapping[str, bool]) -> Check:
-    """None of them is needed by default: a missing one is reported where it would be used."""
+    """None of them is needed by default: a missing one is reported when it is needed."""
     there, missing = _sorted(installed, True), _sorted(installed, False)
     finding = f"installed: {', '.join(there) or 'none'}; not installed: {', '.join(missing) or 'none'}"
     return Check("extras", "ok", finding, f"pip install 'inferometer[{','.join(missing)}]'" if missing else None)
@@ -103,7 +103,7 @@ OLD_DAYS = 30
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What was tried, and what was found; `trouble` and `remedy` where it failed."""
+    """Something that was tried, and the result; `trouble` and `remedy` if it failed."""
 
     finding: str = ""
     trouble: str | None = None
@@ -155,7 +155,7 @@ def disk(free_bytes: float | None, where: str) -> Check:
 
 
 def calibration(age_s: float | None) -> Check:
-    """The error of the instrument depends on the machine, its kernel and Python: each has its own."""
+    """The error of the instrument depends on the machine, its kernel and Python, so each combination has its own."""
     name = "calibration"
     if age_s is None:
         finding = "none yet for this machine, kernel and Python"
@@ -170,9 +170,9 @@ def calibration(age_s: float | None) -> Check:
 
 # -- GPUs and their driver ---------------------------------------------------------------------------------------------
 
-# GPUs and containers: whether they can be seen, and whether a container would see them.
+# GPUs and containers: whether they are visible, and whether a container would see them.
 
-ASK_S = 10.0  # the first call may have to wake the driver
+ASK_S = 10.0  # the first call may have to wake up the driver
 IN_USE = 0.1  # of a GPU's memory
 GIB = 2**30
 _RUNTIME = (
@@ -193,15 +193,15 @@ class Gpu:
 class DeviceFacts:
     gpus: tuple[Gpu, ...] = ()
     driver: str | None = None
-    smi: str | None = None  # what went wrong with nvidia-smi; "" where it works, None where there is none
+    smi: str | None = None  # error of nvidia-smi; "" if it works, None if it is not installed
     device_files: bool = False  # /dev/nvidia0, /proc/driver/nvidia
-    amd_smi: bool = False  # whether amd-smi is on this machine
-    nvml: bool = False  # whether the package to ask NVML with is installed
+    amd_smi: bool = False  # whether amd-smi is installed
+    nvml: bool = False  # whether the package for NVML is installed
     engine: str | None = None  # docker or podman
     engine_trouble: str | None = None
     runtimes: tuple[str, ...] = ()
     default_runtime: str | None = None
-    programs: dict[str, bool] = field(default_factory=dict)  # of engines that were requested
+    programs: dict[str, bool] = field(default_factory=dict)  # of requested engines
 
 
 def device_facts(root: Path = Path("/"), program: str | None = None) -> DeviceFacts:
@@ -325,7 +325,7 @@ def engine_program(facts: DeviceFacts, server: str) -> Check:
 
 
 def _is_program(program: str) -> bool:
-    """A program on the PATH, or a module of the Python there: `python3 -m sglang`."""
+    """A program on the PATH, or a module of the Python found there: `python3 -m sglang`."""
     argv = program.split()
     if shutil.which(argv[0]) is None:
         return False
@@ -336,7 +336,7 @@ def _is_program(program: str) -> bool:
 
 
 def _nvidia_smi() -> tuple[str | None, str | None, tuple[Gpu, ...]]:
-    """What is wrong with it ("" for nothing, None where there is none), the driver, the GPUs."""
+    """Its error ("" for none, None if it is not installed), the driver, the GPUs."""
     if shutil.which("nvidia-smi") is None:
         return None, None, ()
     fields = "index,name,memory.used,memory.total,driver_version"
@@ -380,7 +380,7 @@ def _configured_runtime(root: Path) -> str | None:
 
 
 def _output(command: list[str], env: Mapping[str, str] | None = None) -> tuple[str | None, str | None]:
-    """What a command prints, or why it does not: its own last line."""
+    """The output of a command, or the last line of its error."""
     try:
         done = subprocess.run(
             command,

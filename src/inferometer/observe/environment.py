@@ -1,6 +1,6 @@
 """Where a run was made: the machine, the system, the versions and the target, so that two runs can be distinguished.
 
-Nothing secret is in it: no environment variables, and the command line without values that look like a secret.
+It contains no secrets: no environment variables, and the command line without values that look like secrets.
 """
 
 import os
@@ -38,9 +38,9 @@ from inferometer.record.environment import (
 )
 
 GIT_S = 2.0
-_GIT_AT_REST = {  # neither writes nor fetches
+_GIT_AT_REST = {  # prevents writing and fetching
     "GIT_OPTIONAL_LOCKS": "0",  # nothing is written into the checkout
-    "GIT_ALLOW_PROTOCOL": "none",  # what a partial clone lacks is not fetched
+    "GIT_ALLOW_PROTOCOL": "none",  # missing objects of a partial clone are not fetched
     "GIT_NO_LAZY_FETCH": "1",
 }
 _NO_PROGRAMS = {"core.fsmonitor": "false", "core.hooksPath": os.devnull}
@@ -53,7 +53,7 @@ _SETTING = re.compile(r"(?P<name>[\w.\-]+)\s*[=:]\s*(?P<value>.+)", re.DOTALL)
 
 
 def environment(plan: Plan, target: MeasuredTarget | None = None) -> Environment:
-    """All that is known without asking anybody, and what the target reported of itself."""
+    """Everything known without network requests, and what the target reported about itself."""
     known = Environment(
         names=OBSERVED,
         inferometer=_version("inferometer"),
@@ -107,7 +107,7 @@ def python() -> PythonVersion:
 
 
 def command_line(arguments: Sequence[str]) -> str:
-    """The command as it was typed, with secrets starred: `--set target.headers.x-api-key=***`."""
+    """The command as typed, with secrets replaced by stars: `--set target.headers.x-api-key=***`."""
     args = [Path(arguments[0]).name] if arguments else []
     args += [_harmless(argument, before) for before, argument in pairwise(arguments)]
     return shlex.join(args)
@@ -148,7 +148,7 @@ def usable_cores() -> int | None:
 
 
 def cpu_limit() -> float | None:
-    """Cores' worth of time that the control group grants; None when there is no limit."""
+    """The control group's CPU limit in cores; None if there is no limit."""
     quota, _, period = (_read("/sys/fs/cgroup/cpu.max") or "").partition(" ")
     if quota.isdigit() and period.strip().isdigit():
         return int(quota) / int(period)
@@ -158,13 +158,13 @@ def cpu_limit() -> float | None:
 
 
 def memory_limit() -> int | None:
-    """What the control group grants; None when there is no limit."""
+    """The control group's memory limit; None if there is no limit."""
     limit = _read("/sys/fs/cgroup/memory.max") or _read("/sys/fs/cgroup/memory/memory.limit_in_bytes") or ""
-    return int(limit) if limit.isdigit() and int(limit) < 1 << 60 else None  # cgroup v1: huge means none
+    return int(limit) if limit.isdigit() and int(limit) < 1 << 60 else None  # cgroup v1: a huge value means none
 
 
 def hypervisor() -> str | None:
-    """What this machine runs on where it is a virtual one: its cores may be taken away."""
+    """The hypervisor of a virtual machine: it may take cores away."""
     parts = (_read("/proc/cpuinfo") or "").split("\nflags")[1:2]
     if not any("hypervisor" in part.partition("\n")[0].split() for part in parts):
         return None
@@ -172,14 +172,14 @@ def hypervisor() -> str | None:
 
 
 def gpu_facts() -> GpuDriver | None:
-    """The GPUs of this machine and their driver; None where there are none."""
+    """The GPUs of this machine and their driver; None if there are none."""
     if not Path("/dev/nvidiactl").exists() and shutil.which(nvidia_smi.COMMAND) is None:
         return gpu.amd_smi_facts()
     return gpu.gpu_facts() or nvidia_smi.nvidia_smi_facts() or gpu.amd_smi_facts()
 
 
 def container() -> str | None:
-    """What kind of container this looks like; None when like none."""
+    """The kind of container this seems to be; None if none."""
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
         return "kubernetes"
     if Path("/.dockerenv").exists():
@@ -194,7 +194,7 @@ def git_state(folder: Path) -> GitState | None:
     """The commit of the working folder and whether it was changed; None outside of a checkout.
 
     A checkout's own `.git/config` may name programs (fsmonitor, filters, hooks, transports) that `git status` would
-    run: none of them is, as no module of the working folder is imported.
+    run. They are disabled, in the same way as modules of the working folder are not imported.
     """
     commit = _git(folder, _NO_PROGRAMS, "rev-parse", "HEAD")
     if commit is None:
@@ -203,8 +203,8 @@ def git_state(folder: Path) -> GitState | None:
 
 
 def _is_changed(folder: Path) -> bool | None:
-    """None where git is older than 2.26, which cannot tell whose filters are whose."""
-    named = "^(core[.]fsmonitor|filter[.].*[.](clean|smudge|process))$"  # the first, ours, so that something is found
+    """None if git is older than 2.26, which cannot list where a filter is configured."""
+    named = "^(core[.]fsmonitor|filter[.].*[.](clean|smudge|process))$"  # the first, ours, always gives a result
     listed = _git(folder, _NO_PROGRAMS, "config", "--show-scope", "--name-only", "-z", "--get-regexp", named)
     if listed is None:
         return None
@@ -212,7 +212,7 @@ def _is_changed(folder: Path) -> bool | None:
     pairs = zip(fields[::2], fields[1::2], strict=False)  # the last field is empty
     own = {name.rpartition(".")[0] for scope, name in pairs if scope in ("local", "worktree")}
     filters = {name for name in own if name.startswith("filter.")}
-    if any("=" in name for name in filters):  # `git -c` cannot name it
+    if any("=" in name for name in filters):  # `git -c` cannot set it
         return None
     settings = _NO_PROGRAMS | {f"{name}.{setting}": value for name in filters for setting, value in _NO_FILTER.items()}
     changes = _git(folder, settings, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
@@ -220,7 +220,7 @@ def _is_changed(folder: Path) -> bool | None:
 
 
 def _git(folder: Path, settings: Mapping[str, str], *words: str) -> str | None:
-    """What git prints with some settings in place of the checkout's."""
+    """The output of git with some of the checkout's settings overridden."""
     options = [option for name, value in settings.items() for option in ("-c", f"{name}={value}")]
     return _output(["git", "-C", str(folder), *options, *words], {**os.environ, **_GIT_AT_REST})
 
@@ -267,7 +267,7 @@ def _read(path: str) -> str | None:
 
 
 def _output(command: list[str], environ: Mapping[str, str] | None = None) -> str | None:
-    """What a command prints; None when there is no such command, or it fails or takes too long."""
+    """The output of a command; None if it does not exist, fails or takes too long."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_S, check=True, env=environ)
     except (OSError, subprocess.SubprocessError):

@@ -1,5 +1,5 @@
-"""Every GPU of this machine, through NVML (extra `gpu`: nvidia-ml-py) or where that cannot be called through `nvidia-
-smi`, those of AMD through `amd-smi`; and which of them a server will use."""
+"""Every GPU of this machine, through NVML (extra `gpu`: nvidia-ml-py) or, if that is not available, through
+`nvidia-smi`; those of AMD through `amd-smi`; and which of them a server will use."""
 
 import json
 import math
@@ -54,7 +54,7 @@ def _temperature(nvml: Any, handle: Any) -> dict[str, float]:
 
 
 def _throttling(nvml: Any, handle: Any) -> dict[str, float]:
-    """The bitmask as it is; `measure.telemetry` has the words. The older name works with every driver."""
+    """The raw bitmask; `measure.telemetry` has the names. The older function name works with every driver."""
     return {"throttle_reasons": float(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))}
 
 
@@ -65,7 +65,7 @@ ASKS: tuple[Ask, ...] = (
 
 
 class NvmlSampler:
-    """Samples of the chosen GPUs. A value that a GPU does not provide is not queried again."""
+    """Samples of the chosen GPUs. A value that a GPU does not support is not queried again."""
 
     source = "gpu"
 
@@ -98,13 +98,13 @@ class NvmlSampler:
 
 
 def _is_hopeless(nvml: Any, error: Any) -> bool:
-    """Whether asking again would give the same answer: not supported, not permitted, not in this driver."""
+    """Whether another query would give the same answer: not supported, not permitted, not in this driver."""
     lasting = (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_NO_PERMISSION, nvml.NVML_ERROR_FUNCTION_NOT_FOUND)
     return getattr(error, "value", None) in lasting
 
 
 def started_nvml() -> Any:
-    """The initialised module; an error gives the reason why it finds no GPU."""
+    """The initialised module; an error states why it finds no GPU."""
     try:
         import pynvml
     except ImportError:
@@ -121,7 +121,7 @@ def handles(nvml: Any) -> list[tuple[int, Any]]:
 
 
 def gpu_facts() -> GpuDriver | None:
-    """The GPUs and their driver, for the environment of a run; None where NVML shows none."""
+    """The GPUs and their driver, for the environment of a run; None if NVML reports none."""
     try:
         nvml = started_nvml()
     except InferometerError:
@@ -169,9 +169,9 @@ def _text(text: str | bytes) -> str:
 # -- nvidia smi ------------------------------------------------------------------------------------------------------
 
 COMMAND = "nvidia-smi"
-FIRST_S = 10.0  # without persistence mode the first call wakes the driver
+FIRST_S = 10.0  # without persistence mode the first call wakes up the driver
 _MIB, _MHZ, _PERCENT = 2.0**20, 1e6, 0.01
-_FIELDS: dict[str, tuple[str, float]] = {  # what it is queried for: our name, and our unit in its units
+_FIELDS: dict[str, tuple[str, float]] = {  # queried field to our name, and the factor to our unit
     "memory.used": ("memory_used_bytes", _MIB),
     "memory.total": ("memory_total_bytes", _MIB),
     "utilization.gpu": ("utilization_share", _PERCENT),
@@ -185,7 +185,7 @@ _FIELDS: dict[str, tuple[str, float]] = {  # what it is queried for: our name, a
 
 
 class NvidiaSmiSampler:
-    """A thread stamps each line as it comes; `read` returns what came since it was last called."""
+    """A thread timestamps each line on arrival; `read` returns the samples since the last call."""
 
     source = "gpu"
 
@@ -225,7 +225,7 @@ class NvidiaSmiSampler:
 
     def _stamp(self) -> None:
         assert self._process.stdout is not None
-        with suppress(ValueError):  # closed under our hands
+        with suppress(ValueError):  # closed by another thread
             for line in self._process.stdout:
                 if line[:1].isdigit():
                     self._lines.append((time.monotonic_ns(), line))
@@ -247,7 +247,7 @@ def _query(fields: Sequence[str]) -> list[str]:
 
 
 def _number(cell: str) -> float | None:
-    """`[N/A]` and `[Not Supported]` are missing; reasons come as a hexadecimal mask."""
+    """`[N/A]` and `[Not Supported]` count as missing; reasons are a hexadecimal mask."""
     try:
         return float(int(cell, 16)) if cell.startswith("0x") else float(cell)
     except ValueError:
@@ -255,7 +255,7 @@ def _number(cell: str) -> float | None:
 
 
 def nvidia_smi_facts() -> GpuDriver | None:
-    """The GPUs and their driver, for the environment of a run; None where there are none."""
+    """The GPUs and their driver, for the environment of a run; None if there are none."""
     if shutil.which(COMMAND) is None:
         return None
     fields = ["index", "name", "uuid", "memory.total", "power.limit", "clocks.max.sm", "driver_version"]
@@ -286,9 +286,9 @@ def _smi_described(row: list[str]) -> GpuDevice:
 
 AMD_COMMAND = "amd-smi"
 _JOULES = 1.0
-# Where `amd-smi metric --json` has what, the first that is there: our name, and our unit in its units. Values are
-# `{"value": 142, "unit": "W"}`, bare numbers, or "N/A". ROCm 6 prints a list of GPUs, ROCm 7 `{"gpu_data": [...]}`.
-# As recorded outputs and tests of public tools that read it show.
+# Paths in `amd-smi metric --json`, of which the first existing one counts: our name, and the factor to our unit. Values
+# are `{"value": 142, "unit": "W"}`, bare numbers, or "N/A". ROCm 6 prints a list of GPUs, ROCm 7 `{"gpu_data": [...]}`.
+# Taken from recorded outputs and the tests of public tools that read it.
 _AMD_FIELDS: dict[str, tuple[tuple[str, ...], float]] = {
     "energy_j": (("energy.total_energy_consumption",), _JOULES),
     "power_w": (("power.socket_power", "power.current_socket_power", "power.average_socket_power"), 1.0),
@@ -303,7 +303,8 @@ _AMD_FIELDS: dict[str, tuple[tuple[str, ...], float]] = {
 
 
 class AmdSmiSampler:
-    """One call per reading, stamped in its middle: `amd-smi` has no loop that prints whole documents."""
+    """One call per reading, with the middle of the call as timestamp: `amd-smi` has no loop mode that prints complete
+    documents."""
 
     source = "gpu"
 
@@ -331,7 +332,7 @@ class AmdSmiSampler:
 
 
 def _amd_gpus(command: str) -> list[dict[str, Any]]:
-    """Its GPUs, each a document; warnings that it prints before them are skipped."""
+    """Its GPUs, a document each; warnings printed before them are skipped."""
     try:
         done = subprocess.run(
             [AMD_COMMAND, command, "--json"], capture_output=True, text=True, timeout=FIRST_S, check=True
@@ -378,7 +379,7 @@ def _amd_number(gpu: dict[str, Any], path: str) -> float | None:
 
 
 def amd_smi_facts() -> GpuDriver | None:
-    """The GPUs of AMD and their driver, for the environment of a run; None where there are none."""
+    """The AMD GPUs and their driver, for the environment of a run; None if there are none."""
     if shutil.which(AMD_COMMAND) is None:
         return None
     try:
@@ -413,7 +414,7 @@ _DEVICES = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/accel0")
 
 
 def visible_gpus(server: "Server", environ: Mapping[str, str]) -> list[str] | None:
-    """Numbers or names of GPUs, empty where none is used, None for all; `environ` is the server's."""
+    """Numbers or names of GPUs, empty if none is used, None for all; `environ` is the server's."""
     if server.type in ("fleet", "ray-serve"):
         return [] if server.of is None else visible_gpus(server.of, environ)
     if server.type in ("simulator", "external"):
@@ -424,7 +425,7 @@ def visible_gpus(server: "Server", environ: Mapping[str, str]) -> list[str] | No
     if shown is not None:
         return _listed(shown)
     if server.type == "command" and not any(Path(device).exists() for device in _DEVICES):
-        return []  # any program; an engine on such a machine computes on all its cores, and excludes its like
+        return []  # any program; an engine without GPUs uses all cores, and excludes similar ones
     return None
 
 

@@ -1,5 +1,5 @@
-"""The machine that the load runs on, from /proc, and the load generator's own process: how busy they were, and what the
-hypervisor took away."""
+"""The machine that sends the load, from /proc, and the load generator's own process: how busy they were, and how much
+CPU time the hypervisor took."""
 
 import resource
 import sys
@@ -18,8 +18,8 @@ _FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"
 
 
 class HostSampler:
-    """Shares and rates cover the time since the sample before; the first one has none of them. What the system does
-    not tell (no /proc, or one that is empty) is not sampled."""
+    """Shares and rates cover the time since the previous sample; the first one has none of them. Values that the system
+    does not report (no /proc, or an empty one) are not sampled."""
 
     source = HOST
 
@@ -37,10 +37,10 @@ class HostSampler:
         return [Sample(HOST, name, at, value) for name, value in values.items()]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
     def _counts(self) -> dict[str, float]:
-        """What only grows."""
+        """Values that only increase."""
         return self._cpu() | self._network() | self._tcp() | self._pressure()
 
     def _text(self, name: str) -> str:
@@ -56,7 +56,7 @@ class HostSampler:
         return {name: float(ticks) for name, ticks in zip(_FIELDS, fields[1:], strict=False)}
 
     def _network(self) -> dict[str, float]:
-        """All interfaces but loopback."""
+        """All interfaces except loopback."""
         rows = [line.partition(":") for line in self._text("net/dev").splitlines()[2:]]
         fields = [rest.split() for name, _, rest in rows if name.strip() != "lo"]
         fields = [counters for counters in fields if len(counters) > 8]
@@ -109,23 +109,23 @@ def _since(before: dict[str, float], now: dict[str, float], span_s: float) -> di
 
 SOURCE = "client"
 _STATM = Path("/proc/self/statm")
-LEAST_NS = 100_000_000  # a share of less time shows one piece of work, not how busy the process is
+LEAST_NS = 100_000_000  # the share over less time shows a single piece of work, not how busy the process is
 _KIB = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes there
 
 
 @dataclass(frozen=True, slots=True)
 class _Usage:
-    """What the process had used up to an instant."""
+    """The resources that the process had used up to an instant."""
 
     at: int
     cpu_s: float
     waits: int  # voluntary context switches: it had nothing to do
-    pushed_aside: int  # involuntary ones: it had, and another process got the core
+    pushed_aside: int  # involuntary ones: it had work, and another process got the core
 
 
 class ClientSampler:
-    """Samples of our own process, each over the time since the one before. Costs about 20 us; once a second or two
-    is enough. `lag_s` is called for the worst lateness of the loop since its last call, where one is offered."""
+    """Samples of our own process, each over the time since the previous one. A sample costs about 20 us; once a second
+    or two is enough. `lag_s`, if given, returns the largest lateness of the loop since its last call."""
 
     def __init__(self, shard: int = 0, lag_s: Callable[[], float | None] | None = None) -> None:
         self._labels = {"shard": str(shard)}
@@ -133,11 +133,12 @@ class ClientSampler:
         self.begin()
 
     def begin(self) -> None:
-        """The load begins now: what was used to get ready is no part of it."""
+        """The load starts now: resources used for the preparation are excluded."""
         self._before = _usage(time.monotonic_ns())
 
     def sample(self, at: int) -> list[Sample]:
-        """At least 100 ms after the one before, else nothing is returned and the next sample covers this time too."""
+        """At least 100 ms after the previous one; otherwise nothing is returned and the next sample covers this time
+        too."""
         before = self._before
         if at - before.at < LEAST_NS:
             return []
@@ -163,7 +164,7 @@ def _usage(at: int) -> _Usage:
 
 
 def memory_bytes() -> int:
-    """Memory of this process now; at its peak if the system reports only that."""
+    """Memory of this process now, or at its peak if the system reports only that."""
     try:
         return int(_STATM.read_bytes().split()[1]) * resource.getpagesize()
     except (OSError, IndexError, ValueError):

@@ -16,7 +16,7 @@ from inferometer.wire.compiled import compiled
 from inferometer.wire.sockets import kernel_stamps
 
 FAST_CLOCKS = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "tsc-early")
-SLOW_READING_S = 1e-6  # a clock that is read through a system call takes this and more; one that is not 50 ns
+SLOW_READING_S = 1e-6  # reading a clock through a system call takes at least this long; otherwise 50 ns
 MUCH_STEAL = 0.02
 BUSY = 0.5  # of the cores, by others
 STEP_S = 1e-3  # NTP slews by at most 0.5 ms in a second; more is a step
@@ -27,19 +27,19 @@ class MachineFacts:
     """None: this system does not report it."""
 
     cores: int | None = None
-    cpu_limit: float | None = None  # cores' worth of time that the control group grants
+    cpu_limit: float | None = None  # the control group's CPU limit in cores
     throttled: int | None = None  # periods in which that was not enough
-    busy_share: float | None = None  # of all cores, by anybody, over the time of the look
+    busy_share: float | None = None  # of all cores, by any process, during the look
     steal_share: float | None = None
     clock_source: str | None = None
     clock_reading_s: float | None = None
     governors: dict[str, int] = field(default_factory=dict)  # cores by governor
-    clock_step_s: float | None = None  # of the wall clock against the monotonic one, over the time of the look
+    clock_step_s: float | None = None  # of the wall clock relative to the monotonic one, during the look
     synchronized: bool | None = None
 
 
 class MachineLook:
-    """Begins with a first look at counters and ends with a second: what happened in between is found by difference."""
+    """Reads counters at its start and its end, and reports the differences."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
@@ -48,7 +48,7 @@ class MachineLook:
         self._began = time.monotonic()
 
     def facts(self, least_s: float = 1.0) -> MachineFacts:
-        """After at least so long."""
+        """After at least this many seconds."""
         time.sleep(max(0.0, self._began + least_s - time.monotonic()))
         root, busy_steal = self._root, shares(self._cpu, cpu_times(self._root))
         return MachineFacts(
@@ -170,7 +170,7 @@ def cpu_times(root: Path) -> list[int] | None:
 
 
 def shares(before: list[int] | None, after: list[int] | None) -> tuple[float | None, float | None]:
-    """Busy and stolen, of all the time of all cores."""
+    """Busy and stolen time, as shares of the total time of all cores."""
     if before is None or after is None:
         return None, None
     spent = [now - then for then, now in zip(before, after, strict=False)]
@@ -205,14 +205,14 @@ def governors(root: Path) -> dict[str, int]:
 
 
 def synchronized(root: Path) -> bool | None:
-    """From files that systemd or chrony write; a container has none."""
+    """From files written by systemd or chrony; a container has none."""
     if (root / "run/systemd/timesync/synchronized").exists() or (root / "run/chrony/chronyd.pid").exists():
         return True
     return False if (root / "run/systemd/timesync").is_dir() else None
 
 
 def _reading_s(readings: int = 2000) -> float:
-    """The shortest of a few tries: the longer ones were interrupted."""
+    """The shortest of a few tries: longer ones were interrupted."""
     return min(_tried_s(readings) for _ in range(5))
 
 
@@ -224,7 +224,7 @@ def _tried_s(readings: int) -> float:
 
 
 def _offset_s() -> float:
-    """Of the wall clock to the monotonic one: the closest of a few readings."""
+    """Offset of the wall clock from the monotonic one: the closest of a few readings."""
     offsets = []
     for _ in range(5):
         before, wall, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
@@ -239,17 +239,17 @@ def _text(file: Path) -> str | None:
         return None
 
 
-SPARE_FILES = 128  # that we have open in addition to connections: libraries, logs, pipes of workers
-PORTS_SPARE = 0.5  # of the free local ports; others connect too
+SPARE_FILES = 128  # open files besides connections: libraries, logs, pipes of workers
+PORTS_SPARE = 0.5  # of the free local ports; other processes connect too
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkFacts:
     files_soft: int | None = None  # None: no limit
     files_hard: int | None = None
-    ports: tuple[int, int] | None = None  # the range that connections take their local port from
-    waiting: int | None = None  # connections in TIME_WAIT: their ports are taken for a minute
-    taken: tuple[int, ...] = ()  # of the ports that were requested
+    ports: tuple[int, int] | None = None  # the range of local ports for connections
+    waiting: int | None = None  # connections in TIME_WAIT: their ports are blocked for a minute
+    taken: tuple[int, ...] = ()  # those of the requested ports that are in use
     requested: tuple[int, ...] = ()
     stamps: bool = False
     reader: bool = False
@@ -368,29 +368,29 @@ def _read(file: Path) -> str:
 
 # -- what a load needs of this machine ---------------------------------------------------------------------------------
 
-# What a load needs of this machine, computed from its plan before anything is sent: open files, local ports, memory.
-# What fails for want of them all the same has the outcome `client`.
+# Resources that a load needs on this machine, computed from its plan before anything is sent: open files, local ports,
+# memory. Requests that fail for lack of them nevertheless have the outcome `client`.
 
-OWN_FILES = 32  # a worker's files other than its connections: 15 were seen, with some room
-MOST_FILES = 1 << 20  # that an open loop without a cap is given, where the system lets us
+OWN_FILES = 32  # a worker's files other than its connections: 15 were observed, plus a reserve
+MOST_FILES = 1 << 20  # requested for an open loop without a cap, if the system allows it
 CONNECTION_BYTES = 64 * 1024  # of one connection: the kernel's buffers and what we keep of its answer
 WORKER_BYTES = 100 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """How many there are at once: of the worker that has most, and to the address that has most."""
+    """Number of simultaneous connections: for the worker with the most, and for the address with the most."""
 
     of_worker: int
     to_address: int
     total: int
-    certain: bool  # a closed loop opens them all; an open one may stay below its cap, or go beyond its rate
+    certain: bool  # a closed loop opens them all; an open one may stay below its cap, or exceed its rate
     bounded: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What this machine has. None: no limit, or not known."""
+    """The resources of this machine. None: no limit, or unknown."""
 
     files: int | None = None  # the hard limit of a process
     ports: int | None = None  # local ports for connections to one address
@@ -420,7 +420,8 @@ def connections_of(plan: Plan) -> Connections:
 
 
 def _at_once(traffic: Traffic, plan: Plan) -> tuple[int, bool]:
-    """Requests in flight at most, and whether that many will be: of an open loop without a cap a second's arrivals."""
+    """Maximum requests in flight, and whether that many are certain: for an open loop without a cap a second's
+    arrivals."""
     load = traffic.load
     slots = [load.concurrency or 0, *(stage.concurrency or 0 for stage in load.stages)]
     if any(slots):
@@ -438,7 +439,7 @@ def room_here() -> Room:
 
 
 def shortages(plan: Plan, room: Room) -> Iterator[Shortage]:
-    """What the load needs and this machine does not have."""
+    """Resources that the load needs and this machine lacks."""
     need = connections_of(plan)
     files = need.of_worker + OWN_FILES
     if room.files is not None and files > room.files:
@@ -465,7 +466,7 @@ def _files_remedy(connections: int, files: int) -> str:
 
 
 def check_room(plan: Plan, say: Callable[[str], None]) -> None:
-    """PlanError where the load cannot be sent from here; what may become short is printed."""
+    """Raises PlanError if the load cannot be sent from here; possible shortages are printed."""
     expected = list(shortages(plan, room_here()))
     if certain := [shortage for shortage in expected if shortage.certain]:
         raise PlanError([shortage.text for shortage in certain], "; ".join(shortage.remedy for shortage in certain))
@@ -475,8 +476,8 @@ def check_room(plan: Plan, say: Callable[[str], None]) -> None:
 
 @contextmanager
 def enough_files(plan: Plan) -> Iterator[None]:
-    """Raise the soft limit of open files as far as the plan needs and the hard one allows; workers inherit it. Put back
-    afterwards: a server that is started later gets what it would have had without us."""
+    """Raise the soft limit of open files as far as the plan needs and the hard limit allows; workers inherit it.
+    Restored afterwards, so that a server started later gets its usual limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     need = connections_of(plan)
     wanted = need.of_worker + SPARE_FILES if need.bounded else MOST_FILES
@@ -494,7 +495,7 @@ def enough_files(plan: Plan) -> Iterator[None]:
 
 
 def _available_bytes(root: Path = Path("/")) -> int | None:
-    """Of the machine, or of the container that we are in."""
+    """Of the machine, or of the container we run in."""
     known = [_of_machine(root), _of_container(root)]
     return min((size for size in known if size is not None), default=None)
 
@@ -509,7 +510,7 @@ def _of_machine(root: Path) -> int | None:
 
 
 def _of_container(root: Path) -> int | None:
-    """Cached files count as used there: they are given back when memory is wanted."""
+    """Cached files count as used there, although they are released when memory is needed."""
     group = root / "sys/fs/cgroup"
     with suppress(OSError, ValueError):  # "max", or no such files
         limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))

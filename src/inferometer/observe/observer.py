@@ -1,5 +1,5 @@
-"""The observer's process, from the side of the run: what it watches, made from the plan; started before the load, ended
-after it. It is a copy of this process where possible: a new Python needs 0.15 s of processor time for its imports."""
+"""The run's side of the observer process: what it watches, derived from the plan; started before the load, ended after
+it. It is a forked copy of this process if possible: a new Python needs 0.15 s of processor time for its imports."""
 
 import ipaddress
 import os
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 
 
 class MetricsPlace(msgspec.Struct, frozen=True):
-    """A Prometheus endpoint; `ours` is one that the plan does not name; its absence is not reported."""
+    """A Prometheus endpoint; `ours` marks one that the plan does not name; its absence is not reported."""
 
     url: str
-    source: str = ""  # the URL as samples show it, without secrets
+    source: str = ""  # the URL as shown in samples, without secrets
     ours: bool = False
     headers: dict[str, str] = {}
 
 
 class ObserverJob(msgspec.Struct, frozen=True):
-    """All that the observer's process needs to know; it comes on its stdin, for headers may hold keys."""
+    """Everything the observer process needs; sent to its stdin, because headers may contain keys."""
 
     log: str
     interval_s: float = 1.0
     host: bool = True
     gpu: bool = False
     gpus: list[int] | None = None  # None: all
-    gpu_wanted: bool = False  # asked for, so that its absence is worth a word
+    gpu_wanted: bool = False  # requested by the plan, so its absence is reported
     metrics: list[MetricsPlace] = []
     routers: list[MetricsPlace] = []  # by the URL of their journal
     tls: Trust = (True, None, None, None)
@@ -54,7 +54,7 @@ class ObserverJob(msgspec.Struct, frozen=True):
 
 
 def job_of(plan: "Plan", urls: Sequence[str], headers: Mapping[str, str], log: Path) -> ObserverJob | None:
-    """The observer's job for a plan whose target answers at `urls`; None where nothing is to be watched."""
+    """The observer's job for a plan whose target answers at `urls`; None if there is nothing to watch."""
     from inferometer.plan.secrets import redactor_of
 
     observe = plan.observe
@@ -72,19 +72,19 @@ def job_of(plan: "Plan", urls: Sequence[str], headers: Mapping[str, str], log: P
         routers=_routers(plan, urls, headers),
         tls=plan.target.tls.trust,
         proxy=plan.target.proxy,
-        hidden=sorted(filter(is_unicode, redactor_of(plan).secrets)),  # the others are in no text that it reads
+        hidden=sorted(filter(is_unicode, redactor_of(plan).secrets)),  # others occur in no text that it reads
     )
 
 
 def _gpu_is_watched(plan: "Plan", urls: Sequence[str], gpus: list[int] | None) -> bool:
-    """By itself only where its GPUs can be the ones that serve: not for the simulator, not for another machine."""
+    """By default only if its GPUs can be the serving ones: not for the simulator, not for another machine."""
     if plan.observe.gpu != "auto":
         return plan.observe.gpu != "off"
     return gpus != [] and any(map(is_here, urls))
 
 
 def _of_server(plan: "Plan") -> list[int] | None:
-    """Those that a server of ours is shown: the power of the others is no part of what its tokens took."""
+    """The GPUs visible to a server of ours: the power of others must not count for its tokens."""
     server = plan.server
     if plan.observe.gpu != "auto" or server is None or server.type == "external":
         return None
@@ -104,7 +104,7 @@ def is_here(url: str) -> bool:
 
 
 def _places(plan: "Plan", urls: Sequence[str], headers: Mapping[str, str]) -> list[MetricsPlace]:
-    """The target's headers, with its key, go to the target's hosts only."""
+    """The target's headers, including its key, are sent to the target's hosts only."""
     from inferometer.plan.secrets import redacted_url
 
     chosen = plan.observe.metrics
@@ -118,7 +118,7 @@ def _places(plan: "Plan", urls: Sequence[str], headers: Mapping[str, str]) -> li
 
 
 def _routers(plan: "Plan", urls: Sequence[str], headers: Mapping[str, str]) -> list[MetricsPlace]:
-    """By itself only where the plan starts a router that keeps a journal: another server would answer 404 each time."""
+    """By default only if the plan starts a router with a journal: another server would answer 404 each time."""
     from inferometer.plan.secrets import redacted_url
 
     server, wanted = plan.server, plan.observe.router == "on"
@@ -131,7 +131,7 @@ def _routers(plan: "Plan", urls: Sequence[str], headers: Mapping[str, str]) -> l
 
 # -- observing -------------------------------------------------------------------------------------------------------
 
-READY_S = 10.0  # a load that waits longer for its observer starts without it
+READY_S = 10.0  # if the observer takes longer, the load starts without it
 
 
 ENDED_S = 10.0
@@ -144,7 +144,7 @@ _is_kept_warm = False
 
 
 class _Observer(NamedTuple):
-    """A process that awaits its job, and where it complains."""
+    """A process that waits for its job, and its error output."""
 
     process: "subprocess.Popen[bytes] | Forked"
     complaints: IO[bytes]
@@ -152,8 +152,8 @@ class _Observer(NamedTuple):
 
 @contextmanager
 def kept_warm() -> Iterator[None]:
-    """Of many runs: once the load of one is over, the observer of the next starts, while the run is summed up. Half a
-    second that no run waits for."""
+    """For several runs: when the load of one is over, the observer of the next starts, while the run is summarized. It
+    saves half a second per run."""
     global _is_kept_warm
     _is_kept_warm = True
     try:
@@ -166,7 +166,7 @@ def kept_warm() -> Iterator[None]:
 
 @contextmanager
 def observing(job: ObserverJob | None, notify: Callable[[str], None]) -> Iterator[None]:
-    """Whatever is to be watched is watched inside; what goes wrong with it is reported, and the run goes on."""
+    """Everything to be watched is watched inside the block; errors are reported, and the run continues."""
     if job is None:
         yield
         return
@@ -192,12 +192,12 @@ def observing(job: ObserverJob | None, notify: Callable[[str], None]) -> Iterato
 
 
 def _started() -> _Observer:
-    """Before the load, where it should cost next to nothing."""
+    """Before the load, where it costs next to nothing."""
     return _forked() if may_fork() else _spawned()
 
 
 def _forked() -> _Observer:
-    from inferometer.observe.watch import main  # which needs this module
+    from inferometer.observe.watch import main  # it imports this module
 
     complaints = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the observer)
     return _Observer(Forked(main, complaints), complaints)
@@ -256,8 +256,8 @@ NICENESS = 5
 
 
 def lower_priority() -> None:
-    """The load goes first: when we wake up, no other process is preempted for us. But on cores that are all busy we
-    still get our share, or nothing would be seen there at all (SCHED_IDLE would get almost none)."""
+    """The load has priority: when we wake up, no other process is preempted for us. But if all cores are busy we still
+    get our share, otherwise there would be no samples then (SCHED_IDLE would get almost none)."""
     with suppress(OSError):
         os.nice(NICENESS)
         if hasattr(os, "SCHED_BATCH"):
@@ -274,15 +274,15 @@ def may_fork() -> bool:
     """Other threads may hold locks that would never be released in the copy; so may drivers. A notebook has threads."""
     try:
         return len(list(_TASKS.iterdir())) == 1 and not _GPU_DRIVER.exists() and hasattr(os, "pidfd_open")
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         return False
 
 
 class Forked:
-    """The copy, as far as it is used like a `subprocess.Popen`."""
+    """The copy, with the part of the interface of `subprocess.Popen` that is used."""
 
     def __init__(self, main: Callable[[], None], complaints: IO[bytes]) -> None:
-        """It runs `main` with pipes for stdin and stdout, in a session of its own, and ends with it."""
+        """It runs `main` with pipes for stdin and stdout, in its own session, and ends with it."""
         its_stdin, our_end = os.pipe()
         our_start, its_stdout = os.pipe()
         self.pid = os.fork()
@@ -311,7 +311,7 @@ class Forked:
 
 
 def _run(main: Callable[[], None], files: tuple[int, int, int]) -> NoReturn:
-    """Nothing of what this process was doing goes on: not its signals, its open files or what it does at exit."""
+    """Nothing of the original process continues: neither its signals, nor its open files, nor its exit handlers."""
     code = 1
     try:
         os.setsid()
@@ -321,7 +321,7 @@ def _run(main: Callable[[], None], files: tuple[int, int, int]) -> NoReturn:
         for at, file in enumerate(files):
             os.dup2(file, at)
         for file in [int(place.name) for place in _OPEN_FILES.iterdir()]:
-            with suppress(OSError):  # the one that listed them
+            with suppress(OSError):  # the descriptor used for listing them
                 if file > 2:
                     os.close(file)
         sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115 (until the end)

@@ -1,4 +1,4 @@
-"""Prometheus endpoints of engines: their text read, and what engines call things turned into the one vocabulary
+"""Prometheus endpoints of engines: parses their text, and translates engines' names into the common ones
 (`measure.telemetry`)."""
 
 import http.client
@@ -20,8 +20,7 @@ from inferometer.wire.origin import Origin, TooLarge, body_within, within
 
 
 class Meaning(NamedTuple):
-    """`part` of a histogram is `sum`, `count` or `bucket`. `label` must have this value, where names alone do not
-    tell."""
+    """`part` of a histogram is `sum`, `count` or `bucket`. If names are ambiguous, `label` must have this value."""
 
     name: str
     engine: str
@@ -50,7 +49,7 @@ _VLLM = {
     "draft_tokens": ["spec_decode_num_draft_tokens"],
     "accepted_tokens": ["spec_decode_num_accepted_tokens"],
     "ttft": ["time_to_first_token_seconds"],
-    "itl": ["inter_token_latency_seconds", "time_per_output_token_seconds"],  # the older name meant the same
+    "itl": ["inter_token_latency_seconds", "time_per_output_token_seconds"],  # the older name had the same meaning
     "tpot": ["request_time_per_output_token_seconds"],
     "e2e": ["e2e_request_latency_seconds"],
     "queue_time": ["request_queue_time_seconds", "time_in_queue_requests"],
@@ -118,8 +117,8 @@ _LLAMACPP = {
     "prefill_seconds": ["prompt_seconds"],
     "decode_seconds": ["tokens_predicted_seconds"],
 }
-_OBJECTIVE = ("inference_objective", "inference_model")  # the newer and the older name of what a request belongs to
-_PICKER = {  # llm-d's scheduler and the Gateway API's inference extension, which it is made of
+_OBJECTIVE = ("inference_objective", "inference_model")  # newer and older name for what a request belongs to
+_PICKER = {  # llm-d's scheduler and the Gateway API's inference extension on which it is based
     "picker_pods": ["inference_pool_ready_pods"],
     "picker_running": ["inference_pool_average_running_requests"],
     "picker_queued": ["inference_pool_average_queue_size"],
@@ -148,7 +147,7 @@ _TRITON = {  # one name each, distinguished by a label
     ("nv_trt_llm_request_metrics", "request_type", "waiting"): "queued",
     ("nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type", "fraction"): "kv_usage",
 }
-# dcgm-exporter (NVIDIA/dcgm-exporter, etc/default-counters.csv): our name, and our unit in its units. Framebuffer in
+# dcgm-exporter (NVIDIA/dcgm-exporter, etc/default-counters.csv): our name, and the factor to our unit. Framebuffer in
 # MiB, energy in mJ, clocks in MHz; a field that a GPU does not have is left out, or one of DCGM's blanks.
 _DCGM: dict[str, tuple[str, float]] = {
     "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": ("energy_j", 1e-3),
@@ -164,12 +163,12 @@ _DCGM: dict[str, tuple[str, float]] = {
     "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": ("throttle_reasons", 1.0),  # its newer name
 }
 _DCGM_BLANK = 0x7FFFFFF0  # dcgm_structs.h, DCGM_INT32_BLANK; those of floats (2**47) and of 64 bits are larger
-_DCGM_LARGE_BLANK = 2.0**47  # the least that no counter of mJ comes to
-STARTED = "process_start_time_seconds"  # of every engine that is a Python process
+_DCGM_LARGE_BLANK = 2.0**47  # larger than any counter of mJ
+STARTED = "process_start_time_seconds"  # from every engine that is a Python process
 CONFIG = {"vllm:cache_config_info", "ray_vllm:cache_config_info", "ray_vllm_cache_config_info"}  # values in labels
 CONFIG_LABELS = ("block_size", "num_gpu_blocks", "enable_prefix_caching", "cache_dtype", "gpu_memory_utilization")
 PARTS_OF_A_SERVER = ("engine", "WorkerId", "ReplicaId", "replica", "dp_rank", "tp_rank", "moe_ep_rank", "pp_rank")
-KEPT_LABELS = frozenset({*PARTS_OF_A_SERVER, "finished_reason", "le"})  # all others are added up
+KEPT_LABELS = frozenset({*PARTS_OF_A_SERVER, "finished_reason", "le"})  # all others are summed
 
 
 def _all() -> Iterator[tuple[str, Meaning]]:
@@ -184,7 +183,7 @@ def _all() -> Iterator[tuple[str, Meaning]]:
 
 
 def _spelled(raw: str, name: str, engine: str) -> Iterator[tuple[str, Meaning]]:
-    """As the exposition writes it: counters with `_total` or, from older clients and Ray, without."""
+    """In the spelling of the exposition: counters with `_total` or, from older clients and Ray, without."""
     match SERVER[name].kind:
         case "histogram":
             yield from ((f"{raw}_{part}", Meaning(name, engine, part)) for part in ("sum", "count", "bucket"))
@@ -215,23 +214,22 @@ Key = tuple[str, tuple[tuple[str, str], ...]]  # a sample's name and labels
 
 
 class Unreadable(Exception):
-    """Why nothing came of a reading, for a note."""
+    """Why a reading failed, for a note."""
 
 
 @dataclass(slots=True)
 class Scrape:
-    """What one scrape contains. Values under the same name and labels are added up, but not over names that mean the
-    same: vLLM 0.10 has both `gpu_cache_usage_perc` and `kv_cache_usage_perc`, Ray each counter with and without
-    `_total`."""
+    """The content of one scrape. Values with the same name and labels are summed, but not over synonymous names: vLLM
+    0.10 has both `gpu_cache_usage_perc` and `kv_cache_usage_perc`, Ray each counter with and without `_total`."""
 
     values: dict[Key, float] = field(default_factory=dict)
     source_names: dict[tuple[str, Key], str] = field(
         default_factory=dict
-    )  # engine and ours: theirs, the first that came
+    )  # engine and our name: its name, the first that was seen
     engines: set[str] = field(default_factory=set)
-    names: dict[str, str] = field(default_factory=dict)  # ours: theirs
+    names: dict[str, str] = field(default_factory=dict)  # our names: theirs
     config: dict[str, str] = field(default_factory=dict)
-    lies: list[str] = field(default_factory=list)  # lines that no counter can have
+    lies: list[str] = field(default_factory=list)  # lines with values impossible for a counter
     gpus: dict[tuple[str, str], float] = field(default_factory=dict)  # GPU and name: DCGM's value
 
     def samples(self, source: str, at: int) -> list[Sample]:
@@ -240,8 +238,8 @@ class Scrape:
 
 
 def read_exposition(text: str, buckets: bool = True) -> Scrape:
-    """What is known of a text, without the buckets of histograms where they are not wanted; `Unreadable` where nothing
-    is."""
+    """The known metrics of a text, without histogram buckets if they are not requested; `Unreadable` if there are
+    none."""
     reading = Scrape()
     for line in text.split("\n"):
         if line[:1] in ("#", ""):
@@ -282,8 +280,8 @@ def _take(reading: Scrape, raw: str, meanings: list[Meaning], rest: str) -> None
 
 
 def _take_gpu(reading: Scrape, raw: str, rest: str) -> None:
-    """A GPU is its index and its host: one text may have those of several. Instances of a MIG GPU (label
-    `GPU_I_ID`) are left out: they are parts."""
+    """A GPU is identified by its index and its host: one text may have those of several hosts. Instances of a MIG GPU
+    (label `GPU_I_ID`) are left out: they are parts."""
     try:
         labels, text = _labels_and_rest(rest)
         value = float(text.split(maxsplit=1)[0])
@@ -302,19 +300,19 @@ def _take_gpu(reading: Scrape, raw: str, rest: str) -> None:
 def _add(reading: Scrape, raw: str, meaning: Meaning, labels: dict[str, str], value: float) -> None:
     if meaning.engine:
         reading.engines.add(meaning.engine)
-    if not math.isfinite(value) or value < 0:  # no gauge of ours can be below 0 either
+    if not math.isfinite(value) or value < 0:  # gauges of ours cannot be negative either
         reading.lies.append(f"{raw}: {'below 0' if value < 0 else 'not a number'}")
         return
     kept = tuple(sorted((name, text) for name, text in labels.items() if name in KEPT_LABELS))
     key = (meaning.sample_name, kept)
     if reading.source_names.setdefault((meaning.engine, key), raw) != raw:
-        return  # the same thing by another name
+        return  # the same metric under another name
     reading.values[key] = reading.values.get(key, 0.0) + value
     reading.names.setdefault(meaning.name, raw.removesuffix(f"_{meaning.part}") if meaning.part else raw)
 
 
 def _labels_and_rest(text: str) -> tuple[dict[str, str], str]:
-    """`{a="b"} 1 1700000000` as labels and what follows them."""
+    """Splits `{a="b"} 1 1700000000` into labels and the rest."""
     if not text.startswith("{"):
         return {}, text
     labels, at = {}, 1
@@ -327,7 +325,7 @@ def _labels_and_rest(text: str) -> tuple[dict[str, str], str]:
 
 
 def _plain(text: str) -> str:
-    """A label's value, which is kept with the run and shown."""
+    """The value of a label, which is stored with the run and shown."""
     if "\\" in text:
         text = _unescaped(text)
     return text if len(text) <= LONGEST_LABEL and text.isprintable() else harmless(cut(text, LONGEST_LABEL))
@@ -345,7 +343,7 @@ def _why_nothing(text: str) -> str:
 
 
 class MetricsEndpoint:
-    """One URL, polled over a connection that is kept open."""
+    """One URL, polled over a persistent connection."""
 
     def __init__(self, origin: Origin, path: str, headers: dict[str, str], timeout_s: float) -> None:
         self._origin, self._path, self._headers = origin, path, headers
@@ -353,7 +351,7 @@ class MetricsEndpoint:
         self._connection: http.client.HTTPConnection | None = None
 
     def text(self) -> str:
-        """Its current text; `Unreadable` if that does not come within the time and size allowed."""
+        """Its current text; `Unreadable` if it does not arrive within the limits on time and size."""
         until = time.monotonic() + self.timeout_s
         try:
             return self._fetched(until)
@@ -380,7 +378,7 @@ class MetricsEndpoint:
             self.close()
             if not kept:
                 raise
-            response = self._sent(until)  # a kept connection may have been closed meanwhile
+            response = self._sent(until)  # a persistent connection may have been closed meanwhile
         body = body_within(response)
         if response.status != 200:
             raise Unreadable(f"answered {response.status} {response.reason}".rstrip())
@@ -406,8 +404,8 @@ LOOK_S = 0.1
 
 
 def await_counted(endpoint: MetricsEndpoint, within_s: float) -> bool:
-    """Wait until a request that was answered is among those that a server reports as finished. An export that is behind
-    would count it later, among the requests of a run."""
+    """Wait until a server counts an answered request as finished. A delayed export would otherwise count it later,
+    among the requests of a run."""
     end_at = time.monotonic() + within_s
     while True:
         with suppress(Unreadable):

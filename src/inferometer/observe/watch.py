@@ -34,10 +34,10 @@ from inferometer.wire.origin import trusted_origin
 
 TIMEOUT_SHARE = 0.8  # of the interval: a slow endpoint is given up before the next poll
 LONGEST_TIMEOUT_S = 5.0
-MOST_SERIES = 1 << 15  # of an endpoint over a run, buckets included; 64 vLLM engines behind one have 22,000
+MOST_SERIES = 1 << 15  # of an endpoint over a run, including buckets; 64 vLLM engines behind one have 22,000
 MOST_PER_S = 4000  # samples of one source, on average
-MOST_PROBLEMS = 5  # different ones that are kept in words
-SAME_CLOCK_NS = 50_000_000  # a router's clock that differs by less is ours: it was only slow to answer
+MOST_PROBLEMS = 5  # different ones kept as text
+SAME_CLOCK_NS = 50_000_000  # a smaller difference means that a router's clock is ours and its answer was slow
 
 
 class Reader(Protocol):
@@ -51,13 +51,13 @@ class WatchedSource:
 
     name: str
     open: Callable[[], Reader]
-    wanted: bool = False  # asked for by name
-    settles: bool = False  # has counters that may still move after the last answer
+    wanted: bool = False  # requested by name
+    settles: bool = False  # has counters that may still change after the last answer
 
 
 class MetricsReader:
-    """A Prometheus endpoint as samples of the one vocabulary. Buckets are read only while it is to be `whole`: they are
-    most of the text, and of use is only how much they grew over the run."""
+    """A Prometheus endpoint as samples with the common names. Buckets are only read for `whole` readings: they are most
+    of the text, and only their growth over the run is needed."""
 
     def __init__(self, place: MetricsPlace, job: ObserverJob) -> None:
         origin = trusted_origin(place.url, job.tls, job.proxy)
@@ -66,7 +66,7 @@ class MetricsReader:
         self.source = place.source
         self._endpoint = MetricsEndpoint(origin, _path(place.url), headers, timeout_s)
         self._redactor = Redactor(job.hidden)
-        self._gpus = None if not job.gpu_wanted else job.gpus if job.gpu else []  # of DCGM's, None: all
+        self._gpus = None if not job.gpu_wanted else job.gpus if job.gpu else []  # of DCGM's GPUs, None: all
         self.whole = True
         self.facts: dict[str, JsonValue] = {}
         self.problems: list[str] = []
@@ -86,7 +86,7 @@ class MetricsReader:
         return reading.samples(self.source, at)
 
     def _leave_out_late_series(self, reading: Scrape) -> None:
-        """Names and labels without end would fill the memory."""
+        """Unlimited names and labels would fill the memory."""
         parts: tuple[dict[Any, float], ...] = (reading.values, reading.gpus)
         for values in parts:
             new = [key for key in values if key not in self._series]
@@ -101,7 +101,7 @@ class MetricsReader:
         self._endpoint.close()
 
     def await_last(self) -> None:
-        """After the load: nothing waits for the next reading, and the end of all counters is worth a wait."""
+        """After the load: no further reading is pending, and the final value of all counters is worth a wait."""
         if self.facts:
             self._endpoint.timeout_s = LONGEST_TIMEOUT_S
 
@@ -112,14 +112,14 @@ class MetricsReader:
 
 
 class RouterReader:
-    """The journal of a router: what it noted since the last reading, on our clock. What it noted before the first one
-    belongs to another run."""
+    """The journal of a router: its entries since the last reading, on our clock. Entries before the first one belong to
+    another run."""
 
     def __init__(self, place: MetricsPlace, job: ObserverJob) -> None:
         origin = trusted_origin(place.url, job.tls, job.proxy)
         headers = {"Accept": "application/json", "User-Agent": "inferometer", **_lasting(place.headers)}
         self._origin, self._path, self._headers = origin, _path(place.url), headers
-        self._timeout_s = LONGEST_TIMEOUT_S  # a reading that is given up is made up for by the next one
+        self._timeout_s = LONGEST_TIMEOUT_S  # the next reading makes up for an abandoned one
         self._since: int | None = None
 
     def read(self) -> list[Sample]:
@@ -155,7 +155,7 @@ def _path(url: str) -> str:
 
 
 def _lasting(headers: dict[str, str]) -> dict[str, str]:
-    """Without those that would end the connection, or ask for another kind of answer."""
+    """Without those that would end the connection, or request another kind of answer."""
     return {name: value for name, value in headers.items() if name.lower() not in ("connection", "accept")}
 
 
@@ -179,7 +179,7 @@ def _router_opener(place: MetricsPlace, job: ObserverJob) -> Callable[[], Reader
 
 
 def gpu_reader(job: ObserverJob) -> Reader:
-    """Through NVML, else through nvidia-smi, else through amd-smi; the error has the message of each."""
+    """Through NVML, else nvidia-smi, else amd-smi; the error has the message of each."""
     try:
         return NvmlSampler(job.gpus)
     except InferometerError as error:
@@ -216,11 +216,11 @@ class Diary:
 
 # -- watch -----------------------------------------------------------------------------------------------------------
 
-OBSERVER_SHARD = -1  # in the header of its log: no shard
+OBSERVER_SHARD = -1  # in the header of its log: not a shard
 FIRST_S = 6.0  # for the readings before the load
 LAST_S = 6.0  # for those after it
-SETTLE_S = 0.05  # between readings after the load, until two agree
-SETTLE_BEHIND_S = 0.5  # of Ray's export port, which is behind by several intervals of 100 ms
+SETTLE_S = 0.05  # between readings after the load, until two are equal
+SETTLE_BEHIND_S = 0.5  # for Ray's export port, which is delayed by several intervals of 100 ms
 MOST_SETTLING = 10
 
 Entry = Sample | Note
@@ -257,7 +257,7 @@ class Watcher:
     def _watch(self) -> None:
         try:
             self._reader = self._source.open()
-        except Exception as error:  # whatever is wrong with it, the run goes on
+        except Exception as error:  # whatever the error, the run continues
             self.diary.failure(error)
             return
         finally:
@@ -276,7 +276,8 @@ class Watcher:
             self._reader.close()
 
     def _keep_reading(self) -> None:
-        """At fixed times, so that a slow reading does not shift those after it; a large one is not repeated as soon."""
+        """At fixed times, so that a slow reading does not shift later ones; a large one is followed by a longer
+        pause."""
         due = time.monotonic() + self._interval_s
         while not self._stop.wait(max(0.0, due - time.monotonic())):
             large_s = len(self._read()) / MOST_PER_S
@@ -284,7 +285,7 @@ class Watcher:
             due += self._interval_s * max(1, int(late_s / self._interval_s + 1), math.ceil(large_s / self._interval_s))
 
     def _settle(self) -> None:
-        """A server may count a request a moment after its last byte: read until nothing moves."""
+        """A server may count a request a moment after its last byte: read until the values stay the same."""
         before = None
         for _ in range(MOST_SETTLING):
             now = _counted(self._read())
@@ -319,7 +320,7 @@ def _counted(samples: list[Sample]) -> list[tuple[str, float]] | None:
 
 
 class Observer:
-    """All watchers and the one log."""
+    """All watchers and their common log."""
 
     def __init__(self, job: ObserverJob) -> None:
         self._log = LogWriter(Path(job.log), OBSERVER_SHARD)
@@ -328,7 +329,7 @@ class Observer:
         self._watchers = [Watcher(source, job.interval_s, self._entries) for source in sources_of(job)]
 
     def begin(self) -> None:
-        """Returns when every source was read once, or has had its time."""
+        """Returns when every source was read once, or its time is over."""
         deadline = time.monotonic() + FIRST_S
         for watcher in self._watchers:
             watcher.begun.wait(max(0.0, deadline - time.monotonic()))
@@ -370,7 +371,7 @@ def main() -> None:
         os.write(1, b"ready\n")
     observer.until_closed(0)
     observer.end()
-    os._exit(0)  # a thread that hangs in a driver would keep us
+    os._exit(0)  # a thread hanging in a driver would block the exit
 
 
 if __name__ == "__main__":

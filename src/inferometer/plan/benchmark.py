@@ -67,7 +67,7 @@ class Benchmark(Section):
 
     @property
     def title(self) -> str:
-        """What people call it: `my-bench` of `./tools/my-bench --json`, `decode` of `bench.kernels:decode`."""
+        """A short name: `my-bench` for `./tools/my-bench --json`, `decode` for `bench.kernels:decode`."""
         if self.name is not None:
             return self.name
         if self.python is not None:
@@ -77,7 +77,7 @@ class Benchmark(Section):
         return PurePath((named or argv or ["benchmark"])[0]).stem
 
     def filled(self) -> str | list[str]:
-        """The command with its arguments in place; what is no argument stays, for braces are JSON's too."""
+        """The command with its arguments filled in; other braces stay, because JSON has braces too."""
         command = self.command or ""
         if isinstance(command, str):
             return _filled(command, {name: shlex.quote(_written(value)) for name, value in self.args.items()})
@@ -85,7 +85,7 @@ class Benchmark(Section):
 
 
 def benchmark_from(mapping: JsonObject, where: str = "benchmark") -> Benchmark:
-    """The benchmark that a mapping describes, or every mistake in it at once."""
+    """The benchmark described by a mapping; all errors in it are raised together."""
     try:
         return Benchmark.model_validate(dict(mapping))
     except ValidationError as error:
@@ -93,7 +93,7 @@ def benchmark_from(mapping: JsonObject, where: str = "benchmark") -> Benchmark:
 
 
 def written(benchmark: Benchmark) -> dict[str, JsonValue]:
-    """As it is kept with the run: without defaults and without secrets."""
+    """The benchmark as stored with the run: without defaults and without secrets."""
     fields = benchmark.model_dump(mode="json", exclude_defaults=True)
     command = fields.pop("command", None)
     if command is not None:

@@ -1,5 +1,5 @@
-"""The cases that an experiment makes: product, zip, names, exclusions and repeats, each with its own plan, or with an
-offline measurement or benchmark that is checked by its section."""
+"""The cases of an experiment: product, zip, names, exclusions and repeats, each with its own plan, or with an
+offline measurement or benchmark, validated by its section."""
 
 import difflib
 import hashlib
@@ -33,7 +33,7 @@ from inferometer.vocabulary import attribute_at
 
 # -- other work ------------------------------------------------------------------------------------------------------
 
-SECTIONS = {  # what it is checked by
+SECTIONS = {  # the section that validates each kind
     "latency": "inferometer.plan.offline:Latency",
     "throughput": "inferometer.plan.offline:Throughput",
     "benchmark": "inferometer.plan.benchmark:Benchmark",
@@ -41,7 +41,7 @@ SECTIONS = {  # what it is checked by
 
 
 def checked(work: Work, base: JsonObject, settings: JsonObject, where: str) -> tuple[Any, JsonObject, str]:
-    """Its plan, the same as it may be kept, and which engine it is on; none where it needs none."""
+    """The plan of a case, the same without secrets, and its engine ("" if it needs none)."""
     section = _section(work)
     for path, value in settings.items():
         base = _with(base, path, value, section, f"{where}: {work}")
@@ -65,7 +65,7 @@ def _section(work: Work) -> type[Section]:
 
 
 def _with(settings: JsonObject, path: str, value: Any, section: type[Section], where: str) -> dict[str, JsonValue]:
-    """With the value at a path, the first step of which is a setting and the others free keys."""
+    """A copy with the value set at a path; the first step is a setting, the others are free keys."""
     first, *below = (str(step) for step in path_override(path, value, where).path)
     known = section.model_fields
     if first not in known:
@@ -110,12 +110,12 @@ MOST_CASES = 1000
 WITHOUT = "without"  # the parameter of a case in which a traffic class is switched off
 CASE = "case"  # the parameter that distinguishes named cases
 Step = dict[str, JsonValue]  # parameters of one value of one factor
-_UNKNOWN = 1  # stands for a level in the plan of a case that waits, so that all else in it is checked
+_UNKNOWN = 1  # placeholder for an unknown level, so that the rest of the case's plan can be validated
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Where a case lies between two ends of a load; cases of one block differ in nothing else."""
+    """The position of a case between the two ends of a load; cases of one block differ only in this."""
 
     step: str  # low, high or 3 of 8
     block: str
@@ -123,38 +123,38 @@ class Level:
 
     @property
     def number(self) -> int | None:
-        """None for an end; the others wait for both of them."""
+        """The number of the level; None for an end. Levels wait for both ends."""
         return number_of(self.step)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing to do, and what distinguishes it from the others."""
+    """One combination of settings to measure, and the parameters that distinguish it."""
 
     label: str  # the same for all repeats
     parameters: JsonObject
     work: Work
     plan: Any  # Plan, LatencyPlan, ThroughputPlan or Benchmark
-    kept: JsonObject = field(repr=False)  # the plan as it may be kept, without secrets
-    stack: str = ""  # cases with the same one can share a server or an engine
+    kept: JsonObject = field(repr=False)  # the plan as stored, without secrets
+    stack: str = ""  # cases with the same value can share a server or an engine
     repeat: int = 1
     repeats: int = 1
     level: Level | None = None
-    begun_as: str = ""  # its key before its level was known
-    vary_seed: bool = False  # every repeat has a seed of its own
+    begun_as: str = ""  # the key of the case before its level was known
+    vary_seed: bool = False  # every repeat has a different seed
 
     @property
     def waits(self) -> bool:
-        """Whether its load is not known before other cases were measured."""
+        """Whether its load depends on cases that are measured first."""
         return self.level is not None and self.level.number is not None and not self.begun_as
 
     def settled(self, value: float) -> "Case":
-        """Itself with its level known."""
+        """A copy of the case with its level filled in."""
         assert self.level is not None
         return self.level.make(value).repeated(self.repeat, self.repeats, self.vary_seed, self.key)
 
     def repeated(self, repeat: int, repeats: int, vary_seed: bool, begun_as: str = "") -> "Case":
-        """One of its repeats, with the seed that this one has."""
+        """One repeat of the case, with the seed of that repeat."""
         plan, kept = self.plan, self.kept
         if vary_seed and isinstance(plan, Plan) and repeat > 1:
             plan = plan.model_copy(update={"seed": plan.seed + repeat - 1})
@@ -169,7 +169,7 @@ class Case:
 
     @property
     def key(self) -> str:
-        """What makes it the same case after the experiment's file was edited: all that it does."""
+        """Identifies the case after the experiment's file was edited: a hash of everything it does."""
         return self.begun_as or digest([self.work, self.parameters, self.kept, self.repeat])
 
 
@@ -179,7 +179,7 @@ def digest(value: Any) -> str:
 
 
 def cases_of(experiment: Experiment, where: str = "experiment.yaml", most: int = MOST_CASES) -> list[Case]:
-    """Every case in the order written, the last axis fastest, then the repeats; or every mistake in them at once."""
+    """All cases in the order written, the last axis fastest, then the repeats; all errors are raised together."""
     maker = _Maker(experiment, where)
     _check_count(experiment, maker.classes, where, most)
     cases = list(_made(maker, _combined(experiment, maker.classes)))
@@ -191,7 +191,7 @@ def cases_of(experiment: Experiment, where: str = "experiment.yaml", most: int =
 
 
 def _check_apart(cases: Sequence[Case], where: str) -> None:
-    """What was measured is found again by the name of its case: two of one name would be taken for each other."""
+    """Refuse two cases with the same name: results are looked up by the name of their case."""
     labels = Counter(case.label for case in cases)
     twice = [f"{where}: case {label} appears {count} times" for label, count in labels.items() if count > 1]
     if twice:
@@ -199,7 +199,7 @@ def _check_apart(cases: Sequence[Case], where: str) -> None:
 
 
 def _check_count(experiment: Experiment, classes: Sequence[str], where: str, most: int) -> None:
-    """Before any is made: a product grows quickly."""
+    """Check the number of cases before making them: a product grows quickly."""
     sizes = [len(factor) for factor in _factors(experiment, classes)] + [experiment.repeats]
     count = math.prod(sizes)
     if count > most:
@@ -212,8 +212,7 @@ def _check_count(experiment: Experiment, classes: Sequence[str], where: str, mos
 
 
 def _factors(experiment: Experiment, classes: Sequence[str]) -> list[list[Step]]:
-    """What is multiplied: the named cases, each axis, each zipped group, the classes that are switched off, the levels
-    of a load."""
+    """The factors that are multiplied: named cases, axes, zipped groups, switched-off classes, load levels."""
     factors: list[list[Step]] = (
         [[{CASE: case.name, **case.set} for case in experiment.cases]] if experiment.cases else []
     )
@@ -228,7 +227,7 @@ def _factors(experiment: Experiment, classes: Sequence[str]) -> list[list[Step]]
 
 
 def _combined(experiment: Experiment, classes: Sequence[str]) -> Iterator[Step]:
-    """Of all combinations those that are not excluded."""
+    """All combinations that are not excluded."""
     for steps in product(*_factors(experiment, classes)):
         whole: Step = {path: value for step in steps for path, value in step.items()}
         if not any(_matches(whole, excluded) for excluded in experiment.exclude):
@@ -243,7 +242,7 @@ def _matches(parameters: Step, excluded: JsonObject) -> bool:
 
 
 class _Maker:
-    """Makes the plan of a case; what is wrong is raised as `PlanError`."""
+    """Makes the plan of a case; raises errors as `PlanError`."""
 
     def __init__(self, experiment: Experiment, where: str) -> None:
         self.experiment, self.where = experiment, where
@@ -270,7 +269,7 @@ class _Maker:
         return plan_from(mapping, self._overrides(self.experiment.set), self.where)
 
     def case(self, parameters: Step, value: float | None = None) -> Case:
-        """With the value of its level, where it has one and that is known."""
+        """The case, with the value of its level if that is known."""
         named = self._named.get(str(parameters.get(CASE, "")))
         work, source = (work_of(named) if named else None) or self.experiment.work
         base = self._base(work, source)
@@ -312,7 +311,7 @@ class _Maker:
         return self._opened[source]
 
     def _read(self, name: str) -> dict[str, JsonValue]:
-        """A plan by its file, next to the experiment or relative to the working folder, or by its name."""
+        """Read a plan from a file, next to the experiment or relative to the working folder, or by profile name."""
         sibling = Path(self.where).parent / name
         try:
             return open_plan([str(sibling) if sibling.is_file() else name]).mapping
@@ -332,7 +331,7 @@ class _Maker:
         return [path_override(path, value, f"{self.where}: {self._origin(path)}") for path, value in settings.items()]
 
     def located(self, text: str) -> str:
-        """A mistake of a setting, `--set load.rat: load.rat is not ...`, with the part of the file that it is in."""
+        """The error of a setting, `--set load.rat: load.rat is not ...`, with the part of the file that contains it."""
         if not text.startswith("--set "):
             return text
         path, _, rest = text.removeprefix("--set ").partition(": ")
@@ -356,7 +355,7 @@ class _Maker:
 
 
 def aimed(plan: Plan) -> Plan:
-    """With neither address nor server, the simulator is what is measured."""
+    """Without an address and a server, the target is the simulator."""
     from inferometer.plan.model import Server
 
     if plan.target.url or plan.server is not None:
@@ -365,12 +364,12 @@ def aimed(plan: Plan) -> Plan:
 
 
 def _stack(plan: Plan) -> str:
-    """Cases in which all that the server was started with is the same can share it."""
+    """A key for sharing a server: cases whose server is started with the same settings have the same key."""
     return "" if plan.server is None else digest([plan.server.model_dump(mode="json"), plan.target.model])
 
 
 def _without(plan: dict[str, JsonValue], name: str | None) -> dict[str, JsonValue]:
-    """The plan with a traffic class left out; what the others inherit is settled before, their names too."""
+    """The plan without a traffic class; inherited settings and names of the others are resolved first."""
     if name is None:
         return plan
     whole = Document(short.inherited(short.long(plan)))
@@ -378,7 +377,7 @@ def _without(plan: dict[str, JsonValue], name: str | None) -> dict[str, JsonValu
 
 
 def _made(maker: _Maker, combinations: Iterator[Step]) -> Iterator[Case]:
-    """All of them; a mistake that several have is reported once, with the first that has it."""
+    """Make all cases; an error that several cases share is reported once, for the first of them."""
     mistakes: dict[str, list[str]] = {}
     cases: list[Case] = []
     hint = None
@@ -406,7 +405,7 @@ def _with_cases(text: str, labels: list[str], total: int) -> str:
 
 
 def _of_exclude(maker: _Maker) -> Iterator[str]:
-    """An exclusion that nothing can match is a mistake: a typing error would let cases through."""
+    """An exclusion that matches no case is an error: with a typo, the cases would run."""
     steps = [step for factor in _factors(maker.experiment, maker.classes) for step in factor]
     known = list(dict.fromkeys(path for step in steps for path in step))
     for at, excluded in enumerate(maker.experiment.exclude):
@@ -423,19 +422,19 @@ _NOTHING = object()
 
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:
-    """The last step of each path, or all of it where two end alike."""
+    """The last step of each path, or the whole path if two have the same last step."""
     last = [path.rpartition(".")[2] for path in paths]
     return {path: end if last.count(end) == 1 else path for path, end in zip(paths, last, strict=True)}
 
 
 # -- the order of the cases --------------------------------------------------------------------------------------------
 
-# In which order the cases of an experiment are done, and how long they will take. Pure.
+# The order of the cases, and how long they will take. Pure functions.
 
 
 def ordered(cases: Sequence[Case], order: Order, seed: int = 0) -> list[Case]:
-    """As in `_ordered`; cases whose load waits for others come after these, with every server where one follows the
-    other and after all where servers alternate anyway."""
+    """The order of `_ordered`, with waiting cases after the cases that they depend on: per server in sequential
+    order, at the end if servers alternate."""
     if not any(case.waits for case in cases):
         return _ordered(cases, order, seed)
     stacks = dict.fromkeys(case.stack for case in cases) if order == "sequential" else [None]
@@ -448,8 +447,8 @@ def ordered(cases: Sequence[Case], order: Order, seed: int = 0) -> list[Case]:
 
 
 def _ordered(cases: Sequence[Case], order: Order, seed: int) -> list[Case]:
-    """Sequential: all cases of one server, again for every repeat, then those of the next. Shuffled: all at random.
-    ABBA: there and back again and again, so that what drifts with time meets all cases alike."""
+    """Sequential: all cases of one server with all repeats, then those of the next. Shuffled: random order.
+    ABBA: forwards and backwards in turn, so that a drift affects all cases equally."""
     if order == "shuffled":
         drawn = list(cases)
         random.Random(seed).shuffle(drawn)
@@ -464,7 +463,7 @@ def _ordered(cases: Sequence[Case], order: Order, seed: int) -> list[Case]:
 
 
 def server_starts(cases: Sequence[Case], *, restart_every_case: bool) -> int:
-    """How often a server is started when they are done in this order."""
+    """How often a server is started if the cases run in this order."""
     starts, running = 0, ""
     for case in cases:
         if case.stack and case.work == "plan" and (restart_every_case or case.stack != running):

@@ -1,11 +1,11 @@
-"""A plan as plain settings by name, as a person would write them and as translators of other tools' plans make them,
-before the model checks them. Every name of a section is here, so that a type checker finds one that does not exist;
-what is not set is left out or None. A test holds them against the model."""
+"""A plan as plain settings by name, as a person or a translator of another tool's plan writes them, before the model
+validates them. Every name of a section is listed, so a type checker detects wrong names; settings that are not set
+are left out or None. A test compares these types with the model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-Setting = Any  # a value as people write it: 512, "2k", "100-500", {"mean": 512, "std": 100}; `plan.fields` reads them
+Setting = Any  # a value as written in a plan: 512, "2k", "100-500", {"mean": 512, "std": 100}; `plan.fields` reads them
 
 
 class TargetDraft(TypedDict, total=False):
@@ -95,7 +95,7 @@ class ObserveDraft(TypedDict, total=False):
 
 
 class WorkloadDraft(TypedDict, total=False):
-    """Fields of all kinds together: each kind's model has its own."""
+    """The fields of all kinds of workloads; the model has one class per kind."""
 
     type: str
     answer_tokens: Setting
@@ -164,7 +164,7 @@ class WorkloadDraft(TypedDict, total=False):
 
 
 class WhenDraft(TypedDict, total=False):
-    """The sections of a plan that a reader of a load makes together."""
+    """The sections of a plan that the reader of a load makes together."""
 
     load: LoadDraft
     stop: StopDraft

@@ -1,5 +1,5 @@
-"""`Experiment`: one plan in many cases, typed and checked, with `Levels` of load between two ends. Which cases it makes
-is in `plan.cases`; doing them is left to `conduct.sweep`."""
+"""`Experiment`: one plan in many cases, typed and checked, with `Levels` of load between two ends. `plan.cases`
+makes its cases; `conduct.sweep` runs them."""
 
 import difflib
 import re
@@ -57,17 +57,17 @@ class Levels(Section):
 
     @property
     def steps(self) -> list[str]:
-        """The names of its cases in the order in which they are done."""
+        """The names of its cases, in the order in which they run."""
         ends = [name for name in (LOW, HIGH) if self.known_end(name) is None]
         return [*ends, *(f"{number} of {self.count}" for number in range(1, self.count + 1))]
 
     @property
     def measured(self) -> str:
-        """`low and high`, or the one of them that is no number."""
+        """The measured ends: `low and high`, or the one that is not a number."""
         return " and ".join(name for name in (LOW, HIGH) if self.known_end(name) is None)
 
     def settings(self, step: str, value: float) -> dict[str, JsonValue]:
-        """What a case sets: an end its own, a level its value."""
+        """The settings of a case: those of its end, or the value of its level."""
         if step in (LOW, HIGH):
             return dict(getattr(self, step))
         return {**self.set, self.path: value}
@@ -78,12 +78,12 @@ class Levels(Section):
 
 
 def number_of(step: str) -> int | None:
-    """`3 of 8` is 3, an end None."""
+    """3 for `3 of 8`, None for an end."""
     return None if step in (LOW, HIGH) else int(step.partition(" ")[0])
 
 
 def values_between(low: float, high: float, levels: Levels) -> list[float]:
-    """The levels in their order: rates with two decimals, small ones with four digits, concurrencies whole."""
+    """The levels in order: rates have two decimals (small ones four digits), concurrencies are whole numbers."""
     first, last = levels.ends in ("low", "both"), levels.ends in ("high", "both")
     gaps = levels.count + (not first) + (not last) - 1
     numbers = range(0 if first else 1, gaps + last)
@@ -93,7 +93,7 @@ def values_between(low: float, high: float, levels: Levels) -> list[float]:
 
 
 def _at(low: float, high: float, share: float, spacing: Spacing) -> float:
-    """The value at a share of the way; `narrowing` is a geometric way that is walked from the high end."""
+    """The value at a share of the distance; `narrowing` is geometric spacing that starts at the high end."""
     match spacing:
         case "linear":
             return float(low + (high - low) * share)
@@ -218,7 +218,7 @@ class Experiment(Section):
 
     @property
     def work(self) -> tuple[Work, str | dict[str, JsonValue]]:
-        """What each case does that has no work of its own; a plan by default."""
+        """What a case runs if it does not define it itself; a plan by default."""
         return work_of(self) or ("plan", {})
 
     def _of_zip(self) -> Iterator[Mistake]:
@@ -253,12 +253,12 @@ def _one_work(part: Experiment | NamedCase) -> Iterator[Mistake]:
 
 
 def json_schema() -> dict[str, JsonValue]:
-    """Of an experiment's file, for editors."""
+    """The JSON schema of an experiment's file, for editors."""
     return {"$schema": DIALECT, **Experiment.model_json_schema(), "title": "Inferometer experiment"}
 
 
 def to_yaml(experiment: Experiment) -> str:
-    """What differs from the defaults, as text that reads back as the same; secrets are starred."""
+    """The settings that differ from the defaults, as YAML that reads back as the same; secrets are starred."""
     mapping = _tidy(redacted_fields(experiment.model_dump(context=HUMAN, exclude_defaults=True)))
     return yaml.dump(mapping, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
 
@@ -274,7 +274,7 @@ def _tidy(value: Any) -> Any:
 
 # -- reading ---------------------------------------------------------------------------------------------------
 
-_OWN = {*Experiment.model_fields} - {"name", "about", "server", "plan"}  # what a plan has under these names is meant
+_OWN = {*Experiment.model_fields} - {"name", "about", "server", "plan"}  # other names are settings of the plan
 
 
 def read_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experiment:
@@ -289,7 +289,7 @@ def experiment_from(
     where: str = "experiment.yaml",
     also: Sequence[str] = (),
 ) -> Experiment:
-    """The experiment that a mapping describes, or every mistake in it at once."""
+    """The experiment described by a mapping; all errors in it are raised together."""
     changed, mistakes = _changed(settings_of(mapping), overrides)
     mistakes = [*also, *mistakes]
     try:
@@ -302,7 +302,7 @@ def experiment_from(
 
 
 def _changed(mapping: JsonObject, overrides: Sequence[str]) -> tuple[dict[str, JsonValue], list[str]]:
-    """With `repeats=3` and `budget.time=1h` as settings of its own, and all others as constants of its cases."""
+    """Apply `--set`: `repeats=3` and `budget.time=1h` change the experiment, other settings are set in all cases."""
     changed, mistakes = dict(mapping), []
     for text in overrides:
         path, equals, raw = text.partition("=")
@@ -314,18 +314,18 @@ def _changed(mapping: JsonObject, overrides: Sequence[str]) -> tuple[dict[str, J
         first, _, below = path.strip().partition(".")
         if first in _OWN or path.strip() == "server.restart":
             changed[first] = _put(changed.get(first), below, value)
-        elif isinstance(there := changed.get("set") or {}, Mapping):  # else the model names the mistake
+        elif isinstance(there := changed.get("set") or {}, Mapping):  # otherwise the model reports the error
             changed["set"] = {**there, path.strip(): value}
     return changed, mistakes
 
 
 def _put(there: JsonValue, path: str, value: JsonValue) -> JsonValue:
-    """`axes.load.rate` is a key of the axes: only what is no free key goes deeper."""
+    """Set one setting; below free keys a path is one key: `axes.load.rate` sets `load.rate` of the axes."""
     return value if not path else {**(there if isinstance(there, Mapping) else {}), path: value}
 
 
 def _mistakes(error: ValidationError, mapping: JsonObject) -> Iterator[str]:
-    """Pydantic's errors in the words of a person."""
+    """Pydantic's errors as readable messages."""
     for detail in error.errors(include_url=False):
         loc = tuple(step for step in detail["loc"] if step not in ("str", "dict[str,any]", "[key]"))
         cause = detail.get("ctx", {}).get("error")

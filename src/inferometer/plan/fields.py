@@ -1,6 +1,6 @@
-"""What the sections of a plan are made of: values as people write them, and checks that find every mistake.
+"""Field types of a plan's sections: parsing of human-readable values, and checks that report every error.
 
-The text of a `ValueError` here goes on where a path stopped: `load.rate` + ` must be a number`.
+The text of a `ValueError` here continues a path: `load.rate` + ` must be a number`.
 """
 
 import re
@@ -30,17 +30,17 @@ from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.documents.json_text import MOST_INT
 
 _BOUNDS = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # all but tabs: what ends a line, a header or an argument
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # all but tabs: these end a line, a header or an argument
 MOST_S = 3650 * 86400.0  # of any duration: ten years
-MOST_NUMBER = 1e12  # of any rate, weight or price: squares and sums of them are still numbers
-MOST_TOKENS = 10_000_000  # of one prompt or answer: ten times the longest context that there is
+MOST_NUMBER = 1e12  # of any rate, weight or price: squares and sums of them stay finite
+MOST_TOKENS = 10_000_000  # of one prompt or answer: ten times the longest existing context
 MOST_REQUESTS = 1_000_000_000  # of one run: 11 days at a thousand a second
 HUMAN = {"human": True}  # serialization context: write `60s` and `ttft p99 < 500ms`, not 60.0 and a mapping
 
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """What is wrong with settings that are right one by one; `about` are the sections that were compared."""
+    """A conflict between settings that are valid individually; `about` names the sections compared."""
 
     path: tuple[str | int, ...]
     text: str
@@ -48,7 +48,7 @@ class Mistake:
 
 
 class SectionError(ValueError):
-    """Every mistake that one section found in itself."""
+    """All errors that one section found in its own fields."""
 
     def __init__(self, mistakes: list[Mistake]) -> None:
         super().__init__("; ".join(f"{'.'.join(map(str, m.path))} {m.text}".strip() for m in mistakes))
@@ -56,21 +56,21 @@ class SectionError(ValueError):
 
 
 class Section(BaseModel):
-    """A part of a plan: unknown keys are mistakes, and nothing changes after it was read."""
+    """A part of a plan: unknown keys are errors, and instances are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
-    short_forms: ClassVar[list[JsonObject]] = []  # JSON schemas of what may stand in place of the mapping
+    short_forms: ClassVar[list[JsonObject]] = []  # JSON schemas of values that may replace the mapping
 
     def disagreements(self) -> Iterator[Mistake]:
-        """Mistakes between fields, raised by a section; each is reported, not only the first."""
+        """Conflicts between fields of the section; all of them are reported, not only the first."""
         return iter(())
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        """Itself: it never changes, and pydantic copies every default for every traffic class."""
+        """Returns itself: sections are immutable, and pydantic would copy every default for every traffic class."""
         return self
 
     def derived(self) -> frozenset[str]:
-        """Fields that follow from others: a plan for people leaves them out."""
+        """Fields that are derived from others: a plan written for people omits them."""
         return frozenset()
 
     @model_validator(mode="after")
@@ -90,7 +90,7 @@ class Section(BaseModel):
 
 
 class Phrase(Section):
-    """A section that people write as a phrase, `ttft p99 < 500ms`, and code as a mapping of its parts."""
+    """A section that is written as a phrase, `ttft p99 < 500ms`, or as a mapping of its parts."""
 
     @classmethod
     def split(cls, text: str) -> dict[str, JsonValue]:
@@ -99,7 +99,7 @@ class Phrase(Section):
 
     @classmethod
     def checked(cls, parts: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        """The parts in terms of what they are about; those of a wrong type are left for pydantic to name."""
+        """The parts converted to their units; pydantic reports parts of a wrong type."""
         raise NotImplementedError
 
     @model_validator(mode="before")
@@ -114,7 +114,7 @@ class Phrase(Section):
 
 
 def _bounded(schema: JsonSchemaValue, metadata: list[Any]) -> JsonSchemaValue:
-    """A field's schema with its bounds on the number; pydantic loses them where text (`2k`) may stand too."""
+    """A field's schema with bounds on the number; pydantic drops them for fields that also accept text (`2k`)."""
     is_number = schema.get("type") in ("number", "integer")
     whole = {name: value for name, value in schema.items() if is_number or name not in _BOUNDS}
     if is_number:
@@ -154,14 +154,14 @@ def _one_or_several(value: Any) -> Any:
 
 
 def single_line(text: str) -> str:
-    """Without characters that would end a line, a header or the argument of a command."""
+    """Check that a text has no characters that would end a line, a header or a command's argument."""
     if _CONTROL.search(text):
         raise ValueError("must be a single line without control characters")
     return text
 
 
 def request_path(text: str) -> str:
-    """As it stands in the first line of a request: a blank would end it, and other characters need %-escapes."""
+    """Check a path for the first line of a request: a blank would end it, and other characters need %-escapes."""
     if not text.startswith("/"):
         raise ValueError("must start with /")
     if re.search(r"[^!-~]", text):
@@ -235,7 +235,7 @@ Number = Annotated[
 
 
 def one_or_several(kind: Any) -> BeforeValidator:
-    """For a list of `kind`, one of which may stand alone."""
+    """The type of a list of `kind` that accepts a single value too."""
     return BeforeValidator(_one_or_several, json_schema_input_type=kind | list[kind])
 
 
@@ -252,7 +252,7 @@ def plain_text(value: Any) -> Any:
 
 
 def _argv(value: Any) -> Any:
-    """A command as one text is split as a shell would; a list is taken as it is, numbers as text."""
+    """A command: a text is split like in a shell; a list stays as it is, with numbers as text."""
     if isinstance(value, str):
         try:
             return shlex.split(value)
@@ -262,7 +262,7 @@ def _argv(value: Any) -> Any:
 
 
 def _argument(text: str) -> str:
-    """A script behind `bash -c` has lines; no argument and no variable can hold a NUL."""
+    """Check one argument: it may have several lines (`bash -c`), but no NUL character."""
     if "\0" in text:
         raise ValueError("must not contain a NUL character")
     return text

@@ -1,5 +1,4 @@
-"""What is required of a number, as people write it: a limit, `ttft p99 < 500ms`, and a precision, `ttft
-p99 within 5%`."""
+"""Requirements on a number as written in a plan: a limit, `ttft p99 < 500ms`, and a precision, `ttft p99 within 5%`."""
 
 import difflib
 import math
@@ -66,7 +65,7 @@ class Limit(Phrase):
         return f"{self.measure}{stat} {self.op} {_written(self.value, MEASURES[self.measure].unit)}"
 
     def met_by(self, value: float) -> bool:
-        """Whether a value of the measure, in its unit, keeps the limit."""
+        """Whether a value of the measure, in its unit, meets the limit."""
         match self.op:
             case "<":
                 return value < self.value
@@ -88,7 +87,7 @@ def measure_and_stat(value: Any) -> tuple[str, str | None] | None:
 
 
 def measure_named(text: str) -> MeasureName:
-    """A measure as people write its name."""
+    """The measure for a name as typed."""
     name = text.lower().replace("-", "_")
     if name in MEASURES:
         return MEASURES[name]
@@ -98,7 +97,7 @@ def measure_named(text: str) -> MeasureName:
 
 
 def stat_named(text: str, measure: MeasureName) -> str:
-    """A statistic of a measure as people write it."""
+    """The statistic of a measure for a name as typed."""
     stat = {"median": "p50", "avg": "mean", "average": "mean"}.get(text.lower(), text.lower())
     if measure.scalar:
         raise ValueError(f"takes no {text}: {measure.name} is a single number per run")
@@ -123,8 +122,8 @@ def _value(value: Any, measure: MeasureName) -> float:
 
 
 def _readings(text: str, unit: str) -> list[str]:
-    """What a text without a unit may mean, where that is more than one thing: nobody should pass `ttft p99 < 500` for
-    500 s. A 0 needs no unit, and a number in the structured form is in the measure's own."""
+    """The possible meanings of a value without a unit, if there are several: `ttft p99 < 500` must not pass as 500 s.
+    0 needs no unit, and a number in the structured form has the measure's unit."""
     text = text.strip()
     try:
         bare = float(text)

@@ -21,10 +21,10 @@ from inferometer.plan.fields import (
 from inferometer.plan.limit import Precision
 
 DEFAULT_REQUESTS = 400  # enough for a p99 with an interval: 368 independent samples at 95% confidence
-MOST_PER_S = 1_000_000  # beyond what a thousand workers send: a slip of the keyboard, which would fill the memory
+MOST_PER_S = 1_000_000  # more than a thousand workers send: a typo, which would fill the memory
 MOST_AT_ONCE = 1_000_000
-MOST_CV = 100  # gaps that vary more are a handful of arrivals and then none
-AT_MOST_S = 600.0  # for a precision that may never be reached
+MOST_CV = 100  # with more variation there are a few arrivals and then none
+AT_MOST_S = 600.0  # because a precision may never be reached
 _EXTENT: list[JsonObject] = [
     {"type": "integer", "minimum": 0, "description": "number of requests"},
     {**DURATION_TEXT, "description": "a duration (60s), or a number of requests (2k)"},
@@ -51,7 +51,7 @@ class Stage(Section):
 
 
 class Cancel(Section):
-    """Clients that do not wait for their answer: a share of the requests is ended by us."""
+    """Clients that give up: a share of the requests is cancelled before its answer is complete."""
 
     share: Number = Field(gt=0, le=1, description="share of the requests that are cancelled, chosen by the seed")
     after: Duration | None = Field(
@@ -146,7 +146,7 @@ class Load(Section):
         return frozenset() if self.tokens_per_s is None else frozenset({"rate"})
 
     def at_rate(self, mean_input: float | None, mean_output: float | None) -> Self:
-        """Itself, with the rate that `tokens_per_s` makes of requests of these lengths: two decimals, but never 0."""
+        """A copy with the request rate that `tokens_per_s` gives for these lengths: two decimals, never 0."""
         if self.tokens_per_s is None or mean_input is None or mean_output is None:
             return self
         exact = self.tokens_per_s / (mean_input + mean_output)
@@ -154,12 +154,12 @@ class Load(Section):
 
     @property
     def changes(self) -> bool:
-        """Whether the load is meant to change in the course of the run."""
+        """Whether the load changes by plan during the run."""
         return self.type in ("ramp", "stages", "replay")
 
     @property
     def open_loop(self) -> bool:
-        """Whether arrivals come by the clock, not by answers."""
+        """Whether arrivals follow the clock, not the answers."""
         if self.type == "stages":
             return self.stages[0].concurrency is None
         return self.type != "concurrency"
@@ -207,11 +207,11 @@ class Stop(Section):
 
     @property
     def longest(self) -> float | None:
-        """How long a precision may take."""
+        """The maximum time to reach a precision."""
         return None if self.precision is None else self.at_most or AT_MOST_S
 
     def ending(self, load: Load, finite: bool = False) -> Self:
-        """Itself, with an end where nothing else ends the load; a finite workload ends it by itself."""
+        """A copy with a default end if nothing else ends the load; a finite workload does."""
         if self.precision is not None:
             return self.model_copy(update={"duration": self.longest})
         if self.minutes is not None and load.rate is not None:

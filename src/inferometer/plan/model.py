@@ -179,12 +179,12 @@ class Sampling(Section):
 
     @property
     def structure(self) -> Structured | None:
-        """What answers are checked for, also where `extra` asks for it in a server's own words."""
+        """The structure that answers are checked for, also if `extra` requests it in a server's own syntax."""
         return self.structured or Structured.among(self.extra)
 
     @property
     def whole_answers(self) -> bool:
-        """Whether answers go on to the requested length; one that has its form is over."""
+        """Whether answers continue to the requested length; a structured answer ends when it is complete."""
         return self.structure is None if self.ignore_eos is None else self.ignore_eos
 
     def disagreements(self) -> Iterator[Mistake]:
@@ -225,7 +225,7 @@ class Traffic(Section):
 
     @property
     def draw(self) -> int:
-        """Which random numbers are its own: by its name, so that it sends the same when other classes come or go."""
+        """Its random stream: by name, so that it sends the same when other classes are added or removed."""
         return 0 if self.name == "default" else crc32(self.name.encode())
 
     def disagreements(self) -> Iterator[Mistake]:
@@ -290,7 +290,7 @@ class Plan(Section):
         if self.traffic:
             return self.traffic
         parts = {name: getattr(self, name) for name in short.INHERITED}
-        return [Traffic.model_construct(**parts)]  # all of it was checked as part of the plan
+        return [Traffic.model_construct(**parts)]  # all of it was validated as part of the plan
 
     def disagreements(self) -> Iterator[Mistake]:
         names = Counter(traffic.name for traffic in self.traffic)
@@ -322,7 +322,7 @@ class Plan(Section):
 
 
 def _tape(plan: Plan) -> int | None:
-    """How many sessions each class sends behind the warm-up, where that is known and the same for all."""
+    """The number of sessions of each class after the warm-up, if it is known and equal for all classes."""
     parts: Sequence[Traffic | Plan] = plan.traffic or [plan]
     stops = [(part.stop.ending(part.load), part.workload) for part in parts]
     counts = {stop.sessions or (stop.requests if workload.single_turns else None) for stop, workload in stops}
@@ -330,7 +330,7 @@ def _tape(plan: Plan) -> int | None:
 
 
 def _settle(part: Traffic | Plan) -> None:
-    """Write out what follows from the rest: the rate of tokens per second, the requests of minutes, the end."""
+    """Fill in derived settings: the rate from tokens per second, the requests from minutes, the end."""
     load = part.load.at_rate(part.workload.mean_input, part.workload.mean_output)
     object.__setattr__(part, "load", load)  # frozen, but still being made
     object.__setattr__(part, "stop", part.stop.ending(load, part.workload.is_finite))
@@ -377,7 +377,7 @@ def _counts_on_the_way(target: Target) -> bool:
 
 
 def _may_have_sound(workload: Workload) -> bool:
-    """Whether a table has sound is known from its columns, of a dataset of the hub from its rows."""
+    """Whether a workload may have sound: by a table's columns; a dataset of the hub shows it only in its rows."""
     if isinstance(workload, Synthetic):
         shared = workload.prefix.media if workload.prefix is not None else None
         return workload.audio is not None or (shared is not None and shared.audio is not None)

@@ -1,5 +1,5 @@
-"""What `inferometer offline` is to do: batch sizes and lengths as people write them, checked all at once; and the same
-as an experiment writes it."""
+"""The plan of `inferometer offline`: batch sizes and lengths as typed, validated together; and the same in an
+experiment."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ _RANGE = re.compile(r"\s*([0-9][^-:]*)-([0-9][^-:]*)(?::([^-:]*))?\s*")
 
 
 class BatchShape(NamedTuple):
-    """What one case of a latency run is about."""
+    """Batch size and lengths of one case of a latency run."""
 
     batch_size: int
     input_len: int
@@ -44,13 +44,13 @@ class EngineChoice:
     profile: str | None = None
     args: JsonObject = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
-    chat: bool = False  # prompts are messages, which the model's own template writes
+    chat: bool = False  # prompts are messages, formatted by the model's template
     adapter: str | None = None  # a LoRA adapter, its folder or name
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyPlan:
-    """Batches of one size, again and again; every size with every pair of lengths, on one engine."""
+    """Repeated batches of one size; every size with every pair of lengths, on one engine."""
 
     on: EngineChoice
     batch_sizes: tuple[int, ...]
@@ -66,7 +66,7 @@ class LatencyPlan:
 
     @property
     def shapes(self) -> list[BatchShape]:
-        """Sizes of one pair of lengths follow each other."""
+        """All shapes, grouped by pair of lengths."""
         return [
             BatchShape(size, *lens) for lens in product(self.input_lens, self.output_lens) for size in self.batch_sizes
         ]
@@ -76,7 +76,7 @@ class LatencyPlan:
         return max(self.input_lens) + max(self.output_lens)
 
     def name_of(self, shape: BatchShape) -> str:
-        """`latency_bs8`; with its lengths where there are several."""
+        """`latency_bs8`; with the lengths if there are several pairs."""
         name = f"latency_bs{shape.batch_size}"
         several = len(self.input_lens) > 1 or len(self.output_lens) > 1
         return f"{name}_in{shape.input_len}_out{shape.output_len}" if several else name
@@ -84,7 +84,7 @@ class LatencyPlan:
 
 @dataclass(frozen=True, slots=True)
 class ThroughputPlan:
-    """Throughput of a whole workload submitted at once. `workload` is that of a plan, as it is written there."""
+    """Throughput of a whole workload submitted at once. `workload` is written as in a plan."""
 
     on: EngineChoice
     workload: JsonObject
@@ -100,7 +100,7 @@ class ThroughputPlan:
 
 
 def written(plan: LatencyPlan | ThroughputPlan) -> dict[str, JsonValue]:
-    """The plan as it is kept with the run: plain data, without secrets and without what changes no number."""
+    """The plan as stored with the run: plain data, without secrets and settings that do not affect the numbers."""
     on = plan.on
     engine: dict[str, JsonValue] = {"type": on.engine}
     engine |= {"args": redacted_fields(on.args)} if on.args else {}
@@ -144,7 +144,7 @@ class _KeptPlan(msgspec.Struct, kw_only=True):
 
 
 def reread(kept: JsonObject, where: str = "plan.yaml") -> LatencyPlan | ThroughputPlan:
-    """The plan of a run that was kept, to do it once more."""
+    """The plan of a stored run, for a rerun."""
     try:
         plan = msgspec.convert(dict(kept), _KeptPlan)
     except msgspec.ValidationError as error:
@@ -187,7 +187,7 @@ def _at_least_1(values: Sequence[int], flag: str, text: str) -> Sequence[int]:
 
 
 def bs_range(start: int | None, end: int | None, step: int | None) -> tuple[int, ...] | None:
-    """`--bs-start 1 --bs-end 8 --bs-step 1`, the end included; `None` where none of them is given."""
+    """`--bs-start 1 --bs-end 8 --bs-step 1`, the end included; `None` if none of them is given."""
     if start is None and end is None and step is None:
         return None
     if start is None or end is None:
@@ -202,8 +202,8 @@ def bs_range(start: int | None, end: int | None, step: int | None) -> tuple[int,
 
 
 def settings(pairs: tuple[str, ...], flag: str = "--args") -> dict[str, JsonValue]:
-    """`key=value` as YAML reads the value, `outer.inner=value` for what is inside another; dashes in a key are
-    underscores, as on an engine's own command line."""
+    """`key=value` with a YAML value, `outer.inner=value` for nested settings; dashes in a key become underscores, as
+    on an engine's own command line."""
     nested: dict[str, JsonValue] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -221,7 +221,7 @@ def settings(pairs: tuple[str, ...], flag: str = "--args") -> dict[str, JsonValu
 
 
 def check_context(plan: LatencyPlan, room: int | None, whose: str) -> None:
-    """Nothing is shortened: what the model's context cannot hold is a mistake of the plan."""
+    """Check that prompts and answers fit the model's context; nothing is shortened."""
     if room is not None and plan.longest > room:
         longest = f"{max(plan.input_lens)} + {max(plan.output_lens)}"
         hint = "request fewer tokens, or give the engine a longer context: --args max_model_len=N"

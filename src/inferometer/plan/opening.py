@@ -1,5 +1,5 @@
-"""What a person names on the command line, opened as a plan: a file of ours or of another tool, a profile by its
-name, or another tool's command line."""
+"""Opens the PLAN argument of the command line: a plan file, another tool's file, a profile by name, or another tool's
+command line."""
 
 import difflib
 import os
@@ -17,7 +17,7 @@ from inferometer.plan.overrides import Flags
 from inferometer.plan.reading import file_text, mapping_in, plan_from, read_mapping, stdin_text
 from inferometer.plan.text import parse_yaml
 
-VARIABLE = "INFEROMETER_PROFILES"  # folders of one's own, separated as in PATH
+VARIABLE = "INFEROMETER_PROFILES"  # the user's folders, separated as in PATH
 ENDINGS = (".yaml", ".yml", ".json")
 OURS = "inferometer"  # the origin of a profile that came with the package
 
@@ -32,20 +32,20 @@ class Profile:
 
     @property
     def about(self) -> str:
-        """The reason in a sentence; empty if the plan has none."""
+        """Its description on one line; empty if it has none."""
         mapping, _ = parse_yaml(file_text(self.path), str(self.path))
         return " ".join(str(mapping.get("about") or "").split()) if isinstance(mapping, dict) else ""
 
 
 def folders(environ: Mapping[str, str] = os.environ) -> list[Path]:
-    """Folders of one's own, in the order in which they are searched."""
+    """The user's folders, in search order."""
     named = [Path(folder).expanduser() for folder in environ.get(VARIABLE, "").split(os.pathsep) if folder]
     settings = Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     return [*named, Path("profiles"), settings / "inferometer" / "profiles"]
 
 
 def profiles(environ: Mapping[str, str] = os.environ) -> list[Profile]:
-    """All of them by name. Of several with one name the first found stands, so that one's own replaces ours."""
+    """All profiles by name. The first one found with a name wins, so the user's profiles replace built-in ones."""
     by_name: dict[str, Profile] = {}
     for profile in _walk(environ):
         by_name.setdefault(profile.name, profile)
@@ -59,7 +59,7 @@ def _walk(environ: Mapping[str, str]) -> Iterator[Profile]:
 
 
 def our_folder() -> Path:
-    """Where the profiles are that came with the package."""
+    """The folder of the built-in profiles."""
     return Path(str(files("inferometer.plan"))) / "profiles"
 
 
@@ -70,7 +70,7 @@ def _in(folder: Path, origin: str) -> Iterator[Profile]:
 
 
 def find_profile(name: str, environ: Mapping[str, str] = os.environ) -> Profile:
-    """The profile of that name; the folder may be left out where only one has it."""
+    """The profile of that name; the folder may be omitted if the name is unique."""
     known = profiles(environ)
     if exact := [profile for profile in known if profile.name == name]:
         return exact[0]
@@ -84,7 +84,7 @@ def find_profile(name: str, environ: Mapping[str, str] = os.environ) -> Profile:
 
 
 def hint_of(name: str, known: list[Profile]) -> str:
-    """What may have been meant."""
+    """Similar names, as a hint."""
     names = [candidate.name for candidate in known]
     short = {name.rpartition("/")[2]: name for name in names}
     close = difflib.get_close_matches(name, names, n=2, cutoff=0.6)
@@ -101,7 +101,7 @@ _OF_PLANS = {"workload", "load", "traffic", "target", "stop", "sampling", "limit
 
 @dataclass(frozen=True, slots=True)
 class PlanSource:
-    """A plan before it is checked, where it is, and which tool's it was; notes are for the user."""
+    """A plan before validation, its location, and the tool that it belongs to; notes are for the user."""
 
     mapping: dict[str, JsonValue]
     where: str
@@ -113,7 +113,7 @@ class PlanSource:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A plan, and what a person should know about where it came from."""
+    """A plan, and notes about its source for the user."""
 
     plan: Plan
     tool: str | None
@@ -128,7 +128,7 @@ def open_plan(
     changes: Sequence[str] = (),
     environ: Mapping[str, str] = os.environ,
 ) -> Opened:
-    """The plan that the words mean; `changes` are made in another tool's own words (`-o`), the rest in ours."""
+    """The plan that the arguments name; `changes` (`-o`) use another tool's keys, the rest ours."""
     source = _source_of(argv, changes, environ)
     if source.tool is None and changes:
         raise PlanError(f"-o {changes[0]}: changes another tool's file before it is read", "--set changes a plan")
@@ -137,12 +137,12 @@ def open_plan(
 
 
 def is_experiment(mapping: JsonObject) -> bool:
-    """Whether it is one of ours, by what only these have."""
+    """Whether a mapping is an experiment of ours, by keys that only experiments have."""
     return bool(_OF_EXPERIMENTS & set(mapping)) and not _OF_PLANS & set(mapping)
 
 
 def is_plan(mapping: JsonObject) -> bool:
-    """Whether it is one of ours, by what only these have."""
+    """Whether a mapping is a plan of ours, by keys that only plans have."""
     return bool(_OF_PLANS & set(mapping)) and not _OF_EXPERIMENTS & set(mapping)
 
 
@@ -162,12 +162,12 @@ def _source_of(argv: Sequence[str], changes: Sequence[str], environ: Mapping[str
 
 
 def is_command(argv: Sequence[str]) -> bool:
-    """Whether these are the words of another tool's command line, not a file."""
+    """Whether the arguments are another tool's command line, not a file."""
     return len(argv) > 1 or argv[0].endswith((".sh", ".py")) or argv[0].startswith("--")
 
 
 def _is_read(path: Path) -> bool:
-    """Also what a shell makes of `<(command)`, which is no ordinary file."""
+    """Whether it can be read as a file, including a shell's `<(command)`, which is not an ordinary file."""
     return path.exists() and not path.is_dir()
 
 
@@ -206,5 +206,5 @@ def _foreign(foreign: Foreign, where: str, sweep: str) -> PlanSource:
 
 
 def _sweep(name: str, changes: Sequence[str] = ()) -> str:
-    """The command that does it."""
+    """The sweep command for it."""
     return shlex.join(["inferometer", "sweep", name, *(arg for change in changes for arg in ("-o", change))])

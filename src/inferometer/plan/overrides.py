@@ -1,4 +1,4 @@
-"""Changes to a plan from the command line: `--set path=value`, and the flags that people type daily."""
+"""Changes to a plan from the command line: `--set path=value`, and the common flags."""
 
 import difflib
 import math
@@ -21,10 +21,10 @@ from inferometer.plan.workloads import TYPES, section_of
 
 # -- paths into a plan -------------------------------------------------------------------------------------------------
 
-# Paths into a plan, `load.stages[1].rate`: how they are written, what is at their end, and what was meant.
+# Paths into a plan, `load.stages[1].rate`: syntax, the type at their end, and suggestions for typos.
 
 PlanPath = tuple[str | int, ...]
-ANYTHING = object()  # below `extra`, `args` and `headers` every key is right
+ANYTHING = object()  # below `extra`, `args` and `headers` every key is allowed
 
 
 def written(path: Sequence[str | int]) -> str:
@@ -39,13 +39,13 @@ def written(path: Sequence[str | int]) -> str:
 
 
 def kind_at(path: Sequence[str | int]) -> Any:
-    """The type at the end of a path, `ANYTHING` where keys are free, `None` where the plan has no such path."""
+    """The type at the end of a path, `ANYTHING` below free keys, `None` if the plan has no such path."""
     kinds = _kinds_at(path)
     return next((kind for kind in kinds if kind is ANYTHING), kinds[0] if kinds else None)
 
 
 def _kinds_at(path: Sequence[str | int]) -> list[Any]:
-    """The types that may be at the end of a path: where one of several sections may stand, any of theirs."""
+    """The possible types at the end of a path; for a union of sections, those of any of them."""
     kinds: list[Any] = [Plan]
     for step in path:
         kinds = [part for kind in kinds for part in _members(_below(kind, step))]
@@ -63,7 +63,7 @@ def _below(kind: Any, step: str | int) -> Any:
 
 
 def _members(kind: Any) -> list[Any]:
-    """The types that a union holds, without `Annotated` and `None`; of one that is no union, itself."""
+    """The members of a union without `Annotated` and `None`; any other type itself."""
     if kind is None or kind is types.NoneType:
         return []
     if typing.get_origin(kind) is Annotated:
@@ -78,12 +78,12 @@ def _is_section(kind: Any) -> bool:
 
 
 def sections_at(path: Sequence[str | int]) -> list[type[Section]]:
-    """The sections that may stand at the end of a path."""
+    """The possible sections at the end of a path."""
     return list(dict.fromkeys(kind for kind in _kinds_at(path) if _is_section(kind)))
 
 
 def section_at(path: Sequence[str | int], plan: Any = None) -> type[Section] | None:
-    """The section at the end of a path, where there is one; of several kinds, the one that the plan has there."""
+    """The section at the end of a path, if there is one; of several kinds, the kind that the plan uses."""
     sections = sections_at(path)
     if len(sections) < 2:
         return sections[0] if sections else None
@@ -95,18 +95,18 @@ def section_at(path: Sequence[str | int], plan: Any = None) -> type[Section] | N
 
 
 def holds_list(path: Sequence[str | int]) -> bool:
-    """Whether a list is, or with free keys may be, at the end of a path."""
+    """Whether there is a list at the end of a path, or may be one below free keys."""
     return any(kind is ANYTHING or typing.get_origin(kind) is list for kind in _kinds_at(path))
 
 
 def holds_text(path: Sequence[str | int]) -> bool:
-    """Whether text is at the end of a path, and nothing else can be."""
+    """Whether only text is allowed at the end of a path."""
     kinds = _kinds_at(path)
     return bool(kinds) and all(kind is str for kind in kinds)
 
 
 def meant(path: Sequence[str | int], plan: Any = None) -> list[str]:
-    """Paths that a person may have meant by one that the plan does not have, best first."""
+    """Similar existing paths for an unknown path, best first."""
     above, last = path[:-1], str(path[-1])
     section = section_at(above, plan)
     sections = [section] if section and plan is not None else sections_at(above)
@@ -122,12 +122,12 @@ def meant(path: Sequence[str | int], plan: Any = None) -> list[str]:
 
 @cache
 def known_paths() -> tuple[str, ...]:
-    """Every path that the plan has, with `[0]` for the entries of a list."""
+    """Every path of a plan, with `[0]` for the entries of a list."""
     return tuple(dict.fromkeys(written(path) for path in _walk(Plan, ())))
 
 
 def _walk(kind: Any, path: PlanPath, above: tuple[Any, ...] = ()) -> Iterator[PlanPath]:
-    """A section within itself, such as the server of a fleet's replicas, is not entered again."""
+    """Walk all paths; a section nested in itself, such as the server of a fleet's replicas, is not entered again."""
     if path:
         yield path
     for member in _members(kind):
@@ -141,13 +141,13 @@ def _walk(kind: Any, path: PlanPath, above: tuple[Any, ...] = ()) -> Iterator[Pl
 
 
 def value_at(mapping: Any, path: Sequence[str | int]) -> Any:
-    """What was written at a path; `KeyError` where nothing was."""
+    """The value at a path as written; `KeyError` if there is none."""
     for step in path:
         try:
             below = mapping[step]
         except (LookupError, TypeError):
             raise KeyError(written(path)) from None
-        if isinstance(mapping, str):  # a text has letters, not settings
+        if isinstance(mapping, str):  # a text can be indexed, but has no settings
             raise KeyError(written(path))
         mapping = below
     return mapping
@@ -163,7 +163,7 @@ _STEP = re.compile(r'\.?(?:"((?:[^"\\]|\\.)*)"|\[(\d+|\+)\]|([^.\[\]"=\s]+))')
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """Where, and what; a step is a key, an index or `[+]`: one more entry."""
+    """A path and its new value; a step is a key, an index or `[+]` (a new entry)."""
 
     path: PlanPath
     value: Any
@@ -179,7 +179,7 @@ def parse_override(text: str) -> Override:
 
 
 def _value(path: PlanPath, text: str, where: str) -> Any:
-    """As YAML reads it; where the plan has nothing but text, what YAML would read as something else is the text."""
+    """The value as YAML reads it; if the plan only allows text there, the text as typed."""
     wants_text = holds_text(tuple(0 if step == APPEND else step for step in path))
     try:
         value, twice = parse_yaml(text, where)
@@ -210,7 +210,7 @@ def _parse_path(text: str) -> tuple[PlanPath, int]:
 
 
 def override(plan: JsonObject, overrides: Iterable[str | Override]) -> dict[str, JsonValue]:
-    """The plan with each override made, the last one winning; every one that cannot be made is named."""
+    """The plan with all overrides applied (the last one wins); errors of all of them are raised together."""
     changed, mistakes = short.long(plan), []
     for change in overrides:
         try:
@@ -224,7 +224,7 @@ def override(plan: JsonObject, overrides: Iterable[str | Override]) -> dict[str,
 
 
 def _with(there: Any, steps: PlanPath, above: PlanPath, made: Override) -> Any:
-    """A copy of what is there, with the value at the end of the steps."""
+    """A copy with the value set at the end of the steps."""
     if not steps:
         return made.value
     if _is_list(there, above, steps[0]):
@@ -241,7 +241,7 @@ def _with(there: Any, steps: PlanPath, above: PlanPath, made: Override) -> Any:
 
 
 def _is_list(there: Any, above: PlanPath, step: str | int) -> bool:
-    """Free keys may be digits, so below them only `[0]` and `[+]` make a list."""
+    """Whether a step indexes a list; free keys may be digits, so below them only `[0]` and `[+]` do."""
     if there is not None:
         return isinstance(there, list)
     numbered = isinstance(step, int) or step == APPEND or (step.isdigit() and kind_at(above) is not ANYTHING)
@@ -255,7 +255,7 @@ def _with_entry(entries: list[Any], steps: PlanPath, above: PlanPath, made: Over
 
 
 def _index(entries: list[Any], step: str | int, above: PlanPath, made: Override) -> int:
-    """The entry that is meant: by number, by `[+]` for one more, or by its name."""
+    """The index of an entry: by number, by `[+]` for a new one, or by name."""
     if step == APPEND:
         return len(entries)
     named = [at for at, entry in enumerate(entries) if isinstance(entry, Mapping) and entry.get("name") == step]
@@ -279,7 +279,7 @@ def _meant(path: PlanPath) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """Defaults for what neither the plan nor a flag sets."""
+    """Defaults for settings that neither the plan nor a flag sets."""
 
     url: Sequence[str] = ()
     model: str | None = None
@@ -297,7 +297,7 @@ def defaults_in(environ: Mapping[str, str]) -> Defaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flags:
-    """What was typed; values as they were written, `None` and empty where a flag was not given."""
+    """The flags as typed; `None` or empty if a flag was not given."""
 
     name: str | None = None
     url: Sequence[str] = ()
@@ -324,7 +324,7 @@ class Flags:
 
 
 def with_flags(plan: JsonObject, flags: Flags) -> dict[str, JsonValue]:
-    """The plan as the flags change it. A flag wins over the file; a new load drops what belonged to the old one."""
+    """The plan changed by the flags. A flag overrides the file; a new load drops the settings of the old one."""
     folded = _with_defaults(_aimed(short.long(plan), flags), flags.defaults)
     sections: dict[str, JsonValue] = {
         "load": _load(folded, flags),
@@ -340,7 +340,7 @@ def with_flags(plan: JsonObject, flags: Flags) -> dict[str, JsonValue]:
 
 
 def _place(folded: JsonObject, flags: Flags) -> dict[str, JsonValue]:
-    """`--on`, and `--ray-address`, which means `--on ray`; the settings of another place go."""
+    """`--on`, and `--ray-address`, which implies `--on ray`; settings of other places are removed."""
     on = flags.on or ("ray" if flags.ray_address else None)
     if on is None:
         return {}
@@ -360,7 +360,7 @@ def _mapping(plan: JsonObject, name: str) -> dict[str, JsonValue]:
 
 
 def _aimed(plan: dict[str, JsonValue], flags: Flags) -> dict[str, JsonValue]:
-    """A URL and a server to start exclude each other: the one that was typed takes the other's place."""
+    """A URL and a server to start exclude each other: a typed one replaces the other."""
     if flags.url and flags.server:
         raise PlanError("--url and --server exclude each other: a server that is started has a URL of its own")
     urls = [flags.url] if isinstance(flags.url, str) else list(flags.url)
@@ -378,7 +378,7 @@ def _aimed(plan: dict[str, JsonValue], flags: Flags) -> dict[str, JsonValue]:
 
 
 def _with_defaults(plan: dict[str, JsonValue], usual: Defaults) -> dict[str, JsonValue]:
-    """The URL where neither URL nor server is known; the model for whatever is measured, but for the simulator."""
+    """Set the default URL if neither URL nor server is set, and the default model unless the simulator is measured."""
     target, server = _mapping(plan, "target"), _mapping(plan, "server")
     added: dict[str, JsonValue] = {}
     if usual.url and not target.get("url") and not server:
@@ -392,7 +392,7 @@ def _with_defaults(plan: dict[str, JsonValue], usual: Defaults) -> dict[str, Jso
 
 
 def _headers(filed: Any, typed: Sequence[str]) -> dict[str, JsonValue]:
-    """`Name: value` as curl takes it, or `Name=value`; it replaces the file's of that name, in whatever case."""
+    """`Name: value` as in curl, or `Name=value`; replaces the file's header of that name, ignoring case."""
     new: dict[str, JsonValue] = {}
     for text in typed:
         match = re.match(r"\s*([^\s:=]+)\s*[:=]\s*(.*)", text, re.DOTALL)
@@ -405,7 +405,7 @@ def _headers(filed: Any, typed: Sequence[str]) -> dict[str, JsonValue]:
 
 
 def _workload(plan: JsonObject, flags: Flags) -> dict[str, JsonValue]:
-    """Another dataset keeps nothing of the old workload but what counts its tokens."""
+    """A new dataset replaces the workload, except for its tokenizer."""
     typed = _given(flags, "input_tokens", "output_tokens", "tokenizer")
     filed = _mapping(plan, "workload")
     if flags.dataset is None:
@@ -435,7 +435,7 @@ _FORMATS = {".json": "json", ".csv": "csv", ".parquet": "parquet"}
 
 
 def _outputs(plan: JsonObject, flags: Flags) -> list[Any]:
-    """More files to write; one at a path of the plan's takes that one's place."""
+    """More output files; one with the path of an output in the plan replaces it."""
     new = [_output(text) for text in flags.output]
     paths_ = {output["path"] for output in new}
     filed = plan.get("outputs")
@@ -453,7 +453,7 @@ def _output(text: str) -> dict[str, str]:
 
 
 def _typed_place(text: str, types: Sequence[str]) -> tuple[str | None, str]:
-    """`vllm=result.json` is a type and a place; a name with a sign of equality in it is a place."""
+    """`vllm=result.json` is a format and a path; a path may contain an equals sign."""
     kind, equals, place = text.partition("=")
     return (kind, place) if equals and kind in types and place else (None, text)
 
@@ -481,7 +481,7 @@ def _is_endless(rate: str | float) -> bool:
 
 
 def _stop(plan: JsonObject, flags: Flags) -> dict[str, JsonValue]:
-    """`--requests` or `--duration` is how the run ends, in place of how the file ends it."""
+    """`--requests` or `--duration` replaces the file's stop rule."""
     ends = _given(flags, "requests", "duration")
     kept = {name: value for name, value in _mapping(plan, "stop").items() if name in ("errors", "drain")}
     return {**kept, **ends} if ends else {}
@@ -499,7 +499,7 @@ def _limits(plan: JsonObject, flags: Flags) -> list[Any]:
 
 
 def _reach_a_class(plan: JsonObject, changed: set[str]) -> None:
-    """With traffic classes, a flag must change something: a section that no class inherits is out of its reach."""
+    """With traffic classes, check that a flag has an effect: a section that no class inherits has none."""
     classes = Document(plan).sections("traffic")
     mistakes = [
         f"every traffic class has its own {name}, so flags do not apply; use --set traffic[0].{name}=..."

@@ -1,4 +1,4 @@
-"""A plan from a file, from standard input or from Python, with every mistake reported at once: a path, what is wrong
+"""Reads a plan from a file, from standard input or from Python, and reports all errors together: a path, what is wrong
 there, and the value as it was written."""
 
 import difflib
@@ -23,7 +23,7 @@ from inferometer.plan.text import as_written, parse_json, parse_yaml, refused
 # -- mistakes --------------------------------------------------------------------------------------------------------
 
 _NOTHING = object()
-_GUESSED = 50  # unknown keys for which the one that was meant is looked for: it takes 10 ms each
+_GUESSED = 50  # unknown keys that get suggestions, which take 10 ms each
 _MESSAGES = {
     "greater_than": "must be greater than {gt}",
     "greater_than_equal": "must be at least {ge}",
@@ -46,7 +46,7 @@ _STARTS = {
 
 @dataclass(slots=True)
 class _Written:
-    """A plan as it was written, and made long once for all its mistakes: there may be as many as traffic classes."""
+    """A plan as written. Short forms are expanded once for all errors: there may be one per traffic class."""
 
     plan: JsonObject
     _long: dict[str, JsonValue] | None = None
@@ -65,17 +65,17 @@ class _Written:
 
     @property
     def whole(self) -> dict[str, JsonValue]:
-        """With what its traffic classes inherit."""
+        """The plan with inherited settings of its traffic classes."""
         if self._whole is None:
             self._whole = short.inherited(self.long)
         return self._whole
 
 
 def mistakes_in(plan: JsonObject) -> tuple[Plan | None, list[Mistake]]:
-    """The plan, or everything that is wrong with it.
+    """The plan, or all errors in it.
 
-    Checks between sections run only on sections that are right, so what is wrong is left out and the rest is
-    looked at once more; of that second look only what concerns no left-out section counts.
+    Checks between sections run only on valid sections. So invalid sections are removed and the rest is checked
+    again; of this second check only errors that do not concern a removed section count.
     """
     written = _Written(plan)
     if broken := list(_broken_texts(plan, ())):
@@ -96,7 +96,7 @@ def mistakes_in(plan: JsonObject) -> tuple[Plan | None, list[Mistake]]:
 
 
 def _broken_texts(value: object, path: PlanPath) -> Iterator[Mistake]:
-    if len(path) > MOST_DEPTH:  # of Python's objects one may contain itself: the check of types reports it
+    if len(path) > MOST_DEPTH:  # a Python object may contain itself: the type check reports it
         return
     if isinstance(value, str):
         if not is_unicode(value):
@@ -114,7 +114,7 @@ def _broken_texts(value: object, path: PlanPath) -> Iterator[Mistake]:
 
 
 def _section(path: PlanPath) -> PlanPath:
-    """The part of the plan that is left out for a second look: a section, of a traffic class where it is in one."""
+    """The section of the plan, or of a traffic class, that is removed for the second check."""
     return path[: 3 if path[:1] == ("traffic",) else 1]
 
 
@@ -150,7 +150,7 @@ def _about(path: PlanPath) -> tuple[str, ...]:
 
 
 def _plain(loc: tuple[str | int, ...], is_key: bool) -> PlanPath:
-    """Pydantic's location without the steps that only it knows: the member of a union, the key of a mapping."""
+    """Pydantic's location without its internal steps: the member of a union, the key of a mapping."""
     steps: PlanPath = ()
     for at, step in enumerate(loc):
         member = overrides.kind_at((*steps, step)) is None and not (is_key and at + 1 == len(loc))
@@ -160,7 +160,7 @@ def _plain(loc: tuple[str | int, ...], is_key: bool) -> PlanPath:
 
 
 def _blamed(path: PlanPath, plan: _Written) -> PlanPath:
-    """Where it was written: what a traffic class inherited is a mistake of the top of the plan."""
+    """The path where a value was written: an inherited one is at the top of the plan."""
     if len(path) < 3 or path[0] != "traffic" or path[2] not in short.INHERITED:
         return path
     own = _written_at(path[:3], plan)
@@ -171,7 +171,7 @@ def _blamed(path: PlanPath, plan: _Written) -> PlanPath:
 
 
 def _without_index(path: PlanPath, plan: _Written) -> PlanPath:
-    """`limits` and not `limits[0]`, where one was written without a list."""
+    """`limits` instead of `limits[0]`, if one was written without a list."""
     if len(path) < 2 or not isinstance(path[-1], int):
         return path
     try:
@@ -183,7 +183,7 @@ def _without_index(path: PlanPath, plan: _Written) -> PlanPath:
 
 
 def _written_at(path: PlanPath, plan: _Written) -> Any:
-    """The value at a path as it was written: in a short form, the short form itself."""
+    """The value at a path as written; inside a short form, the short form itself."""
     try:
         return overrides.value_at(plan.plan, path)
     except KeyError:
@@ -217,7 +217,7 @@ def _text(error: Any, path: PlanPath, plan: _Written) -> str:
 
 
 def _readable(context: JsonObject) -> dict[str, JsonValue]:
-    """Bounds as people write them: 1,000,000 and not 1e+06."""
+    """Readable bounds: 1,000,000 and not 1e+06."""
     return {name: f"{value:,.15g}" if isinstance(value, int | float) else value for name, value in context.items()}
 
 
@@ -251,7 +251,7 @@ def _closest(value: Any, expected: str) -> str:
 
 
 def shown(value: Any, path: PlanPath) -> str:
-    """A value as it was written, without the secrets that it may hold."""
+    """A value as written, without secrets."""
     if any(is_secret(step) for step in path if isinstance(step, str)):
         return "a hidden value"
     if isinstance(value, str):
@@ -272,13 +272,13 @@ def read_plan(path: str | Path, overrides: Iterable[str] = (), flags: Flags | No
 
 
 def read_mapping(path: str | Path) -> tuple[dict[str, JsonValue], list[str]]:
-    """The content of a plan's file, not yet checked, and the keys that it gives twice."""
+    """The content of a plan's file before validation, and its duplicate keys."""
     where = "stdin" if str(path) == "-" else str(path)
     return mapping_in(stdin_text() if where == "stdin" else file_text(Path(path)), where)
 
 
 def mapping_in(text: str, where: str) -> tuple[dict[str, JsonValue], list[str]]:
-    """The same of a text that was read already."""
+    """The same for a text that has been read."""
     is_json = where.endswith(".json") or (where == "stdin" and text.lstrip().startswith("{"))
     value, twice = (parse_json if is_json else parse_yaml)(text, where)
     if value is None:
@@ -289,7 +289,7 @@ def mapping_in(text: str, where: str) -> tuple[dict[str, JsonValue], list[str]]:
 
 
 def file_text(path: Path) -> str:
-    """The text of a plan's file; what keeps it from being read is an error."""
+    """The text of a plan's file, or an error that says why it cannot be read."""
     try:
         return text_in(unpacked(file_bytes(path)))
     except FileNotFoundError:
@@ -306,7 +306,7 @@ def file_text(path: Path) -> str:
 
 
 def stdin_text() -> str:
-    """The plan that comes on standard input."""
+    """The plan on standard input."""
     try:
         return text_in(stdin_bytes())
     except RefusedError as error:
@@ -314,7 +314,7 @@ def stdin_text() -> str:
 
 
 def nearby(path: Path) -> str | None:
-    """The file of a name like this one, where there is one."""
+    """A file with a similar name, if there is one."""
     try:
         names = [file.name for file in path.parent.iterdir() if file.suffix in (".yaml", ".yml", ".json")]
     except OSError:
@@ -330,7 +330,7 @@ def plan_from(
     flags: Flags | None = None,
     also: Iterable[str] = (),
 ) -> Plan:
-    """The plan of a mapping, changed by flags, then by overrides; `also` are mistakes found before."""
+    """The plan of a mapping, changed by flags, then by overrides; `also` are errors found before."""
     mistakes, hints, typed = list(also), [], list(overrides)
     changed = settings_of(mapping)
     try:
@@ -355,7 +355,7 @@ def _line(mistake: Mistake) -> str:
 
 
 def _origin(mistake: Mistake, typed: Iterable[str | Override]) -> str | None:
-    """`--set`, where that and not the file holds the mistake."""
+    """`--set` if the error is in an override and not in the file."""
     for change in typed:
         try:
             steps = (parse_override(change) if isinstance(change, str) else change).path

@@ -1,6 +1,6 @@
-"""`Redactor`: hides the secrets that a run knows in text from outside, whichever way the text writes them.
+"""`Redactor`: hides known secrets in external text, in every encoding in which they may appear.
 
-It imports nothing but the standard library: the observer's process, which reads no plan, uses it too.
+It imports only the standard library, because the observer's process uses it too.
 """
 
 import base64
@@ -13,28 +13,26 @@ from urllib.parse import quote, quote_plus, unquote
 from inferometer.documents.document import JsonObject, JsonValue, is_list
 
 REDACTED = "***"
-SHORTEST = 4  # shorter than that it hides nothing, and would star half of every text
-PIECE = 8  # characters of a long secret that are hidden by themselves: a server may show a part, or cut one off
-LEAST_OF_PIECES = 12  # characters of a secret whose pieces are hidden: those of a shorter one are words
-MOST_SEARCHED = 4096  # characters of a text that is searched for pieces; longer ones for whole secrets only
-LEAST_OF_ENVIRONMENT = 12  # characters: a variable that no plan names may hold a password such as `postgres`
-LONGEST_MESSAGE = 300  # characters that are kept of a server's message
-_PLACEHOLDERS = (
-    frozenset(  # written where a key is wanted and none is needed; they are also names of models and engines
-        (
-            "empty",
-            "none",
-            "null",
-            "dummy",
-            "test",
-            "vllm",
-            "sglang",
-            "ollama",
-            "llama",
-            "local",
-            "simulator",
-            "lm-studio",
-        )
+SHORTEST = 4  # shorter secrets are not hidden: that would star half of every text
+PIECE = 8  # characters: parts of a long secret from this length on are hidden, because a server may cut it
+LEAST_OF_PIECES = 12  # characters: pieces of a shorter secret are ordinary words and not hidden
+MOST_SEARCHED = 4096  # characters: longer texts are searched for whole secrets only
+LEAST_OF_ENVIRONMENT = 12  # characters: shorter variables may hold a password such as `postgres`
+LONGEST_MESSAGE = 300  # characters of a server's message that are kept
+_PLACEHOLDERS = frozenset(  # placeholders for a key that is not needed; also names of models and engines
+    (
+        "empty",
+        "none",
+        "null",
+        "dummy",
+        "test",
+        "vllm",
+        "sglang",
+        "ollama",
+        "llama",
+        "local",
+        "simulator",
+        "lm-studio",
     )
 )
 
@@ -47,12 +45,12 @@ _ENDINGS = (
 
 
 class Redactor:
-    """Stars every given secret in a text, in all the forms of it that servers and tools write."""
+    """Stars every given secret in a text, in all encodings that servers and tools use."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self.secrets = frozenset(secret for secret in secrets if _is_worth_hiding(secret))
         forms = {form for secret in self.secrets for form in forms_of(secret)}
-        self._forms = sorted(forms, key=len, reverse=True)  # the longest first: one may hold another
+        self._forms = sorted(forms, key=len, reverse=True)  # the longest first: one may contain another
         self._pieces = {
             form[at : at + PIECE]
             for form in forms
@@ -61,34 +59,34 @@ class Redactor:
         }
         self._short = [form for form in self._forms if len(form) < 2 * PIECE - 1]
         self._long = [form for form in self._forms if len(form) >= PIECE]
-        self._last: tuple[str, int, str] = ("", 0, "")  # when everything fails, messages are all the same
+        self._last: tuple[str, int, str] = ("", 0, "")  # if all requests fail, their messages are equal
 
     @property
     def forms(self) -> list[str]:
-        """All that is searched for, the longest first."""
+        """All texts that are searched for, the longest first."""
         return list(self._forms)
 
     def hide(self, text: str) -> str:
-        """The text without any secret; in one of at most a page, also without pieces of a secret."""
+        """The text without secrets; a short text also without pieces of secrets."""
         text = _replaced(text, self._forms)
         return self._without_pieces(text) if self._pieces and len(text) <= MOST_SEARCHED else text
 
     def hide_bytes(self, data: bytes) -> bytes:
-        """The same for what is not decoded yet."""
+        """The same for bytes."""
         for form in self._forms:
             data = data.replace(form.encode("utf-8", "surrogateescape"), REDACTED.encode())
         return data
 
     def message(self, text: str, most: int = LONGEST_MESSAGE) -> str:
-        """A server's message on one line: secrets are hidden first and the text is cut afterwards, for half a key is
-        not found any more."""
+        """A server's message on one line. Secrets are hidden before the text is cut, because half a key would not
+        be found."""
         if (text, most) != self._last[:2]:
             line = _replaced(" ".join(text.split()), self._forms)
             self._last = text, most, self._without_pieces(line[: most + 32 * PIECE])[:most]
         return self._last[2]
 
     def may_hold(self, text: str) -> bool:
-        """Whether a short text, such as an id, has to be looked at: quick, sees every piece of twice the length."""
+        """Whether a short text, such as an id, must be searched: a quick test that detects pieces of twice `PIECE`."""
         if not self._forms:
             return False
         blocks = [text[at : at + PIECE] for at in range(0, len(text) - PIECE + 1, PIECE)]
@@ -97,8 +95,8 @@ class Redactor:
         return any(form in text for form in self._short) if self._short else False
 
     def hide_within(self, fields: JsonObject) -> dict[str, JsonValue]:
-        """Plain data of ours, such as a plan, with its texts hidden. A secret as short as a word of the plan stays:
-        without that word it would be another plan."""
+        """Our own plain data, such as a plan, with secrets hidden in its texts. A secret as short as a word stays:
+        hiding that word would change the plan."""
         return {name: self._within(value) for name, value in fields.items()}
 
     def hide_own(self, text: str) -> str:
@@ -135,8 +133,8 @@ def _replaced(text: str, forms: list[str]) -> str:
 
 
 def forms_of(secret: str) -> set[str]:
-    """A secret as it is, and as URLs, JSON, HTML and base64 (also inside of a longer text) write it."""
-    if any("\ud800" <= sign <= "\udfff" for sign in secret):  # bytes of the environment that are no text
+    """A secret as it is, and as encoded in URLs, JSON, HTML and base64 (also inside a longer text)."""
+    if any("\ud800" <= sign <= "\udfff" for sign in secret):  # undecodable bytes of the environment
         return {secret}
     written = (quote(secret, safe=""), quote_plus(secret), unquote(secret), html.escape(secret))
     escaped = (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1])
@@ -145,7 +143,7 @@ def forms_of(secret: str) -> set[str]:
 
 
 def _in_base64(secret: str) -> Iterable[str]:
-    """At each of the three offsets that it can have there, without the characters that its neighbours share."""
+    """The base64 forms at the three possible offsets, without the characters that depend on neighbouring bytes."""
     data = secret.encode()
     for before in range(3) if len(data) >= PIECE else ():
         whole = base64.b64encode(bytes(before) + data).decode()
@@ -160,14 +158,14 @@ def _is_worth_hiding(secret: str) -> bool:
 
 
 def environment_redactor(environ: Mapping[str, str]) -> Redactor:
-    """What hides the secrets of this process's variables, where no plan is known."""
+    """Hides the secrets of this process's environment, if there is no plan."""
     return Redactor(of_environment(environ))
 
 
 def of_environment(environ: Mapping[str, str]) -> Iterator[str]:
-    """A server that we start inherits all our variables, and may print them."""
+    """Secrets in our environment: a server that we start inherits it, and may print it."""
     for name, value in environ.items():
-        if len(value) >= LEAST_OF_ENVIRONMENT and is_secret(name) and not value.startswith(("/", "~")):  # no file
+        if len(value) >= LEAST_OF_ENVIRONMENT and is_secret(name) and not value.startswith(("/", "~")):  # not a file
             yield value
 
 

@@ -1,7 +1,7 @@
-"""Secrets stay out of what is written and printed: headers, URLs and body fields that look like one are starred.
+"""Keeps secrets out of written and printed text: headers, URLs and body fields that look like secrets are starred.
 
-`${NAME}` is not a secret but a pointer to one: it is kept, and read from the environment when a request is sent.
-What is starred here is also what `plan.secrets` collects, to be hidden in text from servers.
+`${NAME}` is not a secret but a reference to one: it is kept, and read from the environment when a request is sent.
+The starred values are also collected, to be hidden in text from servers.
 """
 
 import base64
@@ -19,15 +19,15 @@ from inferometer.errors import InferometerError, PlanError
 from inferometer.plan.fields import Section, as_header
 from inferometer.plan.model import Plan, Sampling, Server, Target, Traffic, Workload
 from inferometer.plan.redactor import REDACTED, Redactor, of_environment
-from inferometer.plan.redactor import is_secret as is_secret  # for those who know it from here
+from inferometer.plan.redactor import is_secret as is_secret  # re-exported
 
 SectionType = TypeVar("SectionType", bound=Section)
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _OTHER_KEYS = re.compile(r"cache|rout|sort|partition|primary|foreign|public|idempot|group", re.IGNORECASE)
 _ENDS_WITH_KEY = re.compile(r"(?:[_.-]key|[a-z]Key|[A-Z]_KEY)$")
-_RANDOM = re.compile(r"(?=\S*[0-9])(?=\S*[A-Za-z])[\w.~+/=:-]{20,}")  # how keys are made, and names are not
-_LOOKS = (  # whatever name it stands under
+_RANDOM = re.compile(r"(?=\S*[0-9])(?=\S*[A-Za-z])[\w.~+/=:-]{20,}")  # keys mix digits and letters
+_LOOKS = (  # under any name
     r"(?:bearer|basic)\s+[\w.~+/=-]{6,}",
     r"(?:sk|pk|rk|nvapi|gsk|xai|glpat|pplx)-[\w-]{8,}",
     r"(?:hf|ghp|gho|github_pat)_\w{8,}",
@@ -42,30 +42,30 @@ _URL_WITHIN = re.compile(r"\b[A-Za-z][\w+.-]*://[^\s'\"<>]+")
 _BETWEEN_WORDS = re.compile(r"([\s;&|()]+)")
 _NAMED = re.compile(r"""(?P<head>["']?(?P<name>-{0,2}[A-Za-z][\w.-]*)\s*[=:]\s*)(?P<value>.+)""", re.DOTALL)
 _COMMANDS = ("command", "flags", "argv", "run")  # fields that hold a command line
-_SCHEMES = ("bearer", "basic", "token")  # what a key follows in a header
+_SCHEMES = ("bearer", "basic", "token")  # words before a key in a header
 _VARIABLE_FLAGS = ("-e", "--env")  # of docker: NAME=value is one word, also with blanks in the value
 _USER_FLAGS = ("-u", "--user", "--proxy-user")  # of curl: the value is user:password
 
 
 def looks_secret(text: str) -> bool:
-    """Whether a text is a key by its own looks: `Bearer ...`, `sk-...`."""
+    """Whether a text itself looks like a key: `Bearer ...`, `sk-...`."""
     return bool(_LOOKS_SECRET.fullmatch(text.strip()))
 
 
 def holds_secret(name: str, value: str) -> bool:
-    """Whether a text under this name is a secret: by the name, by its looks, or by both together."""
+    """Whether a text under this name is a secret, judging by name, content or both."""
     if is_secret(name) or looks_secret(value):
         return True
     return bool(_ENDS_WITH_KEY.search(name) and not _OTHER_KEYS.search(name) and _RANDOM.fullmatch(value))
 
 
 def redacted_text(text: str) -> str:
-    """A text of any kind, with what looks like a key starred, and passwords in addresses."""
+    """A text with everything starred that looks like a key, and passwords in addresses."""
     return _without_urls(_LOOKS_WITHIN.sub(REDACTED, text))
 
 
 def _without_urls(text: str) -> str:
-    """With the secrets of addresses starred, and other addresses exactly as they are."""
+    """A text with secrets in addresses starred; other addresses stay unchanged."""
     return _URL_WITHIN.sub(_starred_url, text) if "://" in text else text
 
 
@@ -75,20 +75,20 @@ def _starred_url(match: re.Match[str]) -> str:
 
 
 def redacted_line(text: str) -> str:
-    """A line for a shell: the values of flags, variables and headers that hold secrets are starred too."""
+    """A shell command line: secret values of flags, variables and headers are starred too."""
     parts = _BETWEEN_WORDS.split(text)
     parts[::2] = redacted_argv(parts[::2])
     return redacted_text("".join(parts))
 
 
 def redacted(plan: Plan, environ: Mapping[str, str] = os.environ) -> Plan:
-    """The plan as it may be written and printed: a secret is starred in its own field, and wherever else the plan
-    repeats it. What was starred has to be given again for a rerun."""
+    """The plan for writing and printing: a secret is starred in its own field, and wherever else the plan
+    repeats it. Starred values must be given again for a rerun."""
     return _hidden_in(_starred_plan(plan), redactor_of(plan, environ=environ))
 
 
 def _hidden_in(section: SectionType, redactor: Redactor) -> SectionType:
-    """A section with its texts hidden, however deep. One of a few words stays: whatever the secret is, it is none."""
+    """A section with secrets hidden in all nested texts. Values of a fixed set of words stay: they are no secrets."""
     changed = {}
     for name, value in section:
         hidden = _hidden(value, redactor)
@@ -99,7 +99,7 @@ def _hidden_in(section: SectionType, redactor: Redactor) -> SectionType:
 
 @cache
 def _words(section: type[Section], name: str) -> tuple[str, ...]:
-    """From which a field is chosen."""
+    """The fixed set of words that a field allows."""
     return tuple(_words_in(section.model_fields[name].annotation))
 
 
@@ -122,7 +122,7 @@ def _hidden(value: Any, redactor: Redactor) -> Any:
 
 
 def _starred_plan(plan: Plan) -> Plan:
-    """With every field starred that is a secret by its name or its looks."""
+    """The plan with every field starred whose name or content looks like a secret."""
     target = plan.target
     shown = target.model_copy(
         update={
@@ -166,8 +166,8 @@ def _redacted_command(command: str | list[str]) -> str | list[str]:
 
 
 def redacted_argv(argv: Sequence[str]) -> list[str]:
-    """The words of a command line, with the values of flags, variables and headers that hold secrets starred:
-    `--api-key ***`; a word that is itself a line for a shell, as behind `bash -c`, is read as one."""
+    """The arguments of a command with secret values of flags, variables and headers starred: `--api-key ***`.
+    A shell command line within an argument, as in `bash -c`, is parsed too."""
     return [_redacted_arg(arg, before) for before, arg in zip(["", *argv], argv, strict=False)]
 
 
@@ -206,7 +206,7 @@ def _redacted_extra(sampling: Sampling) -> Sampling:
 
 
 def redacted_fields(fields: JsonObject) -> dict[str, JsonValue]:
-    """A mapping, however deep, with the texts starred that are under secret names or look secret themselves."""
+    """A nested mapping with texts starred that have a secret name or look like a secret."""
     return {name: _redacted_field(str(name), value) for name, value in fields.items()}
 
 
@@ -228,7 +228,7 @@ def _is_secret_field(name: str, value: JsonValue) -> bool:
 def _within(value: JsonValue) -> JsonValue:
     if isinstance(value, Mapping):
         return redacted_fields(value)
-    if isinstance(value, str):  # `basic understanding` inside of a sentence is none
+    if isinstance(value, str):  # `basic understanding` in a sentence is no secret
         return REDACTED if looks_secret(value) else _without_urls(_KEYS_WITHIN.sub(REDACTED, value))
     return [_within(entry) for entry in value] if is_list(value) else value
 
@@ -240,7 +240,7 @@ def _starred(value: JsonValue) -> JsonValue:
 
 
 def _only_points(text: str) -> bool:
-    """`${KEY}` and `Bearer ${KEY}` hold nothing that must not be seen."""
+    """Whether a text only refers to a secret: `${KEY}`, `Bearer ${KEY}`."""
     return bool(VARIABLE.search(text)) and VARIABLE.sub("", text).strip().lower() in ("", *_SCHEMES)
 
 
@@ -266,7 +266,7 @@ def redacted_url(url: str) -> str:
 
 
 def resolve(text: str, environ: Mapping[str, str], where: str) -> str:
-    """The text with each `${NAME}` as the environment has it, for sending; `where` names the setting in errors."""
+    """The text with each `${NAME}` replaced from the environment; `where` names the setting in errors."""
     if missing := sorted({name for name in VARIABLE.findall(text) if name not in environ}):
         names = " and ".join(missing)
         raise PlanError(f"{where} needs environment variables that are not set: {names}", f"export {missing[0]}=...")
@@ -280,7 +280,7 @@ def resolve(text: str, environ: Mapping[str, str], where: str) -> str:
 
 
 def key_of(target: Target, environ: Mapping[str, str]) -> str | None:
-    """The API key, ready for a header; None where the environment has none."""
+    """The API key for a header; None if the environment has none."""
     key = environ.get(target.key_env, "").strip()
     if not as_header(key):
         hint = f"export {target.key_env}=... again: it contains a line break or a character that no header can have"
@@ -289,7 +289,7 @@ def key_of(target: Target, environ: Mapping[str, str]) -> str | None:
 
 
 def resolve_headers(headers: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Headers ready to be sent; every one that cannot be is named at once."""
+    """The headers to send; errors in all of them are raised together."""
     ready, mistakes, hint = {}, [], None
     for name, value in headers.items():
         try:
@@ -304,7 +304,7 @@ def resolve_headers(headers: Mapping[str, str], environ: Mapping[str, str]) -> d
     return ready
 
 
-LEAST_NUMBER = 10_000_000  # a smaller one occurs by itself
+LEAST_NUMBER = 10_000_000  # smaller numbers occur by chance
 _SCHEME = re.compile(r"(?:bearer|basic|token|digest)\s+", re.IGNORECASE)
 
 
@@ -316,7 +316,7 @@ def redactor_of(
     more: Iterable[str] = (),
     environ: Mapping[str, str] = os.environ,
 ) -> Redactor:
-    """What hides the secrets of a plan, or of a target and a server, and `more` that were learnt elsewhere."""
+    """Hides the secrets of a plan, or of a target and a server, and `more` from elsewhere."""
     whole = plan or Plan.model_construct(target=target or Target(), server=server)
     names = {whole.target.model, whole.server and whole.server.model}  # a header may repeat the model
     secrets = {*more, *_of_plan(whole, environ), *of_environment(environ)}
@@ -325,7 +325,7 @@ def redactor_of(
 
 @contextmanager
 def hiding(redactor: Redactor) -> Iterator[None]:
-    """Errors raised inside are reported without secrets, wherever their text comes from."""
+    """Context that removes secrets from the errors raised in it."""
     try:
         yield
     except InferometerError as error:
@@ -338,7 +338,7 @@ def hiding(redactor: Redactor) -> Iterator[None]:
 
 
 def starred_in(original: JsonValue, starred: JsonValue) -> Iterator[str]:
-    """What of a mapping is not in the same mapping after secrets were starred."""
+    """The values of a mapping that were starred in its redacted copy."""
     if isinstance(original, Mapping) and isinstance(starred, Mapping):
         for name, value in original.items():
             yield from starred_in(value, starred.get(name))
@@ -368,20 +368,20 @@ def _of_plan(plan: Plan, environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _pointed_at(header: str, environ: Mapping[str, str]) -> Iterator[str]:
-    """Who writes `${NAME}` into a header does not want the value to be seen."""
+    """The values that headers refer to by `${NAME}`; they are treated as secrets."""
     names = VARIABLE.findall(header)
     yield from (environ.get(name, "").strip() for name in names)
 
 
 def _starred_part(original: str, starred: str) -> Iterator[str]:
-    """The secret of `--api-key=abc`, given `--api-key=***`: `abc`."""
+    """The part of a text that was starred: `abc` for `--api-key=abc` and `--api-key=***`."""
     between = "(.+?)".join(map(re.escape, starred.split(REDACTED)))
     if match := re.fullmatch(between, original, re.DOTALL):
         yield from match.groups()
 
 
 def _of_url(text: str) -> Iterator[str]:
-    """Password and user, and parameters with names of secrets."""
+    """The secrets of a URL: password, user, and parameters with secret names."""
     for url in re.findall(r"\b[A-Za-z][\w+.-]*://[^\s'\"<>]+", text):
         try:
             parts = urlsplit(url)
@@ -415,7 +415,7 @@ def _texts(value: JsonValue) -> Iterator[str]:
 
 
 def _parts(secrets: Iterable[str]) -> Iterator[str]:
-    """Without `Bearer`, without the names of cookies; and what a Basic key is made of: parts may be echoed alone."""
+    """Parts of a header value that may be echoed alone: without `Bearer`, without cookie names, a decoded Basic key."""
     for secret in secrets:
         text = _SCHEME.sub("", secret.strip(), count=1) if _SCHEME.match(secret.strip()) else secret.strip()
         if not text or VARIABLE.fullmatch(text):

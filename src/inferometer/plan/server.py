@@ -1,4 +1,4 @@
-"""What is started for a run, and how: the `server` of a plan. Starting it is left to `target`."""
+"""The `server` of a plan: what is started for a run, and how. `target` starts it."""
 
 import re
 import shlex
@@ -30,8 +30,8 @@ RAY_POLICY = "power_of_two"  # Ray Serve's own default
 
 
 class RouterName(NamedTuple):
-    """A router as plans name it: where its `RouterEngine` is, which `target.fleet` imports on use, and its policy where
-    the plan has none."""
+    """A router by its name in plans: the path of its `RouterEngine`, which `target.fleet` imports on use, and its
+    default policy."""
 
     place: str
     policy: str
@@ -85,15 +85,15 @@ class Router(Section):
 
     @property
     def fleet_policy(self) -> str:
-        """Its policy in front of a fleet: as it is set, or the router's default."""
+        """The policy in front of a fleet: as set, or the router's default."""
         return self.policy or ROUTERS[self.type].policy
 
 
 class EngineName(NamedTuple):
-    """An inference engine as plans name it: where its `Engine` is, which `target.launch` imports on use."""
+    """An inference engine by its name in plans: the path of its `Engine`, which `target.launch` imports on use."""
 
     place: str
-    model_flags: tuple[str, ...] = ()  # that may name the model in place of server.model
+    model_flags: tuple[str, ...] = ()  # flags that may name the model instead of server.model
 
 
 _HERE = "inferometer.target.engines"
@@ -103,7 +103,7 @@ ENGINES: dict[str, EngineName] = {  # an engine is added here and as a file of t
     "llamacpp": EngineName(f"{_HERE}.llamacpp:ENGINE", ("m", "model", "hf", "hf-repo", "hfr", "model-url", "mu")),
     "tgi": EngineName(f"{_HERE}.tgi:ENGINE"),
 }
-SERVERS: dict[str, str] = {  # every type of server, and where its `Engine` is
+SERVERS: dict[str, str] = {  # every type of server, and the path of its `Engine`
     **{name: engine.place for name, engine in ENGINES.items()},
     "command": f"{_HERE}.command:COMMAND",
     "simulator": f"{_HERE}.simulator:ENGINE",
@@ -134,7 +134,7 @@ _BELONGS: dict[str, tuple[str, ...]] = {  # fields that only some types have
     **dict.fromkeys(("args", "env", "folder", "prepare"), _STARTED),
     **dict.fromkeys(("host", "port", "grace", "log_limit"), (*_STARTED, "fleet")),
 }
-_OWN_FIELDS = {  # flags that are settings of the server's section, and which
+_OWN_FIELDS = {  # flags that have a setting in the server's section
     "host": "host",
     "hostname": "host",
     "port": "port",
@@ -145,7 +145,7 @@ _OWN_FIELDS = {  # flags that are settings of the server's section, and which
 
 
 def _variables(value: Any) -> Any:
-    """Environment variables are texts; YAML reads `1` and `true` as something else."""
+    """Environment variables as text; YAML reads `1` and `true` as other types."""
     if not isinstance(value, Mapping):
         return value
     return {
@@ -295,12 +295,12 @@ class Server(Section):
 
     @property
     def has_own_router(self) -> bool:
-        """Whether it is a fleet behind our router, which keeps a journal."""
+        """Whether it is a fleet behind our router, which has a journal."""
         return self.type == "fleet" and (self.router is None or self.router.type == OWN)
 
     @property
     def policy(self) -> str | None:
-        """By which requests are spread over its replicas."""
+        """The policy that distributes requests over its replicas."""
         if self.type not in ROUTED:
             return None
         router = self.router or Router()
@@ -310,7 +310,7 @@ class Server(Section):
         if not self.command:
             yield Mistake(("command",), "is missing: give the command to start")
         elif self.port is None and not self._holds("{port}"):
-            from inferometer.plan.secrets import redacted_argv  # which knows all sections
+            from inferometer.plan.secrets import redacted_argv  # imports all sections
 
             text = "must contain {port}, or set server.port"
             yield Mistake(("command",), f"{text}, got {shlex.join(redacted_argv(self.command))}")
@@ -327,7 +327,7 @@ class Server(Section):
                 yield Mistake(("args", name), f"is a setting of its own: server.{own}")
 
     def needs_of(self, target: Target) -> Iterator[Mistake]:
-        """What an engine cannot start without, and the plan does not set."""
+        """Required settings of an engine that the plan does not set."""
         if self.of is not None:
             for mistake in self.of.needs_of(target):
                 yield Mistake(("server", "of", *mistake.path[1:]), mistake.text, mistake.about)

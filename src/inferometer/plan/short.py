@@ -1,6 +1,6 @@
-"""Short forms made long, on plain mappings: `server: simulator`, `stop: 60s`, a traffic class that inherits.
+"""Expands short forms in plain mappings: `server: simulator`, `stop: 60s`, inheritance of traffic classes.
 
-Whatever is not understood is left as it is, for the model to name the mistake.
+Values that are not understood stay unchanged, and the model reports the error.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from inferometer.wire.api import endpoints
 INHERITED = ("workload", "load", "sampling", "stop", "limits")
 RATE_TYPES = ("constant", "poisson", "gamma")
 TRACES = ("azure", "mooncake", "burstgpt", "trace")
-_FILE_NAMES = {  # what well-known file names contain, and the type that they imply
+_FILE_NAMES = {  # parts of well-known file names, and the type that they imply
     "sharegpt": "sharegpt",
     "sonnet": "sonnet",
     "humaneval": "humaneval",
@@ -37,7 +37,7 @@ def target(value: Any) -> Any:
 
 
 def _without_endpoint(target: JsonObject) -> JsonObject:
-    """URLs that disagree with one another, or with an `api` that is set, stay: the model names the mistake."""
+    """URLs that contradict each other or a set `api` stay unchanged, and the model reports the error."""
     written = target.get("url")
     urls = [written] if isinstance(written, str) else written
     if not isinstance(urls, list) or not all(isinstance(url, str) for url in urls) or target.get("path") is not None:
@@ -51,7 +51,7 @@ def _without_endpoint(target: JsonObject) -> JsonObject:
 
 
 def endpoint(url: str) -> tuple[str, str | None]:
-    """The base address and the API of a URL that ends in the path of a request; `None` where it does not."""
+    """The base address and the API of a URL that ends in a request path; `None` for other URLs."""
     whole = url.strip().rstrip("/")
     path = next((path for path in endpoints() if whole.endswith(path)), None)
     return (url, None) if path is None else (whole.removesuffix(path), endpoints()[path])
@@ -83,7 +83,7 @@ def _is_number(text: str) -> bool:
 
 
 def load(value: Any) -> Any:
-    """A load without `type` has the one that its fields belong to."""
+    """A load without `type` gets the type that its fields belong to."""
     if not isinstance(value, Mapping):
         return value
     kind = load_type(value)
@@ -93,7 +93,7 @@ def load(value: Any) -> Any:
 
 
 def load_type(value: JsonObject) -> str:
-    """The type of a load: as written, or the one that its fields belong to."""
+    """The type of a load: as written, or implied by its fields."""
     given = {name for name, setting in value.items() if setting is not None}
     if "type" in given:
         return str(value["type"])
@@ -124,7 +124,7 @@ def workload_type(value: Any) -> str | None:
 
 
 def several(value: Any) -> Any:
-    """One entry stands for a list of one."""
+    """A single entry becomes a list of one."""
     return [value] if isinstance(value, str | Mapping) else value
 
 
@@ -140,7 +140,7 @@ _LONG = {
 
 
 def long(plan: JsonObject) -> dict[str, JsonValue]:
-    """The plan (or one traffic class) with its short forms made long, so that a path reaches into them."""
+    """The plan (or one traffic class) with its short forms expanded, so that paths can refer to their parts."""
     opened = {name: _LONG[name](value) if name in _LONG else value for name, value in plan.items()}
     for name, field in (("target", "url"), ("sampling", "stop")):
         section = opened.get(name)
@@ -153,7 +153,7 @@ def long(plan: JsonObject) -> dict[str, JsonValue]:
 
 
 def inherited(plan: JsonObject) -> dict[str, JsonValue]:
-    """The plan with every traffic class complete: what it does not set is taken from the top of the plan."""
+    """The plan with complete traffic classes: missing settings are taken from the top of the plan."""
     classes = plan.get("traffic")
     if not isinstance(classes, list | tuple) or not all(
         isinstance(given_fields(traffic), Mapping) for traffic in classes
@@ -174,21 +174,21 @@ def _class(plan: JsonObject, own: JsonObject, at: int, classes: int) -> dict[str
 
 
 def _is_another_kind(name: str, top: JsonObject, mine: JsonObject) -> bool:
-    """Whether a class has a workload of another type than the plan: it inherits nothing of that."""
+    """Whether a class has a workload of another type than the plan, from which it then inherits nothing."""
     if name != "workload" or not {"type", "path", "url", "repo"} & set(mine):
         return False
     return workload_type(mine) != workload_type(top)
 
 
 def replayed(plan: JsonObject) -> dict[str, JsonValue]:
-    """The plan (or one class) with `load: replay` where a trace is sent and no load is given."""
+    """The plan (or one class) with `load: replay` if it sends a trace and has no load."""
     if workload_type(given_fields(plan.get("workload"))) in TRACES and plan.get("load") is None:
         return {**plan, "load": {"type": "replay"}}
     return dict(plan)
 
 
 def given_fields(value: Any) -> Any:
-    """What was given to a section, whether it came as a mapping or, in Python, as the section itself."""
+    """The fields that were set in a section, given as a mapping or, in Python, as the section itself."""
     if isinstance(value, BaseModel):
         kind = {"type": value.type} if hasattr(value, "type") else {}
         return kind | {name: getattr(value, name) for name in value.model_fields_set}

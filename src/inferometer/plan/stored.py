@@ -1,19 +1,19 @@
-"""`StoredPlan`: the plan of a run as it is kept, with attributes for what is read of it. It may be another version's of
-ours, that of a batch, a benchmark or a startup, or the part of one that another tool's file has: what it does not have
-is `None` or empty, and `checked` is the whole plan with its defaults where it is one of the present version."""
+"""`StoredPlan`: the stored plan of a run, with attributes for its common fields. It may come from another version, be
+the plan of a batch, a benchmark or a startup, or contain only what another tool's file has. Missing fields are `None`
+or empty; `checked` is the whole plan with its defaults, if it is a plan of the current version."""
 
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from inferometer.documents.document import Document, JsonObject, JsonValue
 
-if TYPE_CHECKING:  # brings pydantic along, which a list of runs can do without
+if TYPE_CHECKING:  # imports pydantic, which a list of runs does not need
     from inferometer.plan.load import Load
     from inferometer.plan.model import Plan
 
 
 class StoredPlan(Document):
-    """Read like any mapping where all of it is passed on: shown, hashed, or made into a plan again."""
+    """A mapping, so that it can be shown, hashed or converted to a plan again."""
 
     @property
     def name(self) -> str | None:
@@ -25,12 +25,12 @@ class StoredPlan(Document):
 
     @property
     def title(self) -> str | None:
-        """What it is about, or else its name."""
+        """Its description, or else its name."""
         return self.about or self.name
 
     @property
     def model(self) -> str | None:
-        """Of an engine in this process; a server's is that of its target."""
+        """The model of an engine in this process, or of the target."""
         return self.text("model") or self.section("target").text("model")
 
     @property
@@ -77,7 +77,7 @@ class StoredPlan(Document):
 
     @property
     def prompts(self) -> int | None:
-        """Of a whole workload submitted at once."""
+        """The number of prompts of a workload that is submitted at once."""
         return self.count("num_prompts")
 
     @property
@@ -87,7 +87,7 @@ class StoredPlan(Document):
 
     @cached_property
     def checked(self) -> "Plan | None":
-        """The plan with all its defaults; None where it is no plan of a load, or not of the present version."""
+        """The plan with all defaults; None if it is not a plan of a load, or not of the current version."""
         from pydantic import ValidationError
 
         from inferometer.plan.model import Plan
@@ -99,7 +99,7 @@ class StoredPlan(Document):
 
     @cached_property
     def load(self) -> "Load | None":
-        """Its load alone, also of another tool's plan; None where there is none that we know."""
+        """Its load, also for another tool's plan; None if it has no known load."""
         from inferometer.plan.wording import stored_load
 
         return stored_load(self.section("load"))
@@ -108,7 +108,7 @@ class StoredPlan(Document):
         return StoredPlan({**self, **settings})
 
     def settings(self) -> dict[str, Any]:
-        """All of it, for what writes it."""
+        """The whole mapping, for writing."""
         return dict(self)
 
 

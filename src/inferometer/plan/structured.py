@@ -1,5 +1,5 @@
-"""Answers of a given form: what a plan asks for, how it is written in a request, and how it is recognised in fields
-that another tool's plan puts there. Whether an answer has the form is checked in `load.answer`."""
+"""Structured output: the formats that a plan can request, their fields in a request, and how they are recognised in
+request fields of other tools' plans. `load.answer` validates answers."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from inferometer.plan.fields import Mistake, Section, one_or_several
 
 Syntax = Literal["response_format", "structured_outputs", "guided", "sglang"]
 FORMS = ("json_schema", "json_object", "regex", "choice", "grammar")
-# The names that each syntax has for the forms; a form without a name cannot be requested that way.
+# Field names of the formats in each syntax; a format without a name cannot be requested in that syntax.
 _NAMES: dict[Syntax, dict[str, str]] = {
     "structured_outputs": {
         "json_schema": "json",
@@ -74,7 +74,7 @@ class Structured(Section):
             yield Mistake(("syntax",), f"{self.written_as} has no {self.form}: leave it out, or use structured_outputs")
 
     def fields(self, api: str) -> dict[str, JsonValue]:
-        """As the request body of an OpenAI-compatible API has it."""
+        """The fields in the request body of an OpenAI-compatible API."""
         syntax, value = self.written_as, getattr(self, self.form)
         if syntax == "response_format":
             return self._response_format(api)
@@ -94,7 +94,7 @@ class Structured(Section):
 
     @classmethod
     def among(cls, fields: JsonObject) -> Self | None:
-        """What the fields of a request body ask for, in whichever syntax; None where it is nothing that we know."""
+        """The format requested by the fields of a request body, in any syntax; None if there is no known one."""
         text = fields.get("text")
         wanted = fields.get("response_format") or (text.get("format") if isinstance(text, dict) else None)
         if isinstance(wanted, dict):
@@ -112,7 +112,7 @@ class Structured(Section):
 
     @classmethod
     def _of(cls, form: str, value: Any, syntax: Syntax) -> Self | None:
-        """A schema may be written as text; what is no form of ours is left to the server."""
+        """The format; a schema may be given as text, and unknown formats are left to the server."""
         try:
             schema = json.loads(value) if form == "json_schema" and isinstance(value, str) else value
             return cls.model_validate({form: schema, "syntax": syntax})
@@ -121,7 +121,7 @@ class Structured(Section):
 
 
 def _schema_problem(schema: dict[str, JsonValue]) -> str | None:
-    """What is wrong with it, where the extra that checks answers is installed."""
+    """What is wrong with a schema, if the extra for validation is installed."""
     try:
         from jsonschema.exceptions import SchemaError
         from jsonschema.validators import validator_for

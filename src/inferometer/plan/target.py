@@ -1,5 +1,4 @@
-"""What is measured and how it is spoken to, and what is watched during the load: the `target` and
-`observe` of a plan."""
+"""The `target` and `observe` of a plan: what is measured through which API, and which telemetry is sampled."""
 
 import re
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ _NO_SCHEME = re.compile(  # localhost, 10.0.0.7:8000, gpu-node:8000/v1; a bare n
 
 
 def _address(text: str) -> str:
-    """As people type it: `localhost:8000` is http://localhost:8000."""
+    """The address as typed: `localhost:8000` is http://localhost:8000."""
     return http_url(f"http://{text.strip()}" if _NO_SCHEME.fullmatch(text.strip()) else text)
 
 
@@ -47,7 +46,7 @@ class Tls(Section):
 
     @property
     def trust(self) -> "Trust":
-        """As connections are made with it."""
+        """The settings in the form that connections use."""
         return self.verify, self.ca, self.cert, self.key
 
     def disagreements(self) -> Iterator[Mistake]:
@@ -134,7 +133,7 @@ class Target(Section):
             yield from self._of_endpoints()
 
     def _of_endpoints(self) -> Iterator[Mistake]:
-        """A pasted path of another API: `short` takes it away only where it agrees with `api`."""
+        """Refuse a URL with the path of another API; `short` removes the path only if it agrees with `api`."""
         others = {api for url in self.url if (api := short.endpoint(url)[1]) is not None}
         for api in sorted(others):
             yield Mistake(("url",), f"ends in the path of api {api}, but api is {self.api}: leave the path out")
@@ -144,7 +143,7 @@ class Target(Section):
 
 
 def _switch(value: Any) -> Any:
-    """YAML reads `on` and `off` as true and false; one entry may stand for a list of one."""
+    """A switch or a list: YAML reads `on` and `off` as true and false, and a single entry is a list of one."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, int) or (isinstance(value, str) and value.startswith(("http://", "https://"))):

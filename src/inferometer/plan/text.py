@@ -1,5 +1,5 @@
-"""Plans as text: YAML and JSON as people write them, and a plan as text that reads back as the same plan, with
-secrets starred on the way; its JSON schema."""
+"""Plans as text: parsing of YAML and JSON, writing of a plan as text that reads back as the same plan (with secrets
+starred), and its JSON schema."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from inferometer.plan.workloads.lengths import Pause
 
 
 def parse_yaml(text: str, where: str) -> tuple[JsonValue, list[str]]:
-    """What the text says, and the keys that it gives twice."""
+    """The parsed YAML, and its duplicate keys."""
     try:
         value, twice = yaml_value(text)
     except RefusedError as error:
@@ -30,7 +30,7 @@ def parse_yaml(text: str, where: str) -> tuple[JsonValue, list[str]]:
 
 
 def parse_json(text: str, where: str) -> tuple[JsonValue, list[str]]:
-    """What the text says, and the keys that it gives twice."""
+    """The parsed JSON, and its duplicate keys."""
     try:
         value, twice = json_value(text)
     except RefusedError as error:
@@ -39,12 +39,12 @@ def parse_json(text: str, where: str) -> tuple[JsonValue, list[str]]:
 
 
 def refused(error: RefusedError, where: str) -> PlanError:
-    """Why a plan's file cannot be read, with its name and the place in it."""
+    """The error for a plan's file that cannot be parsed, with file name and position."""
     return PlanError(f"{where}{error.position}: {error.text}", error.hint)
 
 
 def as_written(value: JsonValue) -> str:
-    """A value as a plan would hold it, on one line."""
+    """A value in the syntax of a plan, on one line."""
     if isinstance(value, str):
         plain = value and value == value.strip() and value.isprintable()
         return _cut(value if plain else json.dumps(value, ensure_ascii=False))
@@ -61,14 +61,14 @@ def _cut(text: str) -> str:
 
 
 class Dumper(yaml.SafeDumper):
-    """Writes what the loader above reads back: quotes what either YAML would take for something else."""
+    """Writes text that the loader above reads back, with quotes where YAML 1.1 or 1.2 would read another type."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def _represent_text(dumper: Dumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else None  # PyYAML quotes what a block cannot hold
+    style = "|" if "\n" in text else None  # PyYAML quotes text that a block cannot hold
     if INT.fullmatch(text) or FLOAT.fullmatch(text):
         style = "'"
     if re.search("[\r\x85\u2028\u2029\ufeff]", text):  # other line breaks come back as spaces
@@ -83,7 +83,7 @@ Dumper.add_representer(str, _represent_text)
 
 
 def to_yaml(plan: Plan, full: bool = False) -> str:
-    """The effective plan: what differs from the defaults, or with `full` every setting."""
+    """The effective plan: settings that differ from the defaults, or with `full` all settings."""
     mapping = to_mapping(plan, full)
     if not mapping:
         return "{}  # all defaults\n"
@@ -91,7 +91,7 @@ def to_yaml(plan: Plan, full: bool = False) -> str:
 
 
 def to_mapping(plan: Plan, full: bool = False) -> dict[str, JsonValue]:
-    """The effective plan as plain values, written as people write them: `60s`, `ttft p99 < 500ms`."""
+    """The effective plan as plain values in readable form: `60s`, `ttft p99 < 500ms`."""
     shown = redacted(plan)
     if full:
         return shown.model_dump(context=HUMAN)
@@ -104,13 +104,13 @@ def to_mapping(plan: Plan, full: bool = False) -> dict[str, JsonValue]:
 
 
 def _lean_class(traffic: Traffic, plan: Plan) -> dict[str, JsonValue]:
-    """A class without what it inherits, so that reading it back inherits the same."""
+    """A class without inherited settings, so that it inherits them again when it is read back."""
     inherited = {name: getattr(plan, name) for name in short.INHERITED}
     return _lean(traffic, Traffic.model_construct(name="", headers={}, **inherited))
 
 
 def _lean(section: Section, usual: Section | None) -> dict[str, JsonValue]:
-    """The fields of a section that are not as usual: not the default, or not as in another section."""
+    """The fields of a section that differ from the defaults, or from another section."""
     fields: dict[str, JsonValue] = {}
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
@@ -121,7 +121,7 @@ def _lean(section: Section, usual: Section | None) -> dict[str, JsonValue]:
 
 
 def _written(section: Section, name: str, value: Any, default: Any) -> JsonValue:
-    if isinstance(value, Load | Server):  # all of it, with its type: the fields belong to that
+    if isinstance(value, Load | Server):  # completely, with its type, because the fields belong to the type
         return {"type": value.type, **_lean(value, None)}
     if isinstance(value, WorkloadSection) and type(value) is not type(default):
         return {"type": value.type, **_lean(value, None)}

@@ -1,5 +1,5 @@
-"""What a plan does, in a few words: `20 req/s Poisson for 60 s`, `512 in, 128 out`; of a whole plan with its defaults,
-and of the part of one that another tool's file has."""
+"""Short descriptions of a plan: `20 req/s Poisson for 60 s`, `512 in, 128 out`; for complete plans, and for the partial
+plans of imported runs."""
 
 from collections.abc import Iterator, Mapping
 
@@ -20,8 +20,8 @@ UNIT_OF_RATE, UNIT_IN_FLIGHT = " req/s", " in flight"
 
 
 def plan_texts(plan: StoredPlan, own: bool) -> tuple[str, str]:
-    """What is sent, and how it comes: `("512 in, 128 out", "20 req/s Poisson")`. `own`: a plan for a server that is
-    ours, whose defaults were used; of any other only what it contains counts."""
+    """Workload and load: `("512 in, 128 out", "20 req/s Poisson")`. With `own`, defaults of the plan count,
+    because Inferometer sent the load; otherwise only the fields that the plan contains."""
     classes = plan.checked.classes if own and plan.checked is not None else []
     if classes:
         generates = api_of(plan.api).generates
@@ -36,7 +36,7 @@ def _named(traffic: Traffic, text: str) -> str:
 
 
 def _batches_text(plan: StoredPlan) -> str:
-    """Of a run without a server: `batch size 8`, `1,000 prompts`."""
+    """The text for a run without a server: `batch size 8`, `1,000 prompts`."""
     if sizes := plan.batch_sizes:
         return f"batch size {sizes[0]}" if len(sizes) == 1 else f"batch sizes {', '.join(map(str, sizes))}"
     return "" if plan.prompts is None else f"{plan.prompts:,} prompts"
@@ -46,12 +46,12 @@ def _batches_text(plan: StoredPlan) -> str:
 
 
 def load_text(load: Load, stop: Stop) -> str:
-    """How the requests come, and for how long."""
+    """The arrivals and the duration of a load."""
     return " ".join(filter(None, [arrivals_text(load), _extent(stop) if load.type != "stages" else ""]))
 
 
 def arrivals_text(load: Load) -> str:
-    """How the requests come: `20 req/s Poisson`, `16 in flight`."""
+    """The arrivals of a load: `20 req/s Poisson`, `16 in flight`."""
     cap = f", at most {load.max_concurrency:,} in flight" if load.max_concurrency else ""
     match load.type:
         case "concurrency":
@@ -68,7 +68,7 @@ def arrivals_text(load: Load) -> str:
 
 
 def _stages(stages: list[Stage]) -> str:
-    """`stages 5 > 10 > 20 req/s`: the unit once, for all have the same."""
+    """`stages 5 > 10 > 20 req/s`, with the common unit once."""
     levels = [stage_text(stage) for stage in stages]
     shown = levels if len(levels) <= 4 else [*levels[:2], "..", levels[-1]]
     unit = UNIT_OF_RATE if stages[0].concurrency is None else UNIT_IN_FLIGHT
@@ -96,7 +96,7 @@ def _extent(stop: Stop) -> str:
 
 
 def workload_text(workload: Workload, generates: bool = True) -> str:
-    """What is sent. No output is requested of an API that generates nothing."""
+    """The text of a workload; APIs that generate nothing have no output length."""
     if not isinstance(workload, Synthetic):
         return " ".join(filter(None, [workload.type, _place(workload), _output_text(workload) if generates else ""]))
     more = "".join(_more(workload))
@@ -112,7 +112,7 @@ def workload_text(workload: Workload, generates: bool = True) -> str:
 
 
 def lengths_text(workload: Workload, generates: bool = True) -> str:
-    """What is sent in the fewest words: `512 in, 128 out`, `sharegpt from chats.json`."""
+    """The shortest text of a workload: `512 in, 128 out`, `sharegpt from chats.json`."""
     if not isinstance(workload, Synthetic):
         output = f", {workload.requested_output} out" if generates and workload.requested_output is not None else ""
         return " ".join(filter(None, [workload.type, _place(workload)])) + output
@@ -171,7 +171,7 @@ def _output_text(workload: Workload) -> str:
 
 
 def warmup_text(warmup: Warmup) -> str:
-    """What is left out at the start, or nothing."""
+    """The text of the warm-up; empty if there is none."""
     parts = [
         f"{warmup.requests:,} requests" if warmup.requests else "",
         duration_text(warmup.duration) if warmup.duration else "",
@@ -188,7 +188,7 @@ def traffic_text(traffic: Traffic, generates: bool = True) -> str:
 
 
 def stored_load(load: Document) -> Load | None:
-    """The load of a plan that may be another tool's; None where there is none that we know."""
+    """The load of a stored plan, also of another tool's; None if it has no known load."""
     try:
         return Load.model_validate(dict(load)) if load else None
     except ValidationError:

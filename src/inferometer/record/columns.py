@@ -1,7 +1,7 @@
-"""`Records`: many records as columns, the form all numbers are computed from. Files are left to `parquet`.
+"""`Records`: many records as columns, the form from which all numbers are computed. Files are left to `parquet`.
 
-A missing whole number or instant is `MISSING`, a missing float is NaN, a missing word has code -1, a missing
-text is None. Mask with `known(column)` before any arithmetic.
+A missing whole number or instant is `MISSING`, a missing float is NaN, a missing category has code -1, a missing text
+is None. Mask with `known(column)` before any arithmetic.
 """
 
 import json
@@ -20,12 +20,12 @@ from inferometer.vocabulary import attribute_at
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Texts = NDArray[np.object_]  # str or None; for what is nearly unique per record
+Texts = NDArray[np.object_]  # str or None; for values that are nearly unique per record
 Mask = NDArray[np.bool_]
 
-MISSING = int(np.iinfo(np.int64).min)  # no instant or count can have it; -1 could be an instant of an aligned clock
+MISSING = int(np.iinfo(np.int64).min)  # no instant or count is this; -1 could be an instant of an aligned clock
 READS = ("read_at", "read_tokens", "read_slack")
-BATCH_READS = 262_144  # reads looked at together: temporary arrays of 2 MB, which a processor's cache holds
+BATCH_READS = 262_144  # reads processed together: temporary arrays of 2 MB, which fit into a processor's cache
 
 
 def known(column: Ints) -> Mask:
@@ -35,7 +35,7 @@ def known(column: Ints) -> Mask:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Categorical:
-    """A column of few different words: `words[codes[i]]` is entry i, code -1 is missing."""
+    """A column of few distinct texts: `words[codes[i]]` is entry i, code -1 is missing."""
 
     codes: NDArray[np.int32]
     categories: tuple[str, ...]
@@ -64,14 +64,14 @@ class Categorical:
         return self.categories[code] if code >= 0 else None
 
     def mask(self, *wanted: str) -> Mask:
-        """Where the entry is one of the wanted words."""
+        """Where the entry is one of the wanted texts."""
         return np.isin(self.codes, [code for code, category in enumerate(self.categories) if category in wanted])
 
     def known(self) -> Mask:
         return self.codes >= 0
 
     def counts(self) -> dict[str | None, int]:
-        """How often each word occurs, those that do not occur left out; None counts the missing."""
+        """How often each text occurs, without texts that do not occur; None counts the missing ones."""
         tally = np.bincount(self.codes + 1, minlength=len(self.categories) + 1)
         return {category: int(n) for category, n in zip((None, *self.categories), tally, strict=True) if n}
 
@@ -79,17 +79,17 @@ class Categorical:
         return type(self)(self.codes[index], self.categories)
 
     def texts(self) -> Texts:
-        """Every entry spelled out."""
+        """Every entry as text."""
         return np.array([*self.categories, None], dtype=object)[self.codes]
 
 
 class SampleColumns:
-    """Samples as they come, in 28 bytes each: a long run has millions."""
+    """Samples in the order they arrive, in 28 bytes each: a long run has millions."""
 
     def __init__(self, samples: Iterable[Sample] = ()) -> None:
         self._at, self._value = array("q"), array("d")
         self._columns = {name: Coding() for name in ("source", "name", "labels")}
-        self._written: dict[tuple[tuple[str, str], ...], str] = {}  # the same labels again and again
+        self._written: dict[tuple[tuple[str, str], ...], str] = {}  # the same labels occur again and again
         self.extend(samples)
 
     def append(self, sample: Sample) -> None:
@@ -110,7 +110,7 @@ class SampleColumns:
         return len(self._at)
 
     def move(self, by_ns: int) -> None:
-        """All of them later by so much."""
+        """Move all samples to a later time."""
         self._at = array("q", (np.array(self._at, np.int64) + by_ns).tobytes())
 
     def in_order(self) -> Samples:
@@ -121,7 +121,7 @@ class SampleColumns:
 
 
 class Coding:
-    """A `Categorical` in the making."""
+    """Builds a `Categorical`."""
 
     def __init__(self) -> None:
         self._codes = array("i")
@@ -136,8 +136,8 @@ class Coding:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Reads:
-    """The reads of some records, one record after the other: those of record `owner[i]` are offsets[i] up to
-    offsets[i + 1]. A column that was not wanted is empty."""
+    """The reads of some records, one record after the other: those of record `owner[i]` are offsets[i] up to offsets[i
+    + 1]. A column that was not requested is empty."""
 
     owner: Ints
     offsets: Ints
@@ -149,15 +149,15 @@ class Reads:
         return np.diff(self.offsets)
 
 
-_FRAMES = "inferometer.measure.registry"  # above this room: imported by name, when used
+_FRAMES = "inferometer.measure.registry"  # above this room in the import order: imported by name, on use
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Records:
     """One array per field of `Record`, under its name; record i has the slice `reads(i)` of its `read_*`.
 
-    Go through reads with `read_batches` or `reads_in_order`: of a long run they are not in memory
-    (`parquet.StreamedRecords`), and `read_at` as a whole is as large as it sounds.
+    Iterate reads with `read_batches` or `reads_in_order`: the reads of a long run are not in memory
+    (`parquet.StreamedRecords`), and `read_at` loads all of them.
     """
 
     session: Ints
@@ -207,7 +207,8 @@ class Records:
     read_slack: Ints
 
     def to_arrow(self) -> Any:
-        """A pyarrow table: a row per request, its measures in seconds (`ttft`, `tpot`, `e2e`) and the raw instants."""
+        """A pyarrow table: one row per request, with its measures in seconds (`ttft`, `tpot`, `e2e`) and the raw
+        instants."""
         return attribute_at(f"{_FRAMES}:to_arrow")(self)
 
     def to_pandas(self) -> Any:
@@ -218,7 +219,7 @@ class Records:
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Self:
-        """In the order given. A record with reads but without `read_slack` has exact instants."""
+        """From records in the given order. A record with reads but without `read_slack` has exact instants."""
         names = Record.__struct_fields__
         rows = [msgspec.structs.astuple(record) for record in records]
         values = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
@@ -227,7 +228,7 @@ class Records:
 
     @classmethod
     def concat(cls, parts: Iterable[Self]) -> Self:
-        """The whole of several shards, in order of (scheduled_at, session, turn)."""
+        """Merges several shards, in order of (scheduled_at, session, turn)."""
         parts = [*parts] or [cls.of([])]
         whole = parts[0] if len(parts) == 1 else cls._joined(parts)
         order = time_order(whole)
@@ -243,7 +244,7 @@ class Records:
         return len(self.session)
 
     def __repr__(self) -> str:
-        """Not its arrays: a notebook prints it."""
+        """Without the arrays: a notebook prints it."""
         return f"<{len(self):,} requests, {int(self.read_offsets[-1]):,} reads: to_pandas(), to_polars() or to_arrow()>"
 
     def take(self, chosen: Mask | Ints) -> Self:
@@ -264,11 +265,11 @@ class Records:
         return np.diff(self.read_offsets)
 
     def read_batches(self, chosen: Mask | None = None, columns: Sequence[str] = READS) -> Iterator[Reads]:
-        """The reads of the chosen records (None: of all), some records at a time, in any order of records."""
+        """The reads of the chosen records (None: of all), some records at a time, in any order."""
         return self.reads_in_order(chosen, columns)
 
     def reads_in_order(self, chosen: Mask | None = None, columns: Sequence[str] = READS) -> Iterator[Reads]:
-        """The same in the order of the records. With streamed records it takes longer."""
+        """The same in the order of the records, which takes longer with streamed records."""
         for start, end in read_cuts(self.read_offsets):
             index = np.arange(start, end) if chosen is None else start + np.flatnonzero(chosen[start:end])
             if len(index) == end - start:
@@ -280,11 +281,11 @@ class Records:
                 yield Reads(index, offsets, *(getattr(self, name)[flat] for name in READS))
 
     def last_read_at(self) -> int:
-        """The latest of all reads; `MISSING` without any."""
+        """The latest of all reads; `MISSING` if there are none."""
         return int(self.read_at.max()) if len(self.read_at) else MISSING
 
     def reads(self, i: int) -> slice:
-        """Where the reads of record i stand in `read_at`, `read_tokens` and `read_slack`."""
+        """The slice of the reads of record i in `read_at`, `read_tokens` and `read_slack`."""
         i = range(len(self))[i]
         return slice(int(self.read_offsets[i]), int(self.read_offsets[i + 1]))
 
@@ -293,7 +294,7 @@ class Records:
         return self._record(i, {name: getattr(self, name)[self.reads(i)] for name in READS})
 
     def entries(self, i: int) -> dict[str, Any]:
-        """The fields of record i by name, all but its reads."""
+        """The fields of record i by name, except its reads."""
         return {name: _ENTRY[kind](getattr(self, name), i) for name, kind in SCALARS.items()}
 
     def _record(self, i: int, reads: dict[str, Ints]) -> Record:
@@ -306,17 +307,17 @@ SCALARS: dict[str, Any] = {
 }
 
 
-_TIME_KEYS = ("turn", "session", "scheduled_at")  # the last one first
+_TIME_KEYS = ("turn", "session", "scheduled_at")  # the most significant key last
 
 
 def joined_scalars(parts: Sequence[Records]) -> dict[str, Any]:
-    """The columns of several parts, but for their reads."""
+    """The columns of several parts, except their reads."""
     return {name: _JOINED[kind]([getattr(part, name) for part in parts]) for name, kind in SCALARS.items()}
 
 
 def ordered_scalars(parts: list[Records]) -> tuple[dict[str, Any], Ints]:
-    """The same in order of time, and the order. It empties the list: column by column the parts go, so that there is
-    never a second copy of all."""
+    """The same in order of time, and the order. It empties the list and frees the parts column by column, so that there
+    is never a second copy of everything."""
     order = np.lexsort([np.concatenate([getattr(part, name) for part in parts]) for name in _TIME_KEYS])
     columns = {name: [getattr(part, name) for part in parts] for name in SCALARS}
     parts.clear()
@@ -338,21 +339,21 @@ def default_column(name: str, n: int) -> Any:
 
 
 def offsets_of(counts: Ints) -> Ints:
-    """Where each record's entries begin in the flat array, and one more: where the last one's end."""
+    """Where each record's entries start in the flat array, plus the end of the last record."""
     offsets = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
     return offsets
 
 
 def picked_reads(read_offsets: Ints, index: Ints) -> tuple[Ints, Ints]:
-    """For the records at these indices, one behind the other: their offsets, and where each of their reads is."""
+    """For the records at these indices, one after the other: their offsets, and the index of each of their reads."""
     counts = np.diff(read_offsets)[index]
     offsets = offsets_of(counts)
     return offsets, np.arange(offsets[-1]) + np.repeat(read_offsets[:-1][index] - offsets[:-1], counts)
 
 
 def read_cuts(read_offsets: Ints) -> Iterator[tuple[int, int]]:
-    """From record to record, so that about `BATCH_READS` reads are between; all of one record stay together."""
+    """Ranges of records with about `BATCH_READS` reads each; all reads of a record stay together."""
     inner = np.searchsorted(read_offsets[:-1], np.arange(BATCH_READS, read_offsets[-1], BATCH_READS))
     return pairwise(sorted({0, *inner.tolist(), len(read_offsets) - 1}))
 
@@ -399,7 +400,7 @@ def _float_at(column: Floats, i: int) -> float | None:
     return None if np.isnan(column[i]) else float(column[i])
 
 
-# What each kind of column does its own way: made of values, joined, picked from, read at one place.
+# The operations that differ by kind of column: build from values, join, select, read one entry.
 _FROM_VALUES: dict[Any, Callable[[Any], Any]] = {
     Ints: _ints,
     Floats: _floats,

@@ -1,5 +1,5 @@
-"""The typed parts of a run as JSON and back. Documents of older schema versions are brought to the present form here,
-and nowhere else."""
+"""Encodes the typed parts of a run as JSON and decodes them. Documents of older schema versions are converted to the
+present form here, and nowhere else."""
 
 import functools
 import re
@@ -47,7 +47,7 @@ from inferometer.record.verdict import Reason, Verdict
 T = TypeVar("T", bound=msgspec.Struct)
 Known = TypeVar("Known")
 
-WHERE_KNOWN: dict[type, tuple[str, ...]] = {  # fields that are left out where they are unknown; others are null
+WHERE_KNOWN: dict[type, tuple[str, ...]] = {  # fields omitted if unknown; others are null
     WindowSummary: ("clock_error_s",),
     Rate: ("clock_error",),
     Concurrency: ("clock_error",),
@@ -58,8 +58,8 @@ WHERE_KNOWN: dict[type, tuple[str, ...]] = {  # fields that are left out where t
     ToolVersion: ToolVersion.__struct_fields__,
     ServerStart: ("container", "engine", "image", "image_id", "digest"),
 }
-_EMPTY = (WindowSummary, Concurrency, Failures)  # always there; null in JSON where a run has none
-FLAT: dict[type, str] = {  # whose entries are written as fields of its own
+_EMPTY = (WindowSummary, Concurrency, Failures)  # always present as a type; null in JSON if a run has none
+FLAT: dict[type, str] = {  # types whose entries are written as fields of the parent
     MeasureSummary: "statistics",
     Adjusted: "statistics",
     Sessions: "measures",
@@ -71,8 +71,8 @@ _STATISTIC = re.compile(r"mean|std|min|max|p\d+(\.\d+)?")
 
 
 def document_of(value: object) -> JsonValue:
-    """A part of a run as plain data, ready for JSON. Statistics of a measure are written as its own fields, `p99`, as
-    are the measures of sessions."""
+    """A part of a run as plain data, ready for JSON. The statistics of a measure are written as fields of the measure
+    itself, `p99`, and likewise the measures of sessions."""
     if isinstance(value, _EMPTY) and value == type(value)():
         return None
     if isinstance(value, EnvironmentPart):
@@ -101,13 +101,13 @@ def _struct_document(value: msgspec.Struct) -> dict[str, JsonValue]:
 
 
 def result_document(kind: str, result: msgspec.Struct) -> dict[str, JsonValue]:
-    """What `--json` prints of a result: its fields, and the properties that its type lists as `DERIVED`. Fields that it
-    lists as `WHERE_KNOWN` are left out where they are null."""
+    """The `--json` document of a result: its fields, and the properties that its type lists as `DERIVED`. Fields that
+    it lists as `WHERE_KNOWN` are omitted if they are null."""
     return {"schema": schema_of(kind), **_struct_document(result)}
 
 
 def _environment_part(part: EnvironmentPart) -> dict[str, JsonValue]:
-    """As the document that it was read from, then what is new."""
+    """The fields of the document it was read from, in their order, then new ones."""
     known = {name: getattr(part, name) for name in field_names(type(part))} | part.more
     left_out = known.keys() if part.names else WHERE_KNOWN.get(type(part), ())
     new = [name for name, value in known.items() if not (name in left_out and value in (None, [], {}))]
@@ -130,7 +130,7 @@ def environment_document(environment: Environment) -> dict[str, JsonValue]:
 
 
 def summary_from(document: JsonObject) -> Summary:
-    """Of any version up to the present one. A `StoreError` names the field that cannot be read."""
+    """Reads any version up to the present one. A `StoreError` names the field that cannot be read."""
     return _converted(document, Summary)
 
 
@@ -139,12 +139,12 @@ def verdict_from(document: JsonObject) -> Verdict:
 
 
 def environment_from(document: JsonObject) -> Environment:
-    """Of this version, an older one or a foreign document: what is not known stays in it, and is written again."""
+    """Reads this version, an older one or a foreign document: unknown fields are kept, and written again."""
     return _converted(document, Environment)
 
 
 def with_texts(part: T, change: Callable[[JsonObject], JsonObject]) -> T:
-    """A part of a run whose document was changed, such as one without secrets."""
+    """A part of a run with its document changed, for example to remove secrets."""
     whole = _environment_part(part) if isinstance(part, EnvironmentPart) else _struct_document(part)
     return _converted(change(whole), type(part))
 
@@ -163,8 +163,9 @@ _learning = threading.Lock()
 
 
 def converted(content: Any, kind: type[Known]) -> Known:
-    """`msgspec.convert`, from any thread. What msgspec knows of a type it learns when the type is first met, and a
-    second thread that meets it meanwhile reads what is half made: the process ends by a segmentation fault."""
+    """`msgspec.convert`, safe in any thread. msgspec builds its information on a type when the type is first used; a
+    second thread that uses the type meanwhile reads a half-built structure, and the process ends with a segmentation
+    fault."""
     if kind not in _learned:
         with _learning:
             with suppress(msgspec.ValidationError):
@@ -174,7 +175,7 @@ def converted(content: Any, kind: type[Known]) -> Known:
 
 
 def _present(value: Any, kind: Any) -> Any:
-    """A document in the form of its type, under the present names. What has another type is left as it is."""
+    """A document in the form of its type, with the present names. Values of another type are left unchanged."""
     form, inner = _form(kind)
     if form is int and isinstance(value, float) and value.is_integer():  # some tools write counts as 8.0
         return int(value)
@@ -196,7 +197,7 @@ def _present(value: Any, kind: Any) -> Any:
 
 
 def _own_and_more(document: JsonObject, kind: type[EnvironmentPart]) -> JsonObject:
-    """The fields of an environment that have a type, and the others; null in place of a list or a mapping is none."""
+    """The typed fields of an environment, and the others; null in place of a list or a mapping counts as missing."""
     fields = {name: _fields(kind)[name] for name in field_names(kind)}
     own = {
         name: part
@@ -208,7 +209,8 @@ def _own_and_more(document: JsonObject, kind: type[EnvironmentPart]) -> JsonObje
 
 
 def _gathered(document: JsonObject, kind: type) -> JsonObject:
-    """Fields that `document_of` wrote flat into their mapping. Fields of a newer version are none of them."""
+    """Collects the fields that `document_of` wrote flat back into their mapping. Fields of a newer version are not
+    included."""
     flat = FLAT.get(kind)
     if flat is None or (kind is Sessions and flat in document):
         return document
@@ -233,17 +235,17 @@ _FORMER: dict[type, dict[str, str]] = {  # names of version 1
     **dict.fromkeys((Trend, Steadiness, Backlog, Goal), _FORMER_STATUS),
     **dict.fromkeys((Concurrency, PrecisionResult, InputTokens, OutputTokens), _FORMER_REQUESTED),
     Startup: {"asked_sleep": "requested_sleep"},
-    MeasureSummary: {"unknown": "weak"},  # whose value was left out
+    MeasureSummary: {"unknown": "weak"},  # its value was left out
     Adjusted: {"unknown": "weak"},
     Environment: {"said": "metadata"},
 }
 
 
-_ROWS = {"changes", "measures", "steps", "since", "objections"}  # parts of a result that have had a `word` too
+_ROWS = {"changes", "measures", "steps", "since", "objections"}  # parts of a result that also had a `word`
 
 
 def result_from(value: JsonValue, status: str = "status") -> JsonValue:
-    """The result of a comparison, a check or a search, as it was printed or stored, under the present names."""
+    """The result of a comparison, a check or a search, as printed or stored, with the present names."""
     if isinstance(value, list):
         return [result_from(part, status) for part in value]
     if not isinstance(value, dict):
@@ -260,7 +262,7 @@ def _renamed(document: JsonObject, kind: type) -> JsonObject:
 
 
 def _upgraded(document: JsonObject, kind: type) -> JsonObject:
-    """What version 1 did not have: the headline of a rate was its window's, also of an imported run."""
+    """Adds what version 1 did not have: the headline of a rate was its window's, also for an imported run."""
     if kind is Rate and "value" not in document:
         return {**document, "value": document.get("window"), "span": document.get("run")}
     if kind is Goodput and "value" not in document:
@@ -273,7 +275,7 @@ def _upgraded(document: JsonObject, kind: type) -> JsonObject:
 
 
 def _stated(rates: JsonValue, stated: JsonValue) -> JsonValue:
-    """The rates that an imported file states are the headline."""
+    """Makes the rates that an imported file states the headline."""
     if not isinstance(rates, Mapping) or not isinstance(stated, Mapping):
         return rates
     values = {name: rate.get("value", rate.get("window")) for name, rate in stated.items() if isinstance(rate, Mapping)}
@@ -299,18 +301,18 @@ def _fields(kind: type) -> Mapping[str, type]:
 
 @functools.cache
 def _form(kind: Any) -> tuple[Any, Any]:
-    """What a type is where it is not None, and what a list or a mapping is of."""
+    """The type apart from None, and the element type of a list or a mapping."""
     kinds = [argument for argument in get_args(kind) if argument is not NoneType]
     if NoneType in get_args(kind):
         return _form(kinds[0]) if len(kinds) == 1 else (None, None)
     origin = get_origin(kind)
-    if origin is UnionType:  # such as a GPU with its facts, or its name alone
+    if origin is UnionType:  # such as a GPU with its facts, or only its name
         return next(((part, None) for part in kinds if _is_struct(part)), (None, None))
     return (origin, kinds[-1]) if origin in (list, dict) else (kind, None)
 
 
 def _wrong(value: Any, kind: Any, where: str = "") -> tuple[str, str]:
-    """The first place in a document that has not its type, `measures.ttft.p99`, and what is wrong there."""
+    """The first place in a document with a wrong type, `measures.ttft.p99`, and what is wrong there."""
     form, inner = _form(kind)
     parts: dict[str, tuple[JsonValue, Any]] = {}
     if form is list and isinstance(value, list):

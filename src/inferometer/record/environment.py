@@ -1,8 +1,8 @@
 """`Environment`: where a run was made and what answered, so that two runs can be distinguished. `observe`, `target` and
-the importers make it, everybody else reads its attributes; JSON is its encoding (`record.encoding`).
+the importers create it, everything else reads its attributes; JSON is its encoding (`record.encoding`).
 
-A document is written again as it was read: `names` keeps the order of its fields and which of them are null, `more`
-those that this version does not know.
+A document is written as it was read: `names` keeps the order of its fields and which of them are null, `more` keeps the
+fields that this version does not know.
 """
 
 from ipaddress import ip_address
@@ -13,18 +13,19 @@ import msgspec
 from inferometer.documents.document import JsonValue
 from inferometer.record.summary import Startup
 
-SIMULATED = ("simulator", "inferometer")  # by which the simulator shows itself
+SIMULATED = ("simulator", "inferometer")  # names under which the simulator reports itself
 
 
 class EnvironmentPart(msgspec.Struct, frozen=True, kw_only=True):
     """A part of an environment."""
 
-    names: tuple[str, ...] = ()  # of the fields of its document, in their order; empty: it was not read from one
-    more: dict[str, JsonValue] = {}  # fields that this version does not know: of older or foreign documents, and tags
+    names: tuple[str, ...] = ()  # fields of its document, in their order; empty if it was not read from one
+    more: dict[str, JsonValue] = {}  # fields unknown to this version: of older or foreign documents, and tags
 
 
 def field_names(kind: type[EnvironmentPart]) -> tuple[str, ...]:
-    """All fields that its document can have: as `names`, unknown ones are null in it instead of left out."""
+    """All fields that its document can have. Used as `names`, it makes unknown ones null in the document instead of
+    omitted."""
     return tuple(name for name in kind.__struct_fields__ if name not in EnvironmentPart.__struct_fields__)
 
 
@@ -117,12 +118,12 @@ class MeasuredTarget(EnvironmentPart, frozen=True, kw_only=True):
 
     @property
     def shown_engine(self) -> str | None:
-        """The engine as it showed itself."""
+        """The engine as it reported itself."""
         return self.server or self.engine
 
     @property
     def is_predicted(self) -> bool:
-        """A server in virtual time: a model stood for it, and nothing was measured."""
+        """Whether a model stood in for the server, in virtual time, and nothing was measured."""
         return self.time == "virtual" and self.server is not None
 
 
@@ -179,7 +180,7 @@ class ImportOrigin(EnvironmentPart, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str | None:
-        """What distinguishes results of one folder: the path below it and the part; None for a file that was named."""
+        """Distinguishes the results of one folder: the path below it and the part; None for a file given by name."""
         below = self.file is not None and "/" in self.file
         return " ".join(filter(None, (self.file, self.part))) if self.file and (below or self.part) else None
 
@@ -219,7 +220,7 @@ OBSERVED = ("inferometer", "command", "machine", "gpu", "system", "python", "git
 
 
 class Environment(EnvironmentPart, frozen=True, kw_only=True):
-    """Where a run was made. An observed one has the fields up to `target`; others are there where they are known."""
+    """Where a run was made. An observed one has the fields up to `target`; others are present if they are known."""
 
     inferometer: str | None = None  # Inferometer version
     command: str | None = None  # command line without secrets
@@ -251,13 +252,13 @@ class Environment(EnvironmentPart, frozen=True, kw_only=True):
 
     @property
     def known_target(self) -> MeasuredTarget:
-        """The target, empty where nothing is known of it."""
+        """The target; empty if nothing is known of it."""
         return self.target or MeasuredTarget()
 
     @property
     def accelerators(self) -> list[str]:
-        """Names of the target's accelerators, one per device: those that were reported for it (`gpus`), else those of
-        this machine (`gpu`), which are the target's only where it is here."""
+        """Names of the target's accelerators, one per device: those reported for it (`gpus`), else those of this
+        machine (`gpu`), which belong to the target only if it runs here."""
         if self.gpus:
             return [_name(gpu) for gpu in self.gpus]
         return [_name(gpu) for gpu in self.gpu.gpus] if self.gpu and self._serves_here else []
@@ -294,7 +295,7 @@ SCHEMA = "inferometer/calibration/1"
 
 
 class CalibratedMachine(msgspec.Struct, frozen=True, kw_only=True):
-    """What the error depends on: another CPU, kernel, Python or version needs a curve of its own."""
+    """The properties the error depends on: another CPU, kernel, Python or version needs a curve of its own."""
 
     cpu: str = ""
     cores: int | None = None
@@ -304,7 +305,7 @@ class CalibratedMachine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CalibrationPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One load and the errors at it, in seconds, as absolute values: early is as wrong as late."""
+    """One load and the errors at it, in seconds, as absolute values: too early counts as much as too late."""
 
     streams: int = 0
     interval: float = 0.0  # seconds between two tokens of a stream
@@ -322,20 +323,21 @@ class CalibrationPoint(msgspec.Struct, frozen=True, kw_only=True):
     metronome_late: bool = False
 
     def kept_up(self) -> bool:
-        """Errors above a token interval mean that reads wait for their turn."""
+        """Errors above a token interval mean that reads are queueing."""
         return self.read_error_p99 is not None and self.read_error_p99 <= self.interval
 
     def sent_late(self) -> bool:
-        """Whether the metronome itself could not send in time: what the client missed is then not its own limit."""
+        """Whether the metronome itself could not send in time: delays at the client are then not its own limit."""
         return self.metronome_late_p99 is not None and self.metronome_late_p99 > self.interval
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
-    """The points, where and when they were measured, and the most events per second that the client kept up with."""
+    """The points, where and when they were measured, and the highest rate of events per second that the client kept up
+    with."""
 
     schema: str = SCHEMA
     machine: CalibratedMachine = CalibratedMachine()
     made: str = ""
     points: list[CalibrationPoint] = []
     ceiling_events_per_s: float | None = None
-    ceiling_is_at_least: bool = False  # it never fell behind: its limit is not below
+    ceiling_is_at_least: bool = False  # it never fell behind: the true limit may be higher

@@ -21,7 +21,7 @@ _HINTS = {
 
 
 def store_error(where: object, error: OSError) -> StoreError:
-    """What the system refused to do with a file, and what can be done about it."""
+    """The error of the operating system for a file, and what can be done about it."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     return StoreError(f"{where}: {reason.lower()}", _HINTS.get(error.errno or 0))
 
@@ -37,7 +37,7 @@ def translated_errors(where: object) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Write the file under the name given; it takes its place once it is whole and on disk."""
+    """Write the file under the given name; it replaces the target once it is complete and on disk."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with translated_errors(path):
@@ -78,14 +78,14 @@ VERSIONS = {
     "comparison": 2,
     "check": 2,
     "experiment": 2,
-    "event": 1,  # as a webhook gets it
-    "notifications": 2,  # which channel got which message
+    "event": 1,  # as sent to a webhook
+    "notifications": 2,  # which channel received which message
     "ci": 2,
     "rosetta": 1,  # a run by another tool's definitions
     "search": 2,
     "import": 1,
     "formats": 1,
-    "harnesses": 1,  # other load generators, or the runs that they made of one plan
+    "harnesses": 1,  # other load generators, or the runs they made of one plan
     "doctor": 2,
     "report": 1,
     "site": 1,
@@ -100,7 +100,7 @@ def schema_of(kind: str) -> str:
 
 
 def check_schema(where: object, kind: str, schema: object) -> None:
-    """Refuse what is not ours, and what a newer Inferometer wrote."""
+    """Refuses documents that are not ours, and those of a newer Inferometer."""
     family, _, version = str(schema).rpartition("/")
     if family != f"inferometer/{kind}" or not version.isdigit():
         raise StoreError(f"{where}: not {kind} of an Inferometer run, its schema is {schema!r}")

@@ -1,6 +1,6 @@
-"""From the logs of the shards to the records of the run: merged in memory, left in the logs, or streamed to a Parquet
-file. Timestamps of logs from other hosts are converted to one clock: by the measured offsets of the hosts' clocks, or,
-if there are none, by the real-time offsets in the headers of the logs."""
+"""Turns the logs of the shards into the records of the run: merged in memory, left in the logs, or streamed to a
+Parquet file. Timestamps of logs from other hosts are converted to one clock: by the measured offsets of the hosts'
+clocks, or, if there are none, by the real-time offsets in the headers of the logs."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,8 +27,8 @@ from inferometer.record.summary import Clocks, HostClockSummary
 
 CLOCKS_LOG = "log-clocks.bin"
 READING = "clock reading"
-DRIFT = 100e-6  # what a clock gains or loses at most: undisciplined quartz; a reading worse than this implies is unused
-JUMP = 500e-6  # the fastest that the kernel slews a clock; what changes faster was a jump, such as a suspended machine
+DRIFT = 100e-6  # maximum clock drift: undisciplined quartz; readings less exact than this implies are unused
+JUMP = 500e-6  # the fastest that the kernel slews a clock; a faster change is a jump, such as a suspended machine
 JUMP_NS = 100_000
 
 
@@ -37,8 +37,8 @@ class ClockReading(msgspec.Struct, frozen=True):
 
     clock: HostClock
     at: int  # on the reference clock
-    ahead_ns: int  # to add to an instant of theirs to have it on the reference clock
-    error_ns: int  # half the round trip: the truth is within
+    ahead_ns: int  # added to an instant of the other host to convert it to the reference clock
+    error_ns: int  # half the round trip: the true offset is within
 
     def as_note(self) -> Note:
         facts: JsonObject = {
@@ -58,7 +58,8 @@ class ClockReading(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Extent:
-    """Of the entries of one host's logs, on the reference clock: when the last one began, and the longest one."""
+    """The range of the entries of one host's logs, on the reference clock: the start of the last one, and the longest
+    one."""
 
     last_at: int = 0
     longest_ns: int = 0
@@ -78,7 +79,7 @@ class OffsetLine:
         self._theirs = [reading.at - reading.ahead_ns for reading in self.readings]
 
     def ahead_at(self, theirs_at: int) -> int:
-        """What to add to this instant of theirs."""
+        """The offset to add to this instant of the other host."""
         readings = self.readings
         after = bisect_right(self._theirs, theirs_at)
         if after in (0, len(readings)):
@@ -92,22 +93,22 @@ class OffsetLine:
         return max(reading.error_ns for reading in self.readings)
 
     def error_within(self, extent: "Extent") -> float:
-        """In ns, of all instants of a host's logs: between readings that of the readings; after the last one the drift
-        is not known; and an entry is moved as a whole, by the offset at its begin."""
+        """The error in ns over all instants of a host's logs: between readings it is that of the readings; after the
+        last one the drift is unknown; and an entry is moved as a whole, by the offset at its start."""
         beyond_ns = max(0, extent.last_at - self.readings[-1].at)
-        drift = min(DRIFT, abs(self.drift_ppm or 0.0) * 1e-6)  # a jump is named apart
+        drift = min(DRIFT, abs(self.drift_ppm or 0.0) * 1e-6)  # a jump is reported separately
         return self.error_ns + DRIFT * beyond_ns + drift * extent.longest_ns
 
     @property
     def drift_ppm(self) -> float | None:
-        """How much faster than the reference it runs."""
+        """By how much it runs faster than the reference."""
         first, last = self.readings[0], self.readings[-1]
         elapsed = last.at - first.at
         return None if elapsed <= 0 else (first.ahead_ns - last.ahead_ns) / elapsed * 1e6
 
     @property
     def jump_ns(self) -> int | None:
-        """The largest change between two readings that no slewing explains."""
+        """The largest change between two readings that is too fast for slewing."""
         jumps = [
             abs(after.ahead_ns - before.ahead_ns)
             for before, after in pairwise(self.readings)
@@ -118,9 +119,9 @@ class OffsetLine:
 
 
 def _useful(readings: list[ClockReading]) -> list[ClockReading]:
-    """Without those that are less exact than their neighbours: a reading taken while the network or the host was busy
-    has a long round trip, and what a good one shows holds for a while. A jump makes the good ones wrong, so one that
-    contradicts a neighbour stays."""
+    """The readings without those less exact than their neighbours: a reading taken while the network or the host was
+    busy has a long round trip, and a good one stays valid for a while. After a jump the good ones are wrong, so a
+    reading that contradicts a neighbour stays."""
     kept = []
     for reading in readings:
         implied = [
@@ -136,10 +137,10 @@ def _useful(readings: list[ClockReading]) -> list[ClockReading]:
 
 @dataclass(frozen=True)
 class HostClocks:
-    """How instants of any host come to the reference clock."""
+    """Converts instants of any host to the reference clock."""
 
-    reference: HostClock | None = None  # of the log with the readings; None: there is none
-    lines: dict[str, OffsetLine] = field(default_factory=dict)  # by boot, or by host where there is no boot id
+    reference: HostClock | None = None  # of the log with the readings; None if there is none
+    lines: dict[str, OffsetLine] = field(default_factory=dict)  # by boot, or by host if there is no boot id
 
     def line_of(self, clock: HostClock) -> OffsetLine | None:
         if self.reference is None or clock.is_clock_of(self.reference):
@@ -166,7 +167,7 @@ def read_clocks(logs: Iterable[Path]) -> HostClocks:
 
 
 def clocks_summary(hosts: HostClocks, headers: Sequence[Header], extents: Mapping[str, Extent]) -> Clocks | None:
-    """How well the hosts of a run agree on time; None where all shards are on one clock that did not jump."""
+    """How well the hosts of a run agree on the time; None if all shards are on one clock that did not jump."""
     shards = [header for header in headers if header.shard >= 0]
     groups: dict[str, list[Header]] = {}
     for header in shards:
@@ -206,8 +207,8 @@ BATCH = 50_000  # records in memory at a time, or about `BATCH_READS` reads
 
 @dataclass(frozen=True)
 class Gathered:
-    """What the logs hold beside records, which of them broke off, and in which entries could not be read: a note says
-    so for each."""
+    """The contents of the logs other than records, which logs are truncated, and which contain unreadable entries: each
+    is reported in a note."""
 
     headers: list[Header] = field(default_factory=list)
     samples: SampleColumns = field(default_factory=SampleColumns)
@@ -220,12 +221,12 @@ class Gathered:
 
     @property
     def clocks(self) -> Clocks | None:
-        """How well the hosts agree on the time; None where there is one."""
+        """How well the hosts agree on the time; None if there is only one."""
         return self.stored_clocks or clocks_summary(self.hosts, self.headers, self.extents)
 
     @property
     def clock(self) -> HostClock:
-        """What all instants are on: the clock of the readings, else of the first log that names its offset."""
+        """The clock of all instants: that of the readings, else of the first log that states its offset."""
         if self.hosts.reference is not None:
             return self.hosts.reference
         known = (log.clock for log in self.headers if log.clock.real_minus_monotonic_ns is not None)
@@ -233,7 +234,7 @@ class Gathered:
 
 
 def read_logs(paths: Iterable[Path]) -> tuple[Records, Gathered]:
-    """The records of all logs, merged in order; of many the reads stay in the logs."""
+    """The records of all logs, merged in order; if there are many, the reads stay in the logs."""
     logs = [*paths]
     gathered = Gathered(hosts=read_clocks(logs))
     parts: list[Records] = []
@@ -255,12 +256,12 @@ def read_logs(paths: Iterable[Path]) -> tuple[Records, Gathered]:
 
 
 class GrowingLogs:
-    """The logs of a run under way, in a folder: each look reads what was added since the one before. `sums_of` are the
-    columns that stay in memory in place of the reads, which remain in the logs."""
+    """The logs of a run in progress, in a folder: each call to `look` reads what was added since the previous one.
+    `sums_of` computes the columns that stay in memory instead of the reads, which remain in the logs."""
 
     def __init__(self, folder: Path, sums_of: Callable[[Records], ReadSums]) -> None:
         self._folder, self._sums_of = folder, sums_of
-        self._logs: dict[Path, int] = {}  # how far each was read
+        self._logs: dict[Path, int] = {}  # bytes of each log read so far
         self._parts: list[Records] = []
         self._sums: list[ReadSums] = []
         self._stretches: list[_Stretch] = []  # of the logs, in the order of the parts
@@ -271,7 +272,7 @@ class GrowingLogs:
         return sum(log.stat().st_size for log in self._paths())
 
     def look(self) -> Records:
-        """All records so far. Each is on the clock of all as it was known when the record was read."""
+        """All records so far, each on the common clock as it was known when the record was read."""
         self.gathered = replace(self.gathered, hosts=read_clocks(self._folder.glob(CLOCKS_LOG)))
         for path in self._paths():
             reader = LogReader(path, self._logs.get(path, 0))
@@ -296,7 +297,7 @@ class GrowingLogs:
 
 
 def logs_to_parquet(paths: Iterable[Path], out: Path) -> Gathered:
-    """Row group by row group, each in order; `read_parquet` orders the whole."""
+    """Writes row group by row group, each in order; `read_parquet` orders the whole."""
     logs = [*paths]
     gathered = Gathered(hosts=read_clocks(logs))
     batches = _batches(_records(logs, gathered), at_least_one=True)
@@ -305,7 +306,7 @@ def logs_to_parquet(paths: Iterable[Path], out: Path) -> Gathered:
 
 
 def _records(paths: Iterable[Path], gathered: Gathered, clock: HostClock | None = None) -> Iterator[Record]:
-    """With all instants on one clock, by default the one that `gathered` names."""
+    """With all instants on one clock, by default the clock of `gathered`."""
     for path in paths:
         if path.name == CLOCKS_LOG:  # read before all others
             continue
@@ -334,7 +335,7 @@ def _records_of(log: LogReader, gathered: Gathered, clock: HostClock | None = No
 
 
 def _ahead(theirs: HostClock, hosts: HostClocks, clock: HostClock) -> Callable[[int], int] | None:
-    """What to add to an instant of a log to have it on the clock of all; None: nothing."""
+    """The offset to add to an instant of a log to convert it to the common clock; None: nothing."""
     if (line := hosts.line_of(theirs)) is not None:
         return line.ahead_at
     ahead_ns = theirs.ahead_of(clock)
@@ -342,12 +343,13 @@ def _ahead(theirs: HostClock, hosts: HostClocks, clock: HostClock) -> Callable[[
 
 
 def _instant(entry: Entry) -> int:
-    """The one by which an entry is moved as a whole: what lies between two of its instants, one clock measured."""
+    """The instant that determines the offset for the whole entry: the differences within an entry were measured by one
+    clock."""
     return entry.scheduled_at if isinstance(entry, Record) else entry.at or 0
 
 
 def moved(entry: Entry, by_ns: int) -> Entry:
-    """Every instant later by so much; those among a note's facts are found by their names."""
+    """Moves every instant by an offset; those among a note's facts are recognised by their names."""
     if isinstance(entry, Record):
         reads = np.frombuffer(entry.read_at, "<i8") + by_ns
         own = {name: at + by_ns for name in INSTANTS if (at := getattr(entry, name)) is not None}
@@ -360,7 +362,8 @@ def moved(entry: Entry, by_ns: int) -> Entry:
 
 
 def _batches(records: Iterator[Record], at_least_one: bool = False) -> Iterator[Records]:
-    """As the log has them; with `at_least_one`, so that a file without records has its columns too."""
+    """In the order of the log; with `at_least_one` there is a batch even without records, so that the file has its
+    columns."""
     if at_least_one:
         yield Records.of(_some(records))
     while batch := _some(records):
@@ -379,14 +382,14 @@ def _some(records: Iterator[Record]) -> list[Record]:
 
 
 def _without_reads(records: Records) -> Records:
-    """Its own columns, and how many reads each record has."""
+    """The columns without reads, and how many reads each record has."""
     none = np.empty(0, np.int64)
     return replace(records, read_at=none, read_tokens=none, read_slack=none)
 
 
 @dataclass(slots=True)
 class _Stretch:
-    """A part of a log, from a byte on, and how many records it has."""
+    """A part of a log from a byte offset on, and its number of records."""
 
     log: Path
     start: int
@@ -396,7 +399,7 @@ class _Stretch:
 def _stretch_pieces(
     stretches: Iterable[_Stretch], columns: Sequence[str], hosts: HostClocks, clock: HostClock
 ) -> Iterator[ReadsPiece]:
-    """A log that is still written to is read as far as it was read before."""
+    """A log that is still being written is read only as far as it was read before."""
     row = 0
     for stretch in stretches:
         log = LogReader(stretch.log, stretch.start)

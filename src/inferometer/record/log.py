@@ -1,8 +1,8 @@
-"""The append-only log of one shard. Every prefix of it is valid: what a killed run wrote can be reported.
+"""The append-only log of one shard. Every prefix of it is valid: the log of a killed run can be reported.
 
-A frame that does not fit its schema, or its checksum, is passed over and counted: it hides no other. A file is `MAGIC`,
-then frames of (length, crc32, kind, payload); the first frame is the header. The length counts the payload, the
-checksum covers kind and payload, payloads are msgpack (docs/decisions/record-log-format.md).
+A frame with a wrong schema or checksum is skipped and counted, and the following frames are still read. A file is
+`MAGIC`, then frames of (length, crc32, kind, payload); the first frame is the header. The length counts the payload,
+the checksum covers kind and payload, payloads are msgpack (docs/decisions/record-log-format.md).
 """
 
 import os
@@ -25,37 +25,37 @@ from inferometer.record.files import check_schema, schema_of, store_error, trans
 from inferometer.record.record import Record, Sample, check_reads, without_response
 from inferometer.wire.sockets import read_offset
 
-MAGIC = b"inflog\r\n"  # the line end shows a file that went through a text conversion
-FLUSH_BYTES = 256 * 1024  # with 64 KiB waking the thread that writes took a fiftieth of a load's time
-MOST_QUEUED = 256  # such pieces that wait for a disk that stands still; then we wait with them
+MAGIC = b"inflog\r\n"  # the line ending reveals a file that went through a text conversion
+FLUSH_BYTES = 256 * 1024  # with 64 KiB, waking the writer thread took a fiftieth of a load's time
+MOST_QUEUED = 256  # maximum number of pieces queued for a stalled disk; after that the caller waits too
 _FRAME = struct.Struct("<IIB")
 _CHUNK = 1 << 20
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _TIME_OFFSETS = Path("/proc/self/timens_offsets")
 UNREADABLE = "unreadable entries"  # the note on entries that were skipped
-LARGEST_FRAME = 1 << 30  # a length beyond this is damage, not to be believed and allocated
+LARGEST_FRAME = 1 << 30  # a larger length is damage and must not be allocated
 
 
 class HostClock(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which clock the instants of a log are on, and how it stands to real time: all logs of one boot of one host share
-    it. Older logs name no host."""
+    """The clock of the instants in a log, and its offset to real time: all logs of one boot of one host share it. Older
+    logs name no host."""
 
     host: str = ""
-    boot: str = ""  # the id of the host's boot, where the system has one
-    real_minus_monotonic_ns: int | None = None  # when the log was begun
+    boot: str = ""  # the id of the host's boot, if the system has one
+    real_minus_monotonic_ns: int | None = None  # when the log was opened
 
     def is_clock_of(self, other: "HostClock") -> bool:
         return self.boot == other.boot if self.boot and other.boot else self.host == other.host
 
     def ahead_of(self, other: "HostClock") -> int:
-        """Nanoseconds to add to an instant of this clock to have it on the other; 0 within one host, whose real-time
-        clock may have been set between two logs, and where an offset is not known."""
+        """Nanoseconds to add to an instant of this clock to convert it to the other; 0 within one host, whose real-time
+        clock may have been set between two logs, and if an offset is unknown."""
         mine, theirs = self.real_minus_monotonic_ns, other.real_minus_monotonic_ns
         return 0 if mine is None or theirs is None or self.is_clock_of(other) else mine - theirs
 
 
 def clock_here(offset_ns: int | None = None) -> HostClock:
-    """This host's clock, with an offset that was read already, or is now."""
+    """This host's clock, with a given offset or the present one."""
     boot = ""
     with suppress(OSError):
         boot = _BOOT_ID.read_text().strip() + _time_namespace()
@@ -63,7 +63,7 @@ def clock_here(offset_ns: int | None = None) -> HostClock:
 
 
 def _time_namespace() -> str:
-    """By how much a container's monotonic clock is shifted against its host's, where it is: `+86400.0`."""
+    """The offset of a container's monotonic clock from its host's, if there is one: `+86400.0`."""
     with suppress(OSError, ValueError):
         _, seconds, nanoseconds = _TIME_OFFSETS.read_text().splitlines()[0].split()
         if int(seconds) or int(nanoseconds):
@@ -80,7 +80,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Note(msgspec.Struct, frozen=True):
-    """Something worth knowing that is not about one request: `clock stepped`, `ended`."""
+    """A fact that does not concern a single request: `clock stepped`, `ended`."""
 
     what: str
     at: int | None = None
@@ -88,7 +88,7 @@ class Note(msgspec.Struct, frozen=True):
 
     @property
     def known(self) -> Document:
-        """Its facts, read with the type that is needed: a log may be of another version."""
+        """Its facts, read with the expected types: a log may be of another version."""
         return Document(self.facts)
 
 
@@ -101,7 +101,7 @@ _SEEDS = [crc32(bytes([kind])) for kind in range(256)]  # the checksum so far, o
 
 
 class _Pen:
-    """Writes bytes to a new file: at once, or in a thread, for a system that writes back to its disk can hold up a
+    """Writes bytes to a new file, directly or in a thread, because a system that writes back to its disk can block a
     writer for a quarter of a second. An error in the thread is raised by the next call."""
 
     def __init__(self, path: Path, in_background: bool) -> None:
@@ -115,7 +115,7 @@ class _Pen:
             self._thread.start()
 
     def write(self, buffer: bytearray) -> None:
-        """All of the buffer, which is then empty. After an error the rest stays, to be tried again."""
+        """Writes all of the buffer and empties it. After an error the rest stays, to be retried."""
         self._raise()
         try:
             if self._queue is not None:
@@ -143,7 +143,7 @@ class _Pen:
         while (piece := self._queue.get()) is not None:
             rest = memoryview(piece)
             try:
-                while rest and self._error is None:  # behind a gap nothing could be read
+                while rest and self._error is None:  # nothing after a gap could be read
                     rest = rest[os.write(self._file, rest) :]
             except OSError as error:
                 self._error = error
@@ -154,8 +154,8 @@ class _Pen:
 
 
 class LogWriter:
-    """Writes one shard's log; instants are on this host's clock unless another is named. Call `flush` on a timer: what
-    is buffered is lost with the process."""
+    """Writes one shard's log; instants are on this host's clock unless another is given. Call `flush` on a timer:
+    buffered entries are lost with the process."""
 
     def __init__(
         self, path: Path, shard: int = 0, clock: HostClock | None = None, *, in_background: bool = False
@@ -178,7 +178,7 @@ class LogWriter:
         self._add(_KINDS[type(entry)], entry)
 
     def flush(self) -> None:
-        """Hand all that is buffered to the system. After an error the rest stays, to be tried again."""
+        """Hands all buffered entries to the system. After an error the rest stays, to be retried."""
         assert self._pen is not None, f"{self.path} is closed"
         if self._buffer:
             self._pen.write(self._buffer)
@@ -201,7 +201,8 @@ class LogWriter:
             self.close()
 
     def _readable(self, record: Record) -> bytes:
-        """A record that can be read back (1 µs to make sure of it): a response that cannot be kept is a bad one."""
+        """A record that can be read back (the check takes 1 µs): a response that cannot be stored counts as a bad
+        one."""
         try:
             payload = self._encoder.encode(record)
             check_reads(self._decoder.decode(payload))
@@ -221,9 +222,9 @@ class LogWriter:
 
 
 class LogReader:
-    """The entries of a log, one by one. After the last, `truncated` is whether the log broke off, `skipped` how
-    many entries in it could not be read, and `end` where whole entries ended: another reader may `start` there when
-    the log has grown."""
+    """The entries of a log, one by one. After the last, `truncated` is whether the log broke off, `skipped` the number
+    of entries that could not be read, and `end` the end of the last complete entry: another reader may `start` there
+    when the log has grown."""
 
     def __init__(self, path: Path, start: int = 0) -> None:
         self.path = path
@@ -246,7 +247,7 @@ class LogReader:
         }
         with self._file, translated_errors(self.path):
             for kind, payload in self._frames():
-                if kind not in decoders:  # a kind that we do not know yet is passed over
+                if kind not in decoders:  # kinds of newer versions are skipped
                     continue
                 try:
                     entry = decoders[kind].decode(payload)
@@ -258,8 +259,8 @@ class LogReader:
                     yield entry
 
     def _read_header(self) -> Header:
-        """Of a log that broke off inside its header, all that is known is that it broke off; where only the header is
-        damaged, the entries behind it are still read."""
+        """If a log is truncated inside its header, only that fact is known; if only the header is damaged, the entries
+        after it are still read."""
         magic = self._file.read(len(MAGIC))
         if not MAGIC.startswith(magic):
             raise StoreError(f"{self.path}: not an Inferometer log, it begins with {magic!r}")
@@ -279,8 +280,8 @@ class LogReader:
         return header
 
     def _frames(self) -> Iterator[tuple[int, bytes]]:
-        """Whole frames, up to the end. One with a wrong checksum is damage inside of the log where a whole one follows,
-        and otherwise where the log broke off."""
+        """Complete frames, up to the end. A frame with a wrong checksum is damage inside the log if a complete one
+        follows, and otherwise the point where the log is truncated."""
         read, size = self._file.read, _FRAME.size
         damaged, position = 0, self.end
         while len(head := read(size)) == size:
@@ -312,8 +313,8 @@ class Log:
 
 
 def read_log(path: Path) -> Log:
-    """All of a log up to its end or its first broken frame; `truncated` is which. Entries that are whole but cannot
-    be read are `skipped`."""
+    """All of a log up to its end or its first broken frame; `truncated` is whether there was one. Entries that are
+    complete but unreadable are `skipped`."""
     reader = LogReader(path)
     log = Log(reader.header)
     lists: dict[type, list[Any]] = {Record: log.records, Sample: log.samples, Note: log.notes}

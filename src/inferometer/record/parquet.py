@@ -1,6 +1,6 @@
 """Records and samples as Parquet files: written row group by row group, read back exactly.
 
-pyarrow is imported on use: it takes 0.2 s, which `inferometer --help` does not have.
+pyarrow is imported on use: importing it takes 0.2 s, too long for `inferometer --help`.
 """
 
 import tempfile
@@ -35,26 +35,26 @@ from inferometer.record.columns import (
 from inferometer.record.files import check_schema, replacing, schema_of, translated_errors
 from inferometer.record.record import Record, Samples
 
-# -- in pieces, where the whole is too large for memory ----------------------------------------------------------------
+# -- in pieces, if the whole is too large for memory ------------------------------------------------------------------
 
-# `StreamedRecords`: records whose reads stay where they are stored and are read again, piece by piece, when needed.
+# `StreamedRecords`: records whose reads stay on disk and are read again, piece by piece, when needed.
 #
-# A record's own columns need some 400 bytes, its reads 24 bytes each and several times that while numbers are made of
-# them: 11 million reads took 1.7 GB (docs/decisions/bounded-summary.md).
+# A record's own columns need some 400 bytes; its reads need 24 bytes each and several times that while numbers are
+# computed from them: 11 million reads took 1.7 GB (docs/decisions/bounded-summary.md).
 
 HELD_READS = 1_500_000  # up to here all reads are held in memory: finishing such a run peaks at some 370 MB
 _NONE: Ints = np.empty(0, np.int64)
 
 
 class ReadsPiece(NamedTuple):
-    """Reads of consecutive stored rows, from `row` on: how many each has, and the columns that were wanted."""
+    """Reads of consecutive stored rows, starting at `row`: how many each has, and the requested columns."""
 
     row: int
     counts: Ints
     columns: dict[str, Ints]
 
 
-# Every call reads anew: the wanted columns, of all rows or at least of those where the mask is true.
+# Every call reads again: the requested columns, of all rows or at least of those where the mask is true.
 ReadPieces = Callable[[Sequence[str], Mask | None], Iterator[ReadsPiece]]
 
 
@@ -64,7 +64,7 @@ class StreamedRecords(Records):
     __slots__ = ("_index_of", "_pieces", "_row")
 
     _row: Ints
-    _index_of: Ints  # the record that each stored row is, -1 where it is none of these
+    _index_of: Ints  # the record of each stored row, -1 for rows that are not included
     _pieces: ReadPieces
 
     def __init__(self, scalars: dict[str, Any], read_offsets: Ints, row: Ints, rows: int, pieces: ReadPieces) -> None:
@@ -76,7 +76,7 @@ class StreamedRecords(Records):
 
     @classmethod
     def joined(cls, parts: list[Records], pieces: ReadPieces) -> Self:
-        """Of parts in the order in which they are stored, without their reads. The list is emptied."""
+        """From parts in the order in which they are stored, without their reads. The list is emptied."""
         counts = np.concatenate([part.read_counts() for part in parts])
         scalars, order = ordered_scalars(parts)
         return cls(scalars, offsets_of(counts[order]), order, len(counts), pieces)
@@ -121,7 +121,7 @@ class StreamedRecords(Records):
                 yield Reads(owner, offsets, *(values.get(name, _NONE) for name in READS))
 
     def reads_in_order(self, chosen: Mask | None = None, columns: Sequence[str] = READS) -> Iterator[Reads]:
-        """Rows are stored as requests ended: those of some neighbours in time are looked for in few pieces."""
+        """Rows are stored in the order in which requests ended, so those of neighbours in time are in few pieces."""
         for start, end in read_cuts(self.read_offsets):
             near = np.zeros(len(self), np.bool_)
             near[start:end] = True if chosen is None else chosen[start:end]
@@ -156,8 +156,8 @@ class StreamedRecords(Records):
 
 
 class ReadSums(NamedTuple):
-    """What measures of a request need of its reads: columns with a value for each record, and whether all gaps were
-    ended by a single token. `LAST_AT` is among them."""
+    """The per-request sums over reads that measures need: columns with a value for each record, and whether all gaps
+    were ended by a single token. `LAST_AT` is among them."""
 
     columns: dict[str, Ints]
     one_token_each: bool
@@ -173,7 +173,7 @@ LAST_AT = "last_at"
 
 
 class SummedRecords(StreamedRecords):
-    """With the sums of their reads in memory: only measures of gaps read the reads again."""
+    """Streamed records with the sums of their reads in memory: only measures of gaps read the reads again."""
 
     __slots__ = ("_sums",)
 
@@ -220,13 +220,13 @@ _SAMPLES: Kinds = {
 
 
 def write_parquet(records: Records, path: Path) -> None:
-    """Those of which the reads are not in memory, some at a time."""
+    """Writes records in batches if their reads are not in memory."""
     cuts = read_cuts(records.read_offsets)
     write_batches([records] if records.held else (records.take(np.arange(*cut)) for cut in cuts), path)
 
 
 def set_aside(batches: Iterable[Records]) -> Records:
-    """Records of which the reads are in a temporary file, which goes with them."""
+    """Records whose reads are in a temporary file, which is deleted with them."""
     folder = tempfile.TemporaryDirectory(prefix="inferometer-")
     path = Path(folder.name) / "records.parquet"
 
@@ -243,7 +243,7 @@ def write_batches(batches: Iterable[Records], path: Path) -> None:
 
 
 def read_parquet(path: Path) -> Records:
-    """All records of the file, in order of (scheduled_at, session, turn); of a large file the reads stay in it."""
+    """All records of the file, in order of (scheduled_at, session, turn); the reads of a large file stay in it."""
     with _open(path) as file:
         large = sum(_stored_reads(file, i) for i in range(file.num_row_groups)) > HELD_READS
     if large:
@@ -252,7 +252,7 @@ def read_parquet(path: Path) -> Records:
 
 
 def read_pieces(path: Path, columns: Sequence[str], wanted: Mask | None = None) -> Iterator[ReadsPiece]:
-    """Reads in the order of the file, about `BATCH_READS` at a time; rows that are not wanted may be left out."""
+    """Reads in the order of the file, about `BATCH_READS` at a time; rows that are not requested may be left out."""
     row = 0
     with _open(path) as file:
         for i in range(file.num_row_groups):
@@ -274,7 +274,7 @@ def _pieces(file: Any, group: int, size: int, columns: Sequence[str], row: int) 
 
 
 def _stored_reads(file: Any, group: int) -> int:
-    """About how many reads a row group has: an empty list counts as one."""
+    """Approximate number of reads in a row group: an empty list counts as one."""
     about = file.metadata.row_group(group)
     columns = (about.column(i) for i in range(about.num_columns))
     return next((int(column.num_values) for column in columns if column.path_in_schema.startswith("read_at")), 0)
@@ -292,7 +292,7 @@ def _streamed(path: Path, pieces: ReadPieces) -> Records:
 
 
 def read_batches(path: Path) -> Iterator[Records]:
-    """The records of the file one row group at a time, for what need not see them all at once."""
+    """The records of the file one row group at a time, for uses that need not see them all at once."""
     return map(_records, _row_groups(path, "records"))
 
 
@@ -355,8 +355,8 @@ def _write_tables(tables: Iterable[Table], path: Path) -> None:
 
 
 def _encodings(table: Table) -> dict[str, Any]:
-    """Deltas for instants, dictionaries for words and for the tokens of a read. 1M reads: 5.3 MB and 0.07 s,
-    plain 6.1 MB and 0.08 s; byte-stream-split has 4.7 MB, but few readers know it for whole numbers."""
+    """Deltas for instants, dictionaries for categories and for the tokens of a read. 1M reads: 5.3 MB and 0.07 s, plain
+    6.1 MB and 0.08 s; byte-stream-split has 4.7 MB, but few readers support it for integers."""
     import pyarrow as pa
 
     dictionaries = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
@@ -381,8 +381,8 @@ def _open(path: Path) -> Iterator[Any]:
 
 
 def _row_groups(path: Path, kind: str, columns: Sequence[str] | None = None) -> Iterator[Table]:
-    """With the columns given, as far as the file has them; else with all. Columns of older files have their present
-    names."""
+    """With the given columns, as far as the file has them; by default with all. Columns of older files get their
+    present names."""
     with _open(path) as file:
         check_schema(path, kind, (file.schema_arrow.metadata or {}).get(_SCHEMA_KEY, b"").decode())
         names = file.schema_arrow.names
@@ -393,8 +393,8 @@ def _row_groups(path: Path, kind: str, columns: Sequence[str] | None = None) -> 
 
 
 def _numbers(column: Any, kind: Any, there: Mask | None = None) -> Array:
-    """An array of numbers, with missing ones where there is none, in the memory of the column: `pa.array` would import
-    numpy.ma, which takes a hundredth of a second, to learn that it is none of those."""
+    """An array of numbers with nulls where the mask is false, sharing the column's memory: `pa.array` would import
+    numpy.ma, which takes a hundredth of a second, only to check for masked arrays."""
     import pyarrow as pa
 
     column = np.ascontiguousarray(column)

@@ -1,7 +1,7 @@
-"""`Record`: all that is kept of one request. All before it makes it, all after it only reads it.
+"""`Record`: everything that is stored about one request. Earlier stages create it, later ones only read it.
 
-Instants are nanoseconds on one monotonic clock, kept raw; no derived number is stored
-(docs/reference/measures.md). Logs hold records as arrays: new fields go to the end, with a default.
+Instants are nanoseconds on one monotonic clock, kept raw; no derived number is stored (docs/reference/measures.md).
+Logs hold records as arrays: new fields go to the end, with a default.
 """
 
 import json
@@ -29,7 +29,7 @@ OUTCOMES: dict[Outcome, str] = {
     "cancelled": "we ended it: an interrupt, a stop rule or load.cancel (censored, not failed)",
     "unfinished": "still running at the drain deadline (censored, not failed)",
 }
-OUTCOME_WORDS: dict[str, str] = {  # behind a count: `12 × timed out`
+OUTCOME_WORDS: dict[str, str] = {  # after a count: `12 × timed out`
     "connect": "connection failed",
     "timeout": "timed out",
     "cut": "stream cut off",
@@ -47,9 +47,9 @@ def outcome_text(outcome: str) -> str:
 
 
 AS_PLANNED = "cancelled as planned, by load.cancel"  # the error of a record that was cancelled on purpose
-CENSORED: frozenset[Outcome] = frozenset({"client", "cancelled", "unfinished"})  # they show nothing about the target
+CENSORED: frozenset[Outcome] = frozenset({"client", "cancelled", "unfinished"})  # they tell nothing about the target
 
-# What a column of 64 bits holds; its smallest value means missing (record/columns.py).
+# The range of a 64-bit column; its smallest value means missing (record/columns.py).
 Whole = Annotated[int, msgspec.Meta(ge=-(2**63) + 1, le=2**63 - 1)]
 
 
@@ -96,14 +96,14 @@ class Record(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     outcome: Outcome = "ok"
     error: str | None = None  # one line, secrets removed
     retry_after_s: float | None = None
-    request_id: str | None = None  # the server's id of the answer
+    request_id: str | None = None  # the id that the server gave its answer
     prompt: str | None = None  # only if the plan saves prompts
     answer: str | None = None
     structure: Literal["valid", "invalid", "unchecked"] | None = None  # whether an answer has the requested form
-    model: str | None = None  # requested model or adapter, where the workload names one per session
+    model: str | None = None  # requested model or adapter, if the workload names one per session
 
 
-# What we know without the server: of a request whose response cannot be kept, this is.
+# Fields that are known without the server: all that is kept of a request whose response cannot be stored.
 _OWN = (
     *("session", "turn", "turns", "traffic", "stage", "shard", "replica", "scheduled_at", "ready_at", "sent_at"),
     *("headers_at", "ended_at", "connect_ns", "tls_ns", "retry_ns", "requested_input", "requested_output", "events"),
@@ -112,20 +112,20 @@ _OWN = (
 
 
 def without_response(record: Record, error: str) -> Record:
-    """The record of a response that is none, for it cannot be kept."""
+    """The record of a request whose response cannot be stored."""
     return Record(**{name: getattr(record, name) for name in _OWN}, outcome="bad", error=error)
 
 
 def check_reads(record: Record) -> None:
-    """ValueError where the reads of a record do not belong together."""
+    """Raises ValueError if the reads of a record are inconsistent."""
     size = len(record.read_at)
     if size % 8 or len(record.read_tokens) != size or len(record.read_slack) not in (0, size):
         raise ValueError("read_at, read_tokens and read_slack differ in length")
 
 
 class Sample(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    source: str  # what was sampled: "gpu:0", "http://host:8000/metrics", "host", "client"
-    name: str  # what: "power_w", "vllm:num_requests_running"
+    source: str  # source of the sample: "gpu:0", "http://host:8000/metrics", "host", "client"
+    name: str  # name of the value: "power_w", "vllm:num_requests_running"
     at: Whole  # nanoseconds on the monotonic clock of the records
     value: float
     labels: dict[str, str] = {}
@@ -133,7 +133,7 @@ class Sample(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Samples:
-    """Many samples as columns, in order of time. `labels` are JSON objects, few different ones."""
+    """Many samples as columns, in order of time. `labels` are JSON objects, with few distinct values."""
 
     source: "Categorical"
     name: "Categorical"
@@ -173,7 +173,7 @@ class Samples:
         return parts
 
     def series(self, name: str, source: str | None = None) -> "tuple[Ints, Floats]":
-        """The instants and values under a name, of one source or of all."""
+        """The instants and values of a name, from one source or from all."""
         chosen = self.name.mask(name)
         if source is not None:
             chosen &= self.source.mask(source)

@@ -24,8 +24,8 @@ _VENDORS = ("NVIDIA ", "AMD Instinct ")  # in the names of their own accelerator
 
 
 def engine_words(engine: str | None, version: str | None) -> str:
-    """`vLLM 0.24.0`, however its source spells it; the simulator by its name: its version is that of the engine it
-    imitates."""
+    """`vLLM 0.24.0`, whatever the spelling in its source; the simulator only by its name, because its version is that
+    of the engine it imitates."""
     if engine == SIMULATOR:
         return "simulator"
     return " ".join(filter(None, (_ENGINES.get(engine or "", engine), version)))
@@ -33,19 +33,19 @@ def engine_words(engine: str | None, version: str | None) -> str:
 
 @dataclass(frozen=True)
 class Subject:
-    """Of one run; `Run.subject` has it."""
+    """What a run is about; see `Run.subject`."""
 
     name: str | None  # of the plan
     model: str | None
-    engine: str | None  # as it showed itself, else as the plan names it
+    engine: str | None  # as it reported itself, else as in the plan
     engine_version: str | None
-    commit: str | None  # of the engine, else of the folder that the command was given in
+    commit: str | None  # of the engine, else of the working directory of the command
     urls: tuple[str, ...]  # the addresses that answered, else those of the plan
     accelerators: tuple[str, ...]  # names, one per device
-    hardware: str | None  # as the source names it
+    hardware: str | None  # as in its source
     started_at: str
     _plan: StoredPlan = field(repr=False, compare=False)
-    _is_own: bool = field(repr=False, compare=False)  # a plan of ours, whose defaults were used
+    _is_own: bool = field(repr=False, compare=False)  # a plan of ours, with defaults filled in
 
     @cached_property
     def workload(self) -> str:
@@ -59,7 +59,7 @@ class Subject:
 
     @cached_property
     def _texts(self) -> tuple[str, str]:
-        from inferometer.plan.wording import plan_texts  # brings pydantic along, which a list of runs can do without
+        from inferometer.plan.wording import plan_texts  # imports pydantic, which a list of runs does not need
 
         return plan_texts(self._plan, self._is_own)
 
@@ -70,7 +70,7 @@ class Subject:
 
     @property
     def hosts_elsewhere(self) -> list[str]:
-        """Hosts of its addresses that are not this machine's own."""
+        """Hosts of its addresses other than this machine."""
         return sorted({host for url in self.urls if not is_loopback(host := host_of(url))})
 
     @property
@@ -79,17 +79,17 @@ class Subject:
 
     @property
     def accelerator_counts(self) -> Counter[str]:
-        """How many there are of each, in the order of the environment."""
+        """Number of each kind, in the order of the environment."""
         return Counter(self.accelerators)
 
     @property
     def accelerators_text(self) -> str:
-        """`2 x NVIDIA H200`; a mix is spelled out."""
+        """`2 x NVIDIA H200`; a mix lists every kind."""
         return ", ".join(f"{count} x {name}" for name, count in self.accelerator_counts.items())
 
     @property
     def line(self) -> str:
-        """`Llama-3.1-8B · vLLM 0.24.0 · 1 x H200 · 512 in, 128 out · 20 req/s Poisson`, as far as it is known."""
+        """`Llama-3.1-8B · vLLM 0.24.0 · 1 x H200 · 512 in, 128 out · 20 req/s Poisson`, as far as known."""
         model = self.model.rstrip("/").rpartition("/")[2] if self.model else None
         hardware = self.accelerators_text or self.hardware or ""
         for vendor in _VENDORS:
@@ -98,7 +98,7 @@ class Subject:
 
 
 def subject_of(plan: JsonObject, environment: Environment, started_at: str = "", is_own: bool = False) -> Subject:
-    """From a plan as it is kept, and the environment next to it; both may be of another tool."""
+    """From a stored plan and its environment; both may come from another tool."""
     plan, answered, git = stored(plan), environment.known_target, environment.git
     return Subject(
         name=plan.name or (environment.imported.label if environment.imported else None),
@@ -115,7 +115,7 @@ def subject_of(plan: JsonObject, environment: Environment, started_at: str = "",
     )
 
 
-_DRAW = "inferometer.show.charts.registry:draw"  # above this room: imported by name, when used
+_DRAW = "inferometer.show.charts.registry:draw"  # above this room in the import order: imported by name, on use
 _TEXT = "inferometer.show.summary:run_text"
 
 State = Literal["complete", "partial", "interrupted", "failed"]
@@ -146,29 +146,29 @@ class Run:
     plan: StoredPlan
     environment: Environment
     summary: Summary
-    verdict: Verdict | None = None  # None: it still runs, or it was killed
+    verdict: Verdict | None = None  # None: still running, or killed
     state: State = "complete"
     kind: RunKind = "serving"
-    source: str | None = None  # the format that it was imported from; None: measured by us
+    source: str | None = None  # format it was imported from; None: measured by us
     folder: Path | None = None
-    by_older_rules: bool = False  # summary and verdict are of a version that measured and judged otherwise
+    by_older_rules: bool = False  # summary and verdict come from a version with other rules
     read_records: Callable[[], Records] | None = field(default=None, compare=False)
     read_samples: Callable[[], Samples] | None = field(default=None, compare=False)
 
     @cached_property
     def subject(self) -> Subject:
-        """Who it is about: model, engine, accelerators, workload and load in words."""
+        """What the run is about: model, engine, accelerators, workload and load as text."""
         is_own = self.kind == "serving" and self.source is None
         return subject_of(self.plan, self.environment, self.started_at, is_own)
 
     @property
     def status(self) -> Status | None:
-        """Of its verdict; None of a run that has none yet."""
+        """The status of its verdict; None if it has no verdict yet."""
         return self.verdict.status if self.verdict else None
 
     @property
     def is_outdated(self) -> bool:
-        """Measured by us, by older rules, with the records from which the present ones make its numbers."""
+        """Whether it was measured by us under older rules and has the records to recompute its numbers."""
         return self.by_older_rules and self.read_records is not None and self.source is None
 
     @property
@@ -177,7 +177,7 @@ class Run:
 
     @property
     def records(self) -> Records | None:
-        """One row per request; None where the run has none, which is not the same as one in which nothing was sent."""
+        """One row per request; None if the run has no records, which differs from a run that sent no requests."""
         return self.read_records() if self.read_records else None
 
     @property
@@ -185,11 +185,11 @@ class Run:
         return self.read_samples() if self.read_samples else None
 
     def chart(self, name: str) -> Any:
-        """A chart by its name, `ttft-cdf`, as `inferometer chart --list` has them; it draws itself in a notebook."""
+        """A chart by its name, such as `ttft-cdf`, from `inferometer chart --list`; it draws itself in a notebook."""
         return attribute_at(_DRAW)(name.replace("-", "_"), self)
 
     def __repr__(self) -> str:
-        """One line: `print` shows the summary."""
+        """One line; `print` shows the summary."""
         return f"<run {self.id}: {self.status or self.state}, {self.subject.line or self.kind}>"
 
     def __str__(self) -> str:
@@ -198,7 +198,7 @@ class Run:
 
 
 def document(run: Run) -> JsonObject:
-    """What `--json` prints: one document with everything but records and samples."""
+    """The `--json` document: everything except records and samples."""
     folder = str(run.folder) if run.folder else None
     about = {"id": run.id, "started": run.started_at, "folder": folder, "state": run.state, "kind": run.kind}
     return {

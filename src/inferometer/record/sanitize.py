@@ -1,7 +1,9 @@
-"""Text from elsewhere, such as names of models and answers of servers, as it may be shown anywhere: without characters
-that command a terminal, turn the direction of writing, or cannot be written at all.
+"""Makes text from outside, such as names of models and answers of servers, safe to show anywhere: without characters
+that control a terminal, change the writing direction, or cannot be encoded.
 
-One function for each way out: lines for people, one line, JSON, and cells of a table that a spreadsheet opens."""
+One function for each kind of output: several lines for people, one line, JSON, and cells of a table that a spreadsheet
+may open.
+"""
 
 import re
 from collections.abc import Mapping
@@ -16,40 +18,40 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 def harmless(text: str) -> str:
-    """Lines and tabs stay; a lone surrogate, which JSON may hold and UTF-8 may not, goes with the others."""
+    """Lines and tabs stay; a lone surrogate, which is possible in JSON but not in UTF-8, is removed like the others."""
     if text.isascii() and text.isprintable():  # nearly always, and 20 times as fast
         return text
     return _UNSHOWN.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
 def is_harmless(text: str) -> bool:
-    """Whether it may be shown as it is."""
+    """Whether it can be shown unchanged."""
     return _UNSHOWN.search(text) is None
 
 
 def one_line(text: str) -> str:
-    """Blanks of every kind become single ones."""
+    """Any whitespace becomes a single blank."""
     return " ".join(harmless(" ".join(text.split())).split())
 
 
 def cut(text: str, most: int) -> str:
-    """At most so many characters, the last an ellipsis where something was left out."""
+    """At most this many characters; the last one is an ellipsis if the text was cut."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def file_name_part(text: str) -> str:
-    """A user's name as part of a file name: it leads to no other folder."""
+    """A user's name as part of a file name that cannot lead to another folder."""
     return cut(re.sub(r"[^\w.+ -]+|^[.]+", "_", text), MOST_OF_FILE_NAME)
 
 
 def json_text(content: object, option: int = 0) -> str:
-    """JSON with those characters as escapes: it means the same, and may be shown and embedded."""
+    """JSON with those characters as escapes: equivalent JSON that can be shown and embedded."""
     return _UNSHOWN.sub(lambda match: f"\\u{ord(match[0]):04x}", json_bytes(content, option).decode())
 
 
 def json_bytes(content: object, option: int = 0) -> bytes:
-    """As orjson writes it; a lone surrogate, which it refuses, is replaced."""
-    import orjson  # help is printed without it
+    """As orjson writes it; lone surrogates, which it refuses, are replaced."""
+    import orjson  # not needed for printing help
 
     try:
         return orjson.dumps(content, option=option)
@@ -66,7 +68,7 @@ def _without_surrogates(value: Any) -> Any:
 
 
 def cell(value: Any) -> Any:
-    """A value of a table, not so that a spreadsheet would take it for a formula."""
+    """A value of a table in a form that a spreadsheet does not take for a formula."""
     if not isinstance(value, str):
         return value
     text = harmless(value)
@@ -74,7 +76,7 @@ def cell(value: Any) -> Any:
 
 
 def _is_number(text: str) -> bool:
-    """`-1.5` as a text is no formula."""
+    """A number such as `-1.5` is no formula."""
     try:
         float(text)
     except ValueError:

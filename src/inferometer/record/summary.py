@@ -1,6 +1,6 @@
-"""`Summary`: a run as numbers, in seconds and tokens. `measure` makes it, everybody else reads its attributes; JSON is
-its encoding (`record.encoding`). A section that a run has not, and a number that is unknown, is None, never 0 or NaN.
-"""
+"""`Summary`: a run as numbers, in seconds and tokens. `measure` creates it, everything else reads its attributes; JSON
+is its encoding (`record.encoding`). A section that a run does not have, and a number that is unknown, is None, never 0
+or NaN."""
 
 from typing import Literal
 
@@ -110,20 +110,20 @@ class LevelsOfPart(SummaryPart, frozen=True, kw_only=True):
 
     @property
     def difference(self) -> float:
-        """Of the means, as a share of the smaller."""
+        """The difference of the means, as a share of the smaller one."""
         ends = [level.get("mean", 0.0) for level in (self.inside, self.outside)]
         return max(ends) / min(ends) - 1 if min(ends) > 0 else 0.0
 
 
 class Trend(SummaryPart, frozen=True, kw_only=True):
-    """`drift` is the change over the window as a share of the mean level; of a `bend`, how much higher its two ends are
-    than its middle."""
+    """`drift` is the change over the window as a share of the mean level; for a `bend`, it is how much higher the two
+    ends are than the middle."""
 
     status: TrendStatus
     p: float | None = None
     drift: float | None = None
     bend: bool = False
-    levels: LevelsOfPart | None = None  # of a latency that drifts
+    levels: LevelsOfPart | None = None  # levels of a latency that drifts
 
 
 class Steadiness(SummaryPart, frozen=True, kw_only=True):
@@ -159,15 +159,15 @@ class WindowSummary(SummaryPart, frozen=True, kw_only=True):
     end_s: float | None = None
     steady: Steadiness | None = None
     backlog: Backlog | None = None
-    clock_error_s: float | None = None  # by which its edges differ between hosts; null: one host
+    clock_error_s: float | None = None  # by which the window's edges differ between hosts; null: one host
 
 
 Basis = Literal["window", "span", "file"]
 
 
 class Rate(SummaryPart, frozen=True, kw_only=True):
-    """Per second. `value` is the headline: over the window where that is long enough, else over the span from the
-    first request sent to the last token; of an imported run what its file states. `basis` names which."""
+    """A rate per second. `value` is the headline: over the window if it is long enough, else over the span from the
+    first request sent to the last token; for an imported run the value stated in its file. `basis` names which."""
 
     unit: str = ""
     value: float | None = None
@@ -176,10 +176,10 @@ class Rate(SummaryPart, frozen=True, kw_only=True):
     span: float | None = None
     peak_1s: float | None = None
     interval: Ends | None = None
-    clock_error: float | None = None  # by which `value` may be off because the clocks of hosts differ; null: one host
+    clock_error: float | None = None  # possible error of `value` because the hosts' clocks differ; null: one host
 
     def over(self, basis: Basis | None) -> float | None:
-        """On one basis for all sides of a comparison; what a file states is as good as the span."""
+        """The rate on one basis for all sides of a comparison; a rate stated in a file is treated like the span's."""
         if basis in (None, self.basis) or self.basis == "file":
             return self.value
         return self.window if basis == "window" else self.span
@@ -204,11 +204,11 @@ class Concurrency(SummaryPart, frozen=True, kw_only=True):
     max: int | None = None
     requested: int | None = None
     little: Little | None = None
-    clock_error: float | None = None  # by which `mean` may be off because the clocks of hosts differ; null: one host
+    clock_error: float | None = None  # possible error of `mean` because the hosts' clocks differ; null: one host
 
 
 class Kolmogorov(SummaryPart, frozen=True, kw_only=True):
-    """The Kolmogorov-Smirnov test of the gaps between arrivals against the process that the plan names."""
+    """The Kolmogorov-Smirnov test of the gaps between arrivals against the planned process."""
 
     statistic: float
     p: float
@@ -227,12 +227,12 @@ class WorkerDelivery(SummaryPart, frozen=True, kw_only=True):
     """A worker that did not deliver its share as planned."""
 
     worker: int  # number of the worker, from 0
-    status: Literal["late start", "lagging", "lost"]  # what was wrong with it
+    status: Literal["late start", "lagging", "lost"]  # the problem
     host: str | None = None  # host name, if it ran elsewhere
-    why: str | None = None  # of a lost worker: how it ended
+    why: str | None = None  # how a lost worker ended
     planned: int | None = None  # sessions of its share, in an open loop
-    arrivals: int | None = None  # of these, sessions that it began
-    late_start_s: float | None = None  # after the common start
+    arrivals: int | None = None  # sessions of its share that were started
+    late_start_s: float | None = None  # start delay after the common start
     send_delay_p99_s: float | None = None
 
 
@@ -300,7 +300,7 @@ class Attainment(SummaryPart, frozen=True, kw_only=True):
     share: float | None
     interval: Ends
     required: float
-    needed: int | None = None  # requests that decide whether enough of them meet it, if the share stays as it is
+    needed: int | None = None  # number of requests that would decide it, if the share stays the same
 
 
 class Stalls(SummaryPart, frozen=True, kw_only=True):
@@ -309,9 +309,9 @@ class Stalls(SummaryPart, frozen=True, kw_only=True):
 
 
 class StructureSummary(SummaryPart, frozen=True, kw_only=True):
-    """Answers of the window that were checked for the form that the plan asks for."""
+    """Answers in the window that were checked for the structure that the plan requires."""
 
-    valid: int  # answers that have the form
+    valid: int  # answers that have the structure
     invalid: int  # complete answers that do not
     unchecked: int = 0  # complete answers whose check took too long
     share: float | None = None  # valid / (valid + invalid)
@@ -410,13 +410,13 @@ class CachedTokens(SummaryPart, frozen=True, kw_only=True):
 
 
 class Tokens(SummaryPart, frozen=True, kw_only=True):
-    """Tokens requested, reported and counted: where they disagree, no number per token can be trusted."""
+    """Tokens requested, reported and counted: if they disagree, no number per token can be trusted."""
 
     input: InputTokens
     output: OutputTokens
     cached: CachedTokens
     finish_reasons: dict[str, int]
-    in_one_piece: float | None = None  # share of the longer answers that came as one event; none where all were short
+    in_one_piece: float | None = None  # share of the longer answers that arrived in one event; null if all were short
 
 
 class Slack(SummaryPart, frozen=True, kw_only=True):
@@ -429,19 +429,19 @@ class Slack(SummaryPart, frozen=True, kw_only=True):
 
 
 class FirstTokens(SummaryPart, frozen=True, kw_only=True):
-    """How many tokens came with the first read. The server or the network may have joined them before they reached us:
-    that is no uncertainty of the instant, which `first_read` has."""
+    """How many tokens arrived with the first read. The server or the network may have joined them before they reached
+    us: that makes the instant no less certain; its uncertainty is in `first_read`."""
 
-    several: int  # answers whose first read brought more than one token
-    several_share: float | None  # of the answers, 0 to 1
-    most: int | None  # tokens that came with one first read
+    several: int  # answers with more than one token in the first read
+    several_share: float | None  # share of these answers, 0 to 1
+    most: int | None  # most tokens in a first read
 
 
 class Uncertainty(SummaryPart, frozen=True, kw_only=True):
     first_read: Slack
     read: Slack
     last_read: Slack
-    moves: dict[str, float] = {}  # number to the seconds by which it may be off
+    moves: dict[str, float] = {}  # by number: the seconds by which it may be off
     first_tokens: FirstTokens | None = None
 
 
@@ -463,13 +463,13 @@ class Instrument(SummaryPart, frozen=True, kw_only=True):
 
 
 class HostClockSummary(SummaryPart, frozen=True, kw_only=True):
-    """The monotonic clock of one host of workers, against the clock of the host that drives them."""
+    """The monotonic clock of a host with workers, compared with the clock of the host that drives them."""
 
     host: str  # host name
     workers: int  # number of workers on it
     offset_s: float | None = None  # of the first reading; null: not measured
-    drift_ppm: float | None = None  # parts per million that it runs faster
-    uncertainty_s: float | None = None  # half the least round trip; 0 on the driving host; null: not measured
+    drift_ppm: float | None = None  # clock rate error in parts per million; positive: runs fast
+    uncertainty_s: float | None = None  # half the smallest round trip; 0 on the driving host; null: not measured
     readings: int | None = None  # number of readings that the correction is based on
     jump_s: float | None = None  # largest jump between two readings; null: none
 
@@ -479,7 +479,7 @@ class Clocks(SummaryPart, frozen=True, kw_only=True):
 
     hosts: list[HostClockSummary]
     uncertainty_s: float | None  # between instants of any two hosts; null: not measured
-    start_spread_s: float | None = None  # from the first worker's start to the last, at most; null: not measured
+    start_spread_s: float | None = None  # at most, from the first worker's start to the last one's; null: not measured
 
 
 # -- what was sampled during the load --------------------------------------------------------------------------------
@@ -505,7 +505,7 @@ class MetricsSource(SummaryPart, frozen=True, kw_only=True):
     restarts: int = 0
     wanted: bool = False
     problems: list[SourceProblem] = []
-    prefix_hit_rate: float | None = None  # prompt tokens that its cache had, as share of all that it was sent
+    prefix_hit_rate: float | None = None  # share of prompt tokens that were in its cache
 
 
 class Counter(SummaryPart, frozen=True, kw_only=True):
@@ -592,7 +592,7 @@ class Sampled(SummaryPart, frozen=True, kw_only=True):
 
 
 class Energy(SummaryPart, frozen=True, kw_only=True):
-    """Joules; where they are unknown, why."""
+    """Joules; `why` states the reason if they are unknown."""
 
     j: float | None
     interval: Ends | None = None
@@ -602,7 +602,7 @@ class Energy(SummaryPart, frozen=True, kw_only=True):
 
 class GpuSummary(SummaryPart, frozen=True, kw_only=True):
     index: int
-    host: str | None = None  # as DCGM's exporter names it; none: this machine
+    host: str | None = None  # name in DCGM's exporter; null: this machine
     samples: int
     throttled: dict[str, float]
     energy: Energy
@@ -645,7 +645,7 @@ class ObserverSummary(SummaryPart, frozen=True, kw_only=True):
 
 
 class BatchCase(SummaryPart, frozen=True, kw_only=True):
-    """One batch size with its lengths. A failed one has its `error`, and what was measured before it."""
+    """One batch size with its lengths. A failed case has its `error`, and the values measured before it."""
 
     batch_size: int
     input_len: int | None
@@ -672,7 +672,7 @@ class Pass(SummaryPart, frozen=True, kw_only=True):
 class Process(SummaryPart, frozen=True, kw_only=True):
     name: str
     pid: int | None = None
-    host: str | None = None  # its address, where the log names one
+    host: str | None = None  # its address, if the log names one
     first_at: str | None = None
 
 
@@ -703,12 +703,12 @@ class Unmatched(SummaryPart, frozen=True, kw_only=True):
 
 
 class MissingRanks(SummaryPart, frozen=True, kw_only=True):
-    """A size that fewer workers report in the log than there are: their sum is not known."""
+    """A quantity that fewer workers report in the log than there are: the total is unknown."""
 
-    name: str  # the size, as in the values
+    name: str  # name of the quantity, as in the values
     reporting: int  # workers that report it
-    expected: int  # workers of all nodes, of the engine's own settings
-    hidden: int = 0  # lines that Ray shows as one, of workers that it does not name
+    expected: int  # workers of all nodes, from the engine's settings
+    hidden: int = 0  # lines that Ray shows as one, from unnamed workers
 
 
 class Sleep(SummaryPart, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""`Verdict`: whether the numbers of a run are true within what is printed with them, and every reason why not."""
+"""`Verdict`: whether the numbers of a run are true within the printed intervals, and every reason why not."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -24,14 +24,14 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     code: str
     text: str
-    remedy: str | None = None  # what to do about it
-    moves: list[Move] = []  # numbers that it may have changed
+    remedy: str | None = None  # recommended action
+    moves: list[Move] = []  # numbers that it may have shifted
     traffic: str | None = None  # traffic class, if it concerns one of several
     signal: str | None = None  # name of the signal that interrupted the run
 
     @property
     def sentence(self) -> str:
-        """With what to do about it."""
+        """The text with its remedy."""
         return self.text if self.remedy is None else f"{self.text} {self.remedy[0].upper()}{self.remedy[1:]}."
 
 
@@ -53,7 +53,7 @@ def worst(doubts: Iterable[Reason]) -> Status:
 
 
 def judged(reasons: Iterable[Reason]) -> Verdict:
-    """The doubts, the worst first, the notes, and the status that the doubts make."""
+    """The doubts, worst first, the notes, and the resulting status."""
     ordered = sorted(reasons, key=lambda reason: STATUSES.index(reason.status), reverse=True)
     doubts = [reason for reason in ordered if reason.status != "valid"]
     return Verdict(status=worst(doubts), doubts=doubts, notes=[note for note in ordered if note.status == "valid"])

@@ -1,1 +1,1 @@
-"""Routing of requests over replicas: policies (pure), the prefix tree that they use, and the streaming proxy."""
+"""Routing of requests over replicas: policies (pure), the prefix tree they use, and the streaming proxy."""

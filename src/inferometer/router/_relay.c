@@ -1,11 +1,11 @@
-/* The compiled part of the router: an epoll that also relays. Optional: router/relay.py does the same in Python, at more
- * CPU time per event.
+/* The compiled part of the router: an epoll that also relays. Optional: router/relay.py does the same in Python,
+ * with more CPU time per event.
  *
- * `Poller` is `select.epoll` plus `relay`, after which the body that arrives on one descriptor is passed on to another
- * inside `poll`, without the interpreter, until its framing (chunks, a length, or the end of the connection) says that it
- * is complete. Bytes are passed on as they come, chunk framing included: an event that the server wrote is sent on with the
- * read that brought it. A sink that takes no more stops the reading of its source, so that a slow client slows down its
- * server and nothing else; what is held per stream is bounded by one read.
+ * `Poller` is `select.epoll` plus `relay`, after which the body that arrives on one descriptor is passed on to
+ * another inside `poll`, without the interpreter, until its framing (chunks, a length, or the end of the connection)
+ * shows that it is complete. Bytes are passed on as they arrive, including chunk framing: an event that the server
+ * wrote is sent with the read that returned it. A sink that accepts no more stops the reading of its source, so that
+ * a slow client slows down only its own server; memory per stream is bounded by one read.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -22,17 +22,17 @@
 #define VERSION 1 /* as in router/relay.py */
 #define READ_SIZE (64 * 1024)
 #define MOST_EVENTS 512
-#define MOST_WAIT_MS 200 /* a signal that comes between two polls is noticed after this at the latest */
+#define MOST_WAIT_MS 200 /* a signal that arrives between two polls is noticed after this time at the latest */
 #define MOST_SIZE_LINE 4096 /* as in wire/http1.py, like the next two */
 #define MOST_TRAILER (64 * 1024)
 #define MOST_SIZE_DIGITS 15
 
 #define READ_EVENT 1
 #define DONE (1 << 20)    /* as in router/relay.py: the body is complete */
-#define CUT (1 << 21)     /* the source ended before */
-#define GONE (1 << 22)    /* the sink takes nothing any more */
-#define BROKEN (1 << 23)  /* the framing is none */
-#define SURPLUS (1 << 24) /* with DONE: more came behind the body, which was thrown away */
+#define CUT (1 << 21)     /* the source ended early */
+#define GONE (1 << 22)    /* the sink accepts nothing any more */
+#define BROKEN (1 << 23)  /* the framing is invalid */
+#define SURPLUS (1 << 24) /* with DONE: surplus bytes arrived after the body and were discarded */
 
 enum kind { NONE, WATCHED, SOURCE, SINK };
 enum mode { CHUNKED, LENGTH, UNTIL_CLOSE };
@@ -42,11 +42,11 @@ typedef struct {
     int source, sink;
     enum mode mode;
     enum state state;
-    int digits;       /* of the size that is being read; of the end of the trailer, which is CR LF CR LF */
-    int framing;      /* bytes of the line or trailer that is being read */
-    int64_t left;     /* bytes of the chunk or of the body that are still to come */
-    int flags;        /* how it ended; told when all is sent */
-    char *pending;    /* what the sink did not take */
+    int digits;       /* of the size being read; of the end of the trailer, which is CR LF CR LF */
+    int framing;      /* bytes of the line or trailer being read */
+    int64_t left;     /* bytes of the chunk or of the body not yet received */
+    int flags;        /* how it ended; reported when everything is sent */
+    char *pending;    /* what the sink did not accept */
     size_t begin, end;
     int64_t bytes, reads, first_ns, last_ns;
 } Pair;
@@ -86,7 +86,8 @@ static int control(Poller *self, int operation, int fd, uint32_t events) {
     return 0;
 }
 
-/* No events at all takes it out of the set: errors and hang-ups are told whether they are wanted or not, again and again. */
+/* Without events it is removed from the set: errors and hang-ups are reported whether requested or not, again and
+ * again. */
 static void want(Poller *self, int fd, uint32_t events) {
     uint32_t before = self->slots[fd].events;
     if (before == events) return;
@@ -102,7 +103,7 @@ static int hex_digit(char c) {
     return -1;
 }
 
-/* The size line of a chunk is over; behind that of an empty one the trailer ends with an empty line, which may be next. */
+/* The size line of a chunk is complete; after an empty chunk the trailer ends with an empty line, which may be next. */
 static int sized(Pair *pair) {
     pair->state = pair->left ? DATA : TRAILER;
     pair->framing = 0;
@@ -110,7 +111,7 @@ static int sized(Pair *pair) {
     return 0;
 }
 
-/* One byte of framing; 1 when the body is complete, -1 when that is no framing. */
+/* One byte of framing; 1 when the body is complete, -1 if the framing is invalid. */
 static int step(Pair *pair, char c) {
     if (++pair->framing > (pair->state == TRAILER ? MOST_TRAILER : MOST_SIZE_LINE)) return -1;
     switch (pair->state) {
@@ -155,7 +156,8 @@ static int step(Pair *pair, char c) {
     return -1;
 }
 
-/* How many of the bytes belong to the body, -1 where they are none; `*done` where it is complete with them. */
+/* How many of the bytes belong to the body, -1 if the framing is invalid; `*done` is set if the body is complete
+ * with them. */
 static Py_ssize_t advance(Pair *pair, const char *data, Py_ssize_t size, int *done) {
     if (pair->mode == UNTIL_CLOSE) return size;
     if (pair->mode == LENGTH) {
@@ -190,7 +192,7 @@ static void tell(Poller *self, int fd, uint32_t events) {
     if (self->count < 2 * MOST_EVENTS) self->told[self->count++] = (Told){fd, events};
 }
 
-/* The pair is over: both descriptors are Python's again. It stays with its source until `take`. */
+/* The pair is over: Python owns both descriptors again. It stays with its source until `take`. */
 static void finish(Poller *self, Pair *pair, int flags) {
     pair->flags = flags;
     self->slots[pair->source].kind = WATCHED;
@@ -203,7 +205,7 @@ static void finish(Poller *self, Pair *pair, int flags) {
     tell(self, pair->source, flags);
 }
 
-/* Hand bytes to the sink; those that it does not take wait, and with them the source. -1 where it is gone. */
+/* Hand bytes to the sink; bytes that it does not accept wait, and stop the source. -1 if the sink is gone. */
 static int pass_on(Pair *pair, const char *data, size_t size) {
     size_t at = 0;
     while (at < size) {
@@ -234,7 +236,7 @@ static void hold_back(Poller *self, Pair *pair) {
 }
 
 static void pump(Poller *self, Pair *pair) {
-    if (pair->pending) return; /* held back by an event of the same poll */
+    if (pair->pending) return; /* stopped by an event of the same poll */
     ssize_t size = recv(pair->source, self->buffer, READ_SIZE, MSG_DONTWAIT);
     if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
     if (size <= 0) {
@@ -290,7 +292,7 @@ static void discard(Pair *pair) {
     free(pair);
 }
 
-/* Part the two without a word to Python. */
+/* Separate the two without a report to Python. */
 static void part(Poller *self, Pair *pair) {
     Slot *source = &self->slots[pair->source], *sink = &self->slots[pair->sink];
     if (source->pair == pair) {
@@ -406,7 +408,7 @@ static PyObject *poller_modify(Poller *self, PyObject *args) {
 static PyObject *poller_unregister(Poller *self, PyObject *args) {
     int fd;
     if (!PyArg_ParseTuple(args, "i", &fd) || make_room(self, fd) < 0) return NULL;
-    if (self->slots[fd].pair != NULL) part(self, self->slots[fd].pair); /* watched again, both */
+    if (self->slots[fd].pair != NULL) part(self, self->slots[fd].pair); /* Python watches both again */
     self->slots[fd] = (Slot){NONE, 0, NULL};
     struct epoll_event unused = {0};
     if (epoll_ctl(self->epoll, EPOLL_CTL_DEL, fd, &unused) < 0) return PyErr_SetFromErrno(PyExc_OSError);
@@ -449,7 +451,7 @@ static PyObject *poller_relay(Poller *self, PyObject *args) {
     PyBuffer_Release(&data);
     self->slots[source].pair = pair;
     pair->flags = flags;
-    if (flags && !pair->pending) return PyLong_FromLong(flags); /* over at once: `take` has the rest */
+    if (flags && !pair->pending) return PyLong_FromLong(flags); /* over at once: `take` returns the rest */
     self->slots[source].kind = SOURCE;
     self->slots[sink].kind = SINK;
     self->slots[sink].pair = pair;

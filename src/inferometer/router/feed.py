@@ -1,5 +1,5 @@
-"""One decision of a router, and the feed by which a router over sockets publishes its decisions, its load and its
-memory to an observer. Light: it is part of the router's own process."""
+"""One decision of a router, and the feed through which a router over sockets publishes its decisions, its load and its
+memory to an observer. Lightweight, because it runs in the router's own process."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from inferometer.record.record import Sample
 from inferometer.router.policy import Eviction, PolicyState
 
 PATH = "/router/journal"
-MOST_KEPT = 100_000  # entries not read yet: eight minutes at 200 requests/s
+MOST_KEPT = 100_000  # unread entries: eight minutes at 200 requests/s
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +24,16 @@ class Choice:
     replica: str
     kind: str
     match_rate: float
-    cached_tokens: int | None  # of the prompt, in the cache of the chosen replica when it was chosen; None: not known
-    best_cached_tokens: int | None  # the most that any replica held then
+    cached_tokens: int | None  # prompt tokens in the chosen replica's cache at the choice; None: unknown
+    best_cached_tokens: int | None  # the most that any replica held at that time
     searched: int  # replicas that were compared
-    took_s: float  # of this machine's time, for the choice
-    insert_s: float = 0.0  # and for remembering where the prompt went
-    given_to: int | None = None  # the request that the replica was given to in the end, where it is another
+    took_s: float  # time on this machine for the choice
+    insert_s: float = 0.0  # and for recording where the prompt went
+    given_to: int | None = None  # the request that finally received the replica, if it is another one
 
 
 def of_choice(choice: Choice) -> list[Sample]:
-    """Under the same instant and in the same order for every choice, so that the columns can be laid side by side."""
+    """With the same instant and in the same order for every choice, so that the columns can be joined."""
     labels = {"replica": choice.replica, "kind": choice.kind}
     values = {
         "decision": choice.session,
@@ -51,17 +51,17 @@ def of_choice(choice: Choice) -> list[Sample]:
 
 
 class FeedPage(msgspec.Struct, frozen=True):
-    """What a router noted since a reader's last question."""
+    """The router's entries since a reader's last request."""
 
     now: int  # on the router's monotonic clock
-    next: int  # number to ask from the next time
+    next: int  # start number of the next request
     lost: int  # entries that were dropped before they were read
     samples: list[Sample]
 
 
 class Feed:
-    """What a router that serves over sockets notes for an observer, who asks for what is new once a second. Noting is
-    on the way of every request, so samples are made on request."""
+    """The notes of a router over sockets for an observer, which fetches new ones once a second. Adding an entry is part
+    of every request, so samples are only built when fetched."""
 
     def __init__(self, most: int = MOST_KEPT) -> None:
         self._entries: deque[Choice | Sample] = deque(maxlen=most)
@@ -72,7 +72,7 @@ class Feed:
         self._added += 1
 
     def state(self, at: int, in_flight: Mapping[str, int], state: PolicyState) -> None:
-        """Load of every replica and the policy's memory, as they are now."""
+        """Current load of every replica, and the policy's memory."""
         for name, requests in in_flight.items():
             self.add(Sample(ROUTER, "in_flight", at, float(requests), {"replica": name}))
         for name, chars in state.tree_chars.items():
@@ -85,7 +85,7 @@ class Feed:
         self.add(Sample(ROUTER, "eviction_s", at, took_s))
 
     def page(self, since: int, now: int) -> FeedPage:
-        """What came after the first `since` entries."""
+        """The entries after the first `since`."""
         first = self._added - len(self._entries)
         new = list(self._entries)[max(since - first, 0) :] if since < self._added else []
         samples = [sample for entry in new for sample in (of_choice(entry) if isinstance(entry, Choice) else [entry])]

@@ -1,5 +1,5 @@
-"""Whether replicas respond: checks at an interval, at once after a failed request, and their reported load if a
-policy needs it. Also requests that go to every replica."""
+"""Whether replicas respond: checks at an interval, immediately after a failed request, and their reported load if a
+policy needs it. Also requests that are sent to every replica."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,14 +10,14 @@ from inferometer.wire.http1 import Chunks, Head
 from inferometer.wire.reactor import ReactorTimer, now
 from inferometer.wire.server import HttpRequest
 
-MOST_BODY = 16 << 20  # bytes of metrics that are read
-AGAIN_NS = 50_000_000  # until the first check of a replica that a request found gone
+MOST_BODY = 16 << 20  # maximum bytes of metrics
+AGAIN_NS = 50_000_000  # until the first check of a replica after a request failed there
 READ_SIZE = 64 * 1024
-REFUSED = "refused"  # the system's word for a connection
+REFUSED = "refused"  # part of a connection error that means that the process is gone
 
 
 class HealthExchange:
-    """A small request of the router's own, read to its end; `done` gets status and body, or None and the reason."""
+    """A small request of the router's own, read to its end; `done` receives status and body, or None and the reason."""
 
     def __init__(self, upstream: Upstream, request: bytes, done: Callable[[int | None, bytes, str], None]) -> None:
         self._upstream = upstream
@@ -94,8 +94,8 @@ class HealthExchange:
 
 
 class HealthCheck:
-    """Of one replica. Two checks in a row that are not answered in time make it unhealthy, a refused connection at
-    once; any status below 500 counts as an answer, for not every server has the path."""
+    """Health check of one replica. Two consecutive checks without an answer in time make it unhealthy, a refused
+    connection at once; any status below 500 counts as an answer, because not every server has the path."""
 
     def __init__(
         self,
@@ -108,8 +108,8 @@ class HealthCheck:
         self._reads_metrics = reads_metrics
         self._exchange: HealthExchange | None = None
         self._timer: ReactorTimer | None = None
-        self._late = 0  # checks in a row that were not answered in time
-        self._gone = False  # nothing listens there any more: its process has ended, and with it its cache
+        self._late = 0  # consecutive checks not answered in time
+        self._gone = False  # nothing listens there any more: its process has ended, and its cache is lost
         self.checked = 0
         self._request = _get(upstream, settings.health_path)
         self._metrics_request = _get(upstream, "/metrics")
@@ -125,7 +125,7 @@ class HealthCheck:
             self._exchange = None
 
     def suspect(self, reason: str) -> None:
-        """A request found it gone: nothing more is sent there until a check succeeds."""
+        """A request failed there: nothing more is sent to it until a check succeeds."""
         self._become(False, reason, process_is_gone=REFUSED in reason)
         self.stop()
         self._again(AGAIN_NS)
@@ -134,7 +134,7 @@ class HealthCheck:
         self._timer = self._upstream.reactor.call_at(now() + after_ns, self._check)
 
     def _check(self) -> None:
-        if self._exchange is not None:  # metrics that were not answered since the last check
+        if self._exchange is not None:  # a request for metrics not answered since the last check
             self._exchange.cancel()
         timeout = now() + int(self._settings.health_timeout_s * 1e9)
         self._timer = self._upstream.reactor.call_at(timeout, self._too_late)
@@ -180,7 +180,7 @@ def _get(upstream: Upstream, path: str) -> bytes:
 
 
 class Broadcast:
-    """One request to several replicas; `done` gets the failures."""
+    """One request to several replicas; `done` receives the failures."""
 
     def __init__(
         self, upstreams: Sequence[Upstream], request: HttpRequest, peer: str, done: Callable[[list[str]], None]

@@ -1,5 +1,5 @@
-"""What a router and its replicas did over time, kept as samples: queues, caches and trees every second, and of every
-request which replica it went to, why, and how much of it was cached there and elsewhere."""
+"""The activity of a router and its replicas over time, as samples: queues, caches and trees every second, and for every
+request its replica, the reason, and how much of it was cached there and elsewhere."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,20 +18,20 @@ from inferometer.simulator.engine import Sequence as TokenSequence
 from inferometer.simulator.engine import SimulatorEngine
 from inferometer.simulator.settings import Instants
 
-REPLICA = "simulator://"  # before its name: the source of what it reports
+REPLICA = "simulator://"  # followed by its name: the source of its samples
 TIMES = ("ttft", "tpot", "e2e", "queue_time", "inference_time", "prefill_time", "decode_time")
 
 
 @dataclass(slots=True)
 class ReplicaCounts:
-    """What a replica has done since it began: sums over its finished requests, in seconds and tokens."""
+    """What a replica has done since its start: sums over its finished requests, in seconds and tokens."""
 
     requests: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int = 0
     times: dict[str, float] = field(default_factory=lambda: dict.fromkeys(TIMES, 0.0))
-    several: int = 0  # requests of more than one token, which have a TPOT
+    several: int = 0  # requests with more than one token, which have a TPOT
 
     def add(self, sequence: TokenSequence, made: Instants, frontend_ns: int) -> None:
         first, last = made[0], made[-1]
@@ -56,7 +56,7 @@ class ReplicaCounts:
 
 
 class Reporting(Protocol):
-    """What is read of a replica."""
+    """The part of a replica that is read."""
 
     in_flight: int
     counts: ReplicaCounts
@@ -66,14 +66,14 @@ class Reporting(Protocol):
 
 
 class Journal:
-    """Collects while the fleet runs; `samples` are what it comes to."""
+    """Collects while the fleet runs; `samples` returns the result."""
 
     def __init__(self) -> None:
         self.choices: list[Choice] = []
         self._samples: list[Sample] = []
 
     def sample(self, at: int, replicas: Mapping[str, Reporting], state: PolicyState) -> None:
-        """Every replica and the policy's memory, as they are now."""
+        """Current values of every replica and of the policy's memory."""
         for name, replica in replicas.items():
             source = f"{REPLICA}{name}"
             values = {**_gauges(replica.engine), **_counters(replica)}
@@ -95,7 +95,7 @@ class Journal:
         return Samples.of([*self._samples, *(sample for choice in self.choices for sample in of_choice(choice))])
 
     def totals(self, from_session: int = 0) -> "RoutingTotals":
-        """Of the decisions from a session on: those behind the warm-up."""
+        """Totals of the decisions from a session on: those after the warm-up."""
         chosen = [choice for choice in self.choices if choice.session >= from_session]
         cached = np.array([choice.cached_tokens or 0 for choice in chosen], np.float64)
         best = np.array([choice.best_cached_tokens or 0 for choice in chosen], np.float64)
@@ -110,13 +110,13 @@ class Journal:
 
 @dataclass(frozen=True, slots=True)
 class RoutingTotals:
-    """The decisions of a run in numbers."""
+    """The decisions of a run as numbers."""
 
     kinds: dict[str, int]
     requests: dict[str, int]  # by replica
     match_rate: float  # mean over requests, as the policy saw it
-    regret_tokens: float  # mean over requests: most tokens cached anywhere less those cached at the chosen replica
-    best_share: float  # tokens cached where the requests went, as share of the most that was cached anywhere
+    regret_tokens: float  # mean over requests: most tokens cached anywhere minus those cached at the chosen replica
+    best_share: float  # tokens cached at the chosen replicas, as share of the most that were cached anywhere
 
 
 def _gauges(engine: SimulatorEngine) -> dict[str, float]:
@@ -140,14 +140,15 @@ def _counters(replica: Reporting) -> dict[str, float]:
     }
 
 
-# -- replaying what was decided ----------------------------------------------------------------------------------------
+# -- replaying decisions -----------------------------------------------------------------------------------------------
 
-# Another router's recorded decisions held against a policy of ours: the policy is given the state that the other one
-# had at every choice (queue lengths, earlier assignments), and its candidates are compared with the recorded ones.
+# Compares another router's recorded decisions with a policy of ours: the policy receives the state that the other
+# router had at every choice (queue lengths, earlier assignments), and its candidates are compared with the recorded
+# ones.
 
 
 class ReplicasChanged(msgspec.Struct, frozen=True, tag="replicas"):
-    """The router learned of replicas that came or went."""
+    """The router was notified of added or removed replicas."""
 
     at_s: float
     added: list[str] = []
@@ -155,7 +156,7 @@ class ReplicasChanged(msgspec.Struct, frozen=True, tag="replicas"):
 
 
 class Chosen(msgspec.Struct, frozen=True, tag="chosen"):
-    """One choice: of which replicas with which queue lengths (None: not known), and who was left as a candidate."""
+    """One choice: the replicas considered with their queue lengths (None: unknown), and the remaining candidates."""
 
     at_s: float
     request: int
@@ -169,12 +170,12 @@ class Chosen(msgspec.Struct, frozen=True, tag="chosen"):
 
     @property
     def is_random(self) -> bool:
-        """Two of all at random: nothing that another router could repeat."""
+        """Two of all at random: another router cannot repeat that."""
         return self.kind.startswith("fallback") or self.kind == "power_of_two"
 
 
 class Sent(msgspec.Struct, frozen=True, tag="sent"):
-    """A request went to a replica."""
+    """A request was sent to a replica."""
 
     at_s: float
     request: int
@@ -188,7 +189,7 @@ _decoder = msgspec.json.Decoder(RouterEvent)
 
 
 def read_events(lines: Iterable[bytes | str]) -> list[RouterEvent]:
-    """A JSON document on each line."""
+    """Reads a JSON document from each line."""
     return [_decoder.decode(line) for line in lines if line.strip()]
 
 
@@ -198,14 +199,14 @@ def write_events(events: Iterable[RouterEvent]) -> bytes:
 
 @dataclass(slots=True)
 class Replayed:
-    """How the two compare. A decision is alike where both have the same set of candidates."""
+    """Result of the comparison. A decision is the same if both have the same set of candidates."""
 
     decisions: int = 0
-    random: int = 0  # that were left out: both choose any two
+    random: int = 0  # left out: both choose any two
     alike: int = 0
-    same_tree: int = 0  # decisions at which both trees held as much of every replica
-    kinds: Counter[tuple[str, str]] = field(default_factory=Counter)  # recorded kind, ours
-    differences: list[tuple[Chosen, str, tuple[str, ...]]] = field(default_factory=list)  # ours: kind and candidates
+    same_tree: int = 0  # decisions at which both trees held the same amount for every replica
+    kinds: Counter[tuple[str, str]] = field(default_factory=Counter)  # recorded kind, our kind
+    differences: list[tuple[Chosen, str, tuple[str, ...]]] = field(default_factory=list)  # our kind and candidates
 
     @property
     def share_alike(self) -> float | None:
@@ -215,8 +216,8 @@ class Replayed:
 
 def replay(events: Iterable[RouterEvent], policy: Policy) -> Replayed:
     """The policy's own choices on the recorded state. It learns what the other router did, not what it would have done
-    itself, so that one difference does not lead to the next; and it evicts when the other's tree was found smaller, for
-    the instant of an eviction is not a decision."""
+    itself, so that one difference does not cause the next; and it evicts when the other's tree became smaller, because
+    the time of an eviction is not a decision."""
     done = Replayed()
     for event in events:
         match event:

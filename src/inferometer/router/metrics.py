@@ -1,5 +1,5 @@
-"""The router's own metrics, as Prometheus reads them. Counting is on the way of every request, so it is a few additions
-in plain dictionaries; families are made on each scrape."""
+"""The router's own metrics in Prometheus format. Counting is part of every request, so it is a few additions in plain
+dictionaries; metric families are built on each scrape."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -76,7 +76,7 @@ class RouterMetrics:
         self._retries[replica] += 1
 
     def ended(self, replica: str, outcome: str, relayed: Relayed | None, since: int, ended_at: int) -> None:
-        """A request is over; what was passed on of its response, where anything was."""
+        """A request is over; `relayed` is the part of its response that was passed on, if any."""
         self._requests[replica, outcome] += 1
         if relayed is None:
             return

@@ -1,7 +1,6 @@
-"""What a routing policy is: it chooses a replica for a query from what a router may know. Policies are pure: time comes
-as an argument, randomness from a seed, and there is no I/O, so that the proxy and the fleet in virtual time use the
-same ones. The policies themselves are in `router.policies`.
-"""
+"""The interface of routing policies: a policy chooses a replica for a query from the information available to a router.
+Policies are pure: time is an argument, randomness comes from a seed, and there is no I/O, so that the proxy and the
+fleet in virtual time use the same ones. The policies themselves are in `router.policies`."""
 
 import difflib
 import random
@@ -15,7 +14,7 @@ from inferometer.errors import PlanError
 from inferometer.vocabulary import attribute_at
 
 _HERE = "inferometer.router.policies"
-POLICIES: dict[str, str] = {  # a policy is added here and as a class of router/policies
+POLICIES: dict[str, str] = {  # to add a policy, add a line here and a class in router/policies
     "random": f"{_HERE}.load:RandomChoice",
     "round_robin": f"{_HERE}.load:RoundRobin",
     "least_loaded": f"{_HERE}.load:LeastLoaded",
@@ -29,15 +28,15 @@ POLICIES: dict[str, str] = {  # a policy is added here and as a class of router/
 
 
 class Replica(msgspec.Struct, frozen=True):
-    """What a router knows of a replica at the instant of a choice."""
+    """The router's information on a replica at the time of a choice."""
 
     name: str
-    in_flight: int = 0  # requests that this router has sent there and that are not over
+    in_flight: int = 0  # requests sent there by this router and not over
     tokens_in_flight: int = 0  # prompt tokens of these requests, counted or estimated
     healthy: bool = True
-    capacity: int | None = None  # most requests in flight that it may get; None: no limit
-    waiting: int | None = None  # requests in its own queue, where it reports them
-    kv_usage: float | None = None  # share of its KV cache in use, where it reports that
+    capacity: int | None = None  # maximum requests in flight; None: no limit
+    waiting: int | None = None  # requests in its own queue, if it reports them
+    kv_usage: float | None = None  # share of its KV cache in use, if it reports that
 
     @property
     def is_available(self) -> bool:
@@ -45,10 +44,10 @@ class Replica(msgspec.Struct, frozen=True):
 
 
 class Query(msgspec.Struct, frozen=True):
-    """What a router knows of a request before it sends it."""
+    """The router's information on a request before it is sent."""
 
-    text: str = ""  # of the prompt, or of all messages in a row
-    session: str | None = None  # what belongs together: a session, a user, a prefix id
+    text: str = ""  # of the prompt, or of all messages concatenated
+    session: str | None = None  # groups related requests: a session, a user, a prefix id
     tokens: int | None = None  # prompt tokens if counted; else estimated from the text
     model: str = ""
     cached: Mapping[str, int] | None = None  # prompt tokens in the real cache of every replica, if these report it
@@ -56,24 +55,24 @@ class Query(msgspec.Struct, frozen=True):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A replica that was considered. The policy defines the score; more is better."""
+    """A considered replica. The policy defines the score; more is better."""
 
     replica: str
     score: float
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """The choice, and why."""
+    """The choice, and the reason."""
 
     replica: str
-    kind: str  # which branch of the policy chose
-    candidates: tuple[Candidate, ...] = ()  # those that were left when the last comparison was made
-    matched_chars: int = 0  # beginning of the text that the policy knows to have been sent before
-    match_rate: float = 0.0  # as share of the text
+    kind: str  # the branch of the policy that made the choice
+    candidates: tuple[Candidate, ...] = ()  # those that remained for the last comparison
+    matched_chars: int = 0  # length of the prefix that the policy knows was sent before
+    match_rate: float = 0.0  # as a share of the text
 
 
 class PolicyState(msgspec.Struct, frozen=True):
-    """What a policy remembers, in numbers."""
+    """The size of a policy's memory."""
 
     tree_chars: dict[str, int] = {}  # characters (block_prefix: blocks) remembered per replica
     tree_nodes: int = 0
@@ -90,46 +89,46 @@ class Eviction(msgspec.Struct, frozen=True):
 
 
 class NoReplicaError(Exception):
-    """There is no replica for the request: every one is down or full."""
+    """No replica is available for the request: all are unhealthy or full."""
 
 
 class NoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of a policy that has none."""
+    """For a policy without settings."""
 
 
 class Policy:
-    """Chooses a replica for every query. A policy implements `choose`, and of the rest what it learns from. What it
-    remembers changes in `sent` (after the choice is acted upon), `finished`, `removed` and `evict`, never in `choose`,
-    except for the random generator and counters such as round robin's."""
+    """Chooses a replica for every query. A policy implements `choose`, and those of the other methods it learns from.
+    Its memory changes in `sent` (after the choice was carried out), `finished`, `removed` and `evict`, never in
+    `choose`, except for the random generator and counters such as that of round robin."""
 
     Settings: ClassVar[type[msgspec.Struct]] = NoSettings
     name: ClassVar[str]
     needs_text: ClassVar[bool] = False
     needs_metrics: ClassVar[bool] = False  # `waiting` and `kv_usage` of replicas, read from their metrics
-    eviction_interval_s: float | None = None  # how often `evict` has something to do
+    eviction_interval_s: float | None = None  # how often `evict` should be called
 
     def __init__(self, settings: Any, seed: int) -> None:
         self.settings = settings
         self._random = random.Random(seed)
 
     def choose(self, query: Query, replicas: Sequence[Replica], now_s: float) -> Decision:
-        """One of the replicas that are available; `NoReplicaError` where none is."""
+        """One of the available replicas; raises `NoReplicaError` if there are none."""
         raise NotImplementedError
 
     def sent(self, query: Query, replica: str, now_s: float) -> None:
-        """The request went to this replica."""
+        """The request was sent to this replica."""
 
     def finished(self, query: Query, replica: str, now_s: float) -> None:
-        """It is over, whatever became of it."""
+        """The request is over, whatever its outcome."""
 
     def added(self, replica: str) -> None:
-        """A replica is there, new or again."""
+        """A replica was added, new or again."""
 
     def removed(self, replica: str) -> None:
-        """A replica is gone, and with it its cache."""
+        """A replica was removed, and its cache is lost."""
 
     def evict(self, now_s: float) -> list[Eviction]:
-        """Forget what is old, where it is time; what was forgotten."""
+        """Drop old entries, if it is time; returns what was dropped."""
         return []
 
     def state(self) -> PolicyState:
@@ -137,7 +136,7 @@ class Policy:
 
 
 def policy_named(name: str, settings: Mapping[str, Any] | None = None, seed: int = 0) -> Policy:
-    """A policy by its name, with settings as a plan has them; a `PlanError` lists what there is."""
+    """A policy by its name, with settings as in a plan; a `PlanError` lists the available ones."""
     made = policy_class(name)
     return made(checked_settings(name, settings or {}), seed)
 
@@ -190,7 +189,7 @@ def _wanted(what: str, kind: type[msgspec.Struct], field: str) -> str:
 
 
 def available(replicas: Sequence[Replica]) -> list[Replica]:
-    """Those that may be chosen; `NoReplicaError` where there are none."""
+    """Replicas that may be chosen; raises `NoReplicaError` if there are none."""
     left = [replica for replica in replicas if replica.is_available]
     if left:
         return left
@@ -200,23 +199,23 @@ def available(replicas: Sequence[Replica]) -> list[Replica]:
 
 
 def extremes_of_load(replicas: Sequence[Replica]) -> tuple[int, int]:
-    """The most and the fewest requests in flight at a healthy replica. One that is full counts: it has the most."""
+    """The most and the fewest requests in flight at a healthy replica. A full one is included: it has the most."""
     loads = [replica.in_flight for replica in replicas if replica.healthy]
     return max(loads), min(loads)
 
 
 def tokens_of(query: Query) -> int:
-    """Prompt tokens as counted, else estimated: four characters each, as llm-d does."""
+    """Prompt tokens as counted, else estimated at four characters each, as in llm-d."""
     return query.tokens if query.tokens is not None else (len(query.text) + 3) // 4
 
 
 def least_loaded(replicas: Sequence[Replica], generator: random.Random) -> Replica:
-    """The one with the fewest requests in flight; of several such, any."""
+    """The one with the fewest requests in flight; a random one if several are equal."""
     least = min(replica.in_flight for replica in replicas)
     tied = [replica for replica in replicas if replica.in_flight == least]
     return tied[0] if len(tied) == 1 else generator.choice(tied)
 
 
 def by_load(replicas: Sequence[Replica]) -> tuple[Candidate, ...]:
-    """Candidates where fewer requests in flight are better."""
+    """Candidates for which fewer requests in flight are better."""
     return tuple(Candidate(replica.name, float(-replica.in_flight)) for replica in replicas)

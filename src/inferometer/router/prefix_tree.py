@@ -1,19 +1,20 @@
-"""A radix tree of the texts that were sent to each tenant (a replica): which of them share how long a beginning with a
-new text. Bounded per tenant, oldest texts first. Knows no clock, no threads and no policy.
+"""A radix tree of the texts that were sent to each tenant (a replica), to find the longest common prefix of a new text
+with each tenant's texts. Bounded per tenant by evicting the oldest texts. Contains no clock, no threads and no policy.
 
-Like Ray's and SGLang's trees it works on characters, so that no tokenizer is needed. Unlike theirs, what was used at
-one instant is kept together in a bucket of that instant: eviction takes whole buckets from the old end, and there is
+Like Ray's and SGLang's trees it works on characters, so that no tokenizer is needed. Unlike in theirs, nodes used at
+the same instant are in a bucket of that instant: eviction removes whole buckets starting with the oldest, and there is
 no linked list per tenant to maintain.
 """
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-MOST_CHARS = 1 << 26  # per tenant, as SGLang's command line has it
+MOST_CHARS = 1 << 26  # per tenant, as in SGLang's command line
 
 
 class Match(NamedTuple):
-    """The longest beginning of a text that any of the tenants has, and who has it, whoever had it first in front."""
+    """The longest prefix of a text that any of the tenants has, and the tenants that have it; the one that received it
+    first is in front."""
 
     length: int
     tenants: tuple[str, ...]
@@ -26,7 +27,7 @@ class _Node:
         self.text = text
         self.parent = parent
         self.children: dict[str, _Node] = {}  # by their first character
-        self.used_at: dict[str, float] = {}  # by tenant; those of a node have all above it, used as late or later
+        self.used_at: dict[str, float] = {}  # by tenant; a node's tenants are also in all nodes above it
 
 
 _Buckets = dict[float, dict[_Node, None]]  # nodes by the instant of their last use, oldest first
@@ -45,17 +46,17 @@ class PrefixTree:
         self._now_s = float("-inf")
         self.nodes = 0
         self.evicted_chars = 0
-        self.evictions = 0  # calls that evicted something
+        self.evictions = 0  # number of calls that evicted something
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     @property
     def chars(self) -> dict[str, int]:
-        """Characters held per tenant; text that two share counts for both."""
+        """Characters held per tenant; shared text counts for each."""
         return dict(self._chars)
 
     def match(self, text: str, tenants: Iterable[str] | None = None) -> Match:
-        """The longest match among these tenants (default: all), and those who have all of it."""
+        """The longest match among these tenants (default: all), and the tenants that have all of it."""
         allowed = None if tenants is None else set(tenants)
         node, at, length = self._root, 0, len(text)
         while at < length:
@@ -74,7 +75,7 @@ class PrefixTree:
         return Match(at, tuple(name for name in node.used_at if allowed is None or name in allowed))
 
     def lengths(self, text: str) -> dict[str, int]:
-        """How much of the text every tenant has."""
+        """Length of the text's prefix held by every tenant."""
         matched = dict.fromkeys(self._chars, 0)
         for node, at in self._path(text):
             for tenant in node.used_at:
@@ -82,7 +83,7 @@ class PrefixTree:
         return matched
 
     def _path(self, text: str) -> Iterator[tuple[_Node, int]]:
-        """The nodes along a text, each with how much of the text matches down to it; the last may match in part."""
+        """The nodes along a text, each with the length matched down to it; the last may match only in part."""
         node, at, length = self._root, 0, len(text)
         while at < length and (child := node.children.get(text[at])) is not None:
             whole = text.startswith(child.text, at)
@@ -93,13 +94,13 @@ class PrefixTree:
             node = child
 
     def smallest(self, tenants: Iterable[str]) -> tuple[str, ...]:
-        """Those of the tenants that hold the fewest characters; one that is not here yet holds none."""
+        """The tenants with the fewest characters; an unknown tenant holds none."""
         sizes = {name: self._chars.get(name, 0) for name in tenants}
         least = min(sizes.values(), default=0)
         return tuple(name for name, size in sizes.items() if size == least)
 
     def texts(self, tenant: str) -> Iterator[str]:
-        """What a tenant holds, as whole texts: one for each end of its part of the tree."""
+        """The texts of a tenant: one for each leaf of its part of the tree."""
         pending = [(self._root, "")]
         while pending:
             node, before = pending.pop()
@@ -111,13 +112,13 @@ class PrefixTree:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def add(self, tenant: str) -> None:
-        """Have a tenant without texts; one that is here already stays as it is."""
+        """Add a tenant without texts; an existing one is unchanged."""
         if tenant not in self._chars:
             self._chars[tenant] = 0
             self._buckets[tenant] = {}
 
     def insert(self, text: str, tenant: str, now_s: float) -> None:
-        """The tenant has this text now, and used it now. Its oldest texts go where it would hold too much."""
+        """The tenant has this text and used it now. Its oldest texts are dropped if it would hold too much."""
         self.add(tenant)
         self._now_s = now_s = max(now_s, self._now_s)
         text = text[: self.most_chars]
@@ -131,7 +132,7 @@ class PrefixTree:
             self.evict(tenant, excess)
 
     def _child(self, node: _Node, text: str, at: int) -> _Node:
-        """The child that the text goes on with: as it is, split where the text leaves it, or new."""
+        """The child that continues the text: unchanged, split where the text diverges, or new."""
         child = node.children.get(text[at])
         if child is None:
             made = node.children[text[at]] = _Node(text[at:], node)
@@ -142,7 +143,7 @@ class PrefixTree:
         return self._split(child, _common(child.text, text, at))
 
     def _split(self, node: _Node, at: int) -> _Node:
-        """The first part of a node as a parent of its own, used by the same tenants at the same instants."""
+        """Splits off the first part of a node as its new parent, used by the same tenants at the same instants."""
         parent = node.parent
         assert parent is not None
         upper = _Node(node.text[:at], parent)
@@ -168,7 +169,7 @@ class PrefixTree:
         buckets.setdefault(now_s, {})[node] = None
 
     def remove(self, tenant: str) -> int:
-        """Forget a tenant; how many characters it had."""
+        """Remove a tenant; returns its number of characters."""
         held = self._chars.pop(tenant, 0)
         for nodes in self._buckets.pop(tenant, {}).values():
             for node in nodes:
@@ -176,9 +177,9 @@ class PrefixTree:
         return held
 
     def evict(self, tenant: str, chars: int, leaf_by_leaf: bool = False) -> int:
-        """Free at least so many characters of a tenant, oldest first; how many were freed.
+        """Free at least this many characters of a tenant, oldest first; returns how many were freed.
 
-        All that was used at the same instant goes together, as in Ray's tree; `leaf_by_leaf` stops at the leaf that
+        All nodes used at the same instant are removed together, as in Ray's tree; `leaf_by_leaf` stops at the leaf that
         frees enough, as in SGLang's.
         """
         buckets = self._buckets.get(tenant, {})
@@ -219,8 +220,8 @@ def _depth(node: _Node) -> int:
 
 
 def _common(label: str, text: str, at: int) -> int:
-    """How many characters of a label the text has from `at` on; the first is known to be the same. By halves: comparing
-    two slices costs less than a step of the interpreter for every character."""
+    """How many characters of a label match the text from `at` on; the first is known to match. Uses bisection:
+    comparing two slices costs less than an interpreter step for every character."""
     low, high = 1, min(len(label), len(text) - at)
     while low < high:
         middle = (low + high + 1) // 2

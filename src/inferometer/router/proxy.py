@@ -1,5 +1,5 @@
-"""The streaming proxy: requests come in, a policy chooses a replica for each, and what that answers is passed on as it
-comes. Built on the wire's event loop, HTTP server and HTTP parsing; `router.relay` follows one request."""
+"""The streaming proxy: a policy chooses a replica for each incoming request, and the response is passed on as it
+arrives. Built on the wire's event loop, HTTP server and HTTP parsing; `router.relay` handles a single request."""
 
 import time
 from collections import deque
@@ -22,15 +22,15 @@ from inferometer.router.upstream import Upstream
 from inferometer.wire.reactor import Reactor, now
 from inferometer.wire.server import HttpRequest, HttpServer, Reply
 
-RESETS = ("/reset_prefix_cache", "/flush_cache")  # of all replicas, and of what the policy remembers of them
-MOST_DECISIONS = 1000  # that are kept for /router/decisions
-MOST_KEPT = 16_384  # characters of the matched text of each
+RESETS = ("/reset_prefix_cache", "/flush_cache")  # sent to all replicas, and applied to the policy's memory of them
+MOST_DECISIONS = 1000  # number kept for /router/decisions
+MOST_KEPT = 16_384  # characters of the matched text kept for each
 EVICT_NS = 1_000_000_000
 RETRY_AFTER_S = 1
 
 
 class RouterProxy:
-    """Listens at once; runs when its reactor does."""
+    """Listens from its creation; serves while its reactor runs."""
 
     def __init__(
         self, reactor: Reactor, relay: Relay, settings: RouterSettings, host: str = "127.0.0.1", port: int = 0
@@ -94,7 +94,7 @@ class RouterProxy:
         self.dispatch(passage)
 
     def dispatch(self, passage: Passage) -> None:
-        """Choose and send; or have it wait, where every replica that is left is full."""
+        """Choose a replica and send; or queue the request, if every remaining replica is full."""
         left = [upstream.snapshot() for upstream in self.upstreams if upstream.name not in passage.tried]
         policy = self.policy if passage.is_generation else self._by_load
         began, now_s = now(), time.monotonic()
@@ -151,7 +151,7 @@ class RouterProxy:
         return others and len(passage.tried) <= self.settings.retries
 
     def refused(self, passage: Passage, upstream: Upstream, reason: str) -> bool:
-        """An attempt failed before its first byte; returns whether there is another one. What was never answered speaks
+        """An attempt failed before its first byte; returns whether there will be another one. A missing answer counts
         against the replica, a status does not."""
         self._leave(passage)
         self.metrics.retried(upstream.name)
@@ -163,7 +163,7 @@ class RouterProxy:
         return False
 
     def over(self, passage: Passage, outcome: str, relayed: Relayed | None) -> None:
-        """A passage has ended, one way or the other; the next request in the queue takes its place."""
+        """A passage has ended in any way; the next request in the queue takes its place."""
         where = passage.upstream.name if passage.upstream else (passage.tried[-1] if passage.tried else "")
         self._leave(passage)
         self.under_way.discard(passage)
@@ -183,17 +183,17 @@ class RouterProxy:
             self.policy.finished(passage.query, upstream.name, time.monotonic())
 
     def _serve_waiting(self) -> None:
-        """Whoever waits, first come first served, as long as there is room."""
+        """Dispatch waiting requests in order of arrival, as long as there is room."""
         while self._waiting and any(upstream.snapshot().is_available for upstream in self.upstreams):
             before = len(self._waiting)
             self.dispatch(self._waiting.popleft())
-            if len(self._waiting) == before:  # it waits again: every replica that it may go to is full
+            if len(self._waiting) == before:  # it is queued again: every possible replica is full
                 self._waiting.rotate(1)
                 return
 
     @property
     def all_checked(self) -> bool:
-        """Whether the health of every replica is known by now."""
+        """Whether the health of every replica is known."""
         return all(check.checked for check in self._checks.values())
 
     # -- health and memory -------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ class RouterProxy:
                 self.dispatch(passage)
 
     def _evict(self) -> None:
-        """Once a second: what the policy has to forget, and how things are, for an observer."""
+        """Once a second: evict from the policy's memory, and record the present state for an observer."""
         began = now()
         evictions = self.policy.evict(time.monotonic())
         if evictions:
@@ -220,7 +220,7 @@ class RouterProxy:
         self.reactor.call_at(now() + EVICT_NS, self._evict)
 
     def drain(self) -> None:
-        """Take no more clients; `on_idle` is called when the last request is over."""
+        """Accept no more clients; `on_idle` is called when the last request is over."""
         self._draining = True
         self.http.stop_listening()
         if not self.under_way and self.on_idle is not None:
@@ -263,7 +263,7 @@ class RouterProxy:
         reply.respond(200, orjson.dumps(body, option=orjson.OPT_INDENT_2))
 
     def _journal(self, request: HttpRequest, reply: Reply) -> None:
-        """What is new for an observer: `?since=N`, where N comes from the last reply."""
+        """New entries for an observer: `?since=N`, with N from the last reply."""
         since = request.query.removeprefix("since=")
         if not since.isdigit():
             respond_error(reply, 400, f"since must be a number, got {request.query!r}")
@@ -271,12 +271,12 @@ class RouterProxy:
         reply.respond(200, msgspec.json.encode(self.feed.page(int(since), now())))
 
     def _send_decisions(self, _request: HttpRequest, reply: Reply) -> None:
-        """Of requests that asked for an explanation, the latest."""
+        """The latest decisions on requests that asked for an explanation."""
         text = orjson.dumps(list(self._decisions), option=orjson.OPT_INDENT_2)
         reply.respond(200, text)
 
     def _reset(self, path: str, request: HttpRequest, reply: Reply) -> None:
-        """To all replicas: a cache that is reset in one of four is not reset."""
+        """Sent to all replicas: resetting the cache of only some would be no reset."""
 
         def done(failures: list[str]) -> None:
             for upstream in self.upstreams:
@@ -291,12 +291,12 @@ class RouterProxy:
 
 
 def respond_error(reply: Reply, status: int, text: str) -> None:
-    """An error as OpenAI's API has it."""
+    """An error in the form of OpenAI's API."""
     kind = {502: "BadGatewayError", 503: "ServiceUnavailableError"}.get(status, "Error")
     body = {"error": {"message": text, "type": kind, "param": None, "code": status}, "object": "error"}
     reply.respond(status, orjson.dumps(body), {"retry-after": str(RETRY_AFTER_S)} if status == 503 else {})
 
 
 def down_text(upstreams: Sequence[Upstream]) -> str:
-    """Who is down, and why."""
+    """Which replicas are down, and why."""
     return "; ".join(f"{each.origin.url}: {each.reason}" for each in upstreams if not each.healthy)

@@ -1,5 +1,5 @@
-"""One request on its way through the router: sent to the replica that was chosen, tried again elsewhere before the
-first byte, its response passed on."""
+"""One request on its way through the router: sent to the chosen replica, retried elsewhere before the first byte, its
+response passed on."""
 
 import functools
 import json
@@ -19,23 +19,24 @@ from inferometer.wire.server import HttpRequest, Reply
 
 # -- bytes from a replica to a client ----------------------------------------------------------------------------------
 
-# Passing a response body on from a replica to a client as it comes: in C where that was built (`_relay.c`), else in
-# Python. Both pass bytes on with the read that brought them, framing included, and read no faster than the client takes
+# Passes a response body from a replica to a client as it arrives: in C if that was built (`_relay.c`), else in Python.
+# Both pass bytes on immediately after each read, including the framing, and read no faster than the client accepts
 # them.
 
 VERSION = 1  # as in _relay.c, like all of these
 DONE = 1 << 20  # the body is complete
-CUT = 1 << 21  # the replica ended before
-GONE = 1 << 22  # the client takes nothing any more
-BROKEN = 1 << 23  # the framing is none
-SURPLUS = 1 << 24  # with DONE: more came behind the body, which was thrown away
+CUT = 1 << 21  # the replica ended early
+GONE = 1 << 22  # the client has disconnected
+BROKEN = 1 << 23  # the framing is invalid
+SURPLUS = 1 << 24  # with DONE: surplus bytes arrived after the body and were discarded
 ENDED = DONE | CUT | GONE | BROKEN
 CHUNKED, LENGTH, UNTIL_CLOSE = 0, 1, 2
 READ_SIZE = 64 * 1024
 
 
 class Relayed(NamedTuple):
-    """What was passed on of a body: bytes with their framing, reads, and the instants of the first and last of them."""
+    """What was passed on of a body: bytes with their framing, number of reads, and the instants of the first and last
+    of them."""
 
     bytes: int
     reads: int
@@ -47,7 +48,7 @@ OnEnd = Callable[[int, Relayed], None]
 
 
 class Source(Protocol):
-    """What a replica sends: a socket, or what opens the records of TLS."""
+    """The data of a replica: a socket, or a source that decrypts TLS records."""
 
     def fileno(self) -> int: ...
     def recv(self, size: int, /) -> bytes: ...
@@ -55,13 +56,13 @@ class Source(Protocol):
 
 class Relay(Protocol):
     def start(self, source: Source, reply: Reply, head: Head, data: bytes, body_at: int, on_end: OnEnd) -> None:
-        """Send `data`, whose body begins at `body_at`, and then all that comes from the source until the body ends.
-        Nothing else may watch the source meanwhile; to stop early, unwatch it."""
+        """Send `data`, whose body starts at `body_at`, and then everything from the source until the body ends. Nothing
+        else may watch the source meanwhile; to stop early, unwatch it."""
 
 
 @functools.cache
 def compiled() -> Any | None:
-    """The module in C, or None where it is not there or `INFEROMETER_RELAY=python` asks to do without."""
+    """The C module, or None if it was not built or `INFEROMETER_RELAY=python` disables it."""
     if os.environ.get("INFEROMETER_RELAY") == "python":
         return None
     try:
@@ -72,7 +73,7 @@ def compiled() -> Any | None:
 
 
 def relaying_reactor(allow_compiled: bool = True) -> tuple[Reactor, Relay]:
-    """An event loop, and what passes bodies on in it."""
+    """An event loop, and the relay that passes bodies on in it."""
     module = compiled() if allow_compiled else None
     if module is None:
         reactor = Reactor()
@@ -83,7 +84,7 @@ def relaying_reactor(allow_compiled: bool = True) -> tuple[Reactor, Relay]:
 
 
 def framing_of(head: Head, without_body: bool) -> tuple[int, int]:
-    """How the end of a body is known, and its length where it has one."""
+    """How the end of a body is determined, and its length if it has one."""
     if without_body:
         return LENGTH, 0
     if head.chunked:
@@ -92,7 +93,7 @@ def framing_of(head: Head, without_body: bool) -> tuple[int, int]:
 
 
 class CompiledRelay:
-    """Bodies pass through `_relay.c`, inside the poll of the reactor; Python is called at their end."""
+    """Bodies are passed on by `_relay.c`, inside the poll of the reactor; Python is called at their end."""
 
     def __init__(self, reactor: Reactor, poller: Any) -> None:
         self._reactor = reactor
@@ -101,7 +102,7 @@ class CompiledRelay:
 
     def start(self, source: Source, reply: Reply, head: Head, data: bytes, body_at: int, on_end: OnEnd) -> None:
         sink = reply.fileno()
-        if sink < 0 or not isinstance(source, socket.socket):  # an earlier answer still waits there; or TLS
+        if sink < 0 or not isinstance(source, socket.socket):  # part of an earlier answer is still unsent; or TLS
             self._plain.start(source, reply, head, data, body_at, on_end)
             return
         fd = source.fileno()
@@ -118,7 +119,7 @@ class CompiledRelay:
 
 
 class PlainRelay:
-    """The same in Python: three times the CPU time of an event."""
+    """The same in Python, with three times the CPU time per event."""
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
@@ -137,7 +138,7 @@ class _PlainPair:
         self._chunks = Chunks() if head.chunked else None
         self._on_end = on_end
         self._bytes = self._reads = self._first_at = self._last_at = 0
-        self._flags = 0  # how it ended, while the client has not taken all of it
+        self._flags = 0  # how it ended, while the client has not taken everything
         self._over = False
 
     def begin(self, data: bytes, body_at: int) -> None:
@@ -216,14 +217,14 @@ class _PlainPair:
 
 EXPLAIN = "x-inferometer-explain"
 DECISION = "x-inferometer-decision"
-MOST_EXPLAINED = 2048  # characters of the matched text in a header; /router/decisions has more of it
+MOST_EXPLAINED = 2048  # characters of the matched text in a header; /router/decisions has more
 HOP_BY_HOP = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade", b"proxy-authenticate"})
 NOT_SENT = HOP_BY_HOP | {b"host", b"expect", b"proxy-authorization", b"x-forwarded-for"}
-NOT_SENT |= {b"content-length", b"transfer-encoding", b"trailer"}  # a body in chunks goes on with its length
+NOT_SENT |= {b"content-length", b"transfer-encoding", b"trailer"}  # a chunked body is forwarded with its length
 
 
 class PassageRouter(Protocol):
-    """What a passage needs of the proxy that it belongs to."""
+    """What a passage needs from its proxy."""
 
     relay: Relay
 
@@ -234,7 +235,7 @@ class PassageRouter(Protocol):
 
 
 class Passage:
-    """A request from its arrival to the last byte of its response. `upstream` is where it is now, if anywhere."""
+    """A request from its arrival to the last byte of its response. `upstream` is its present replica, if any."""
 
     __slots__ = (
         "_connection",
@@ -266,7 +267,7 @@ class Passage:
         self.decision: Decision | None = None
         self.considered: tuple[Replica, ...] = ()
         self.tried: list[str] = []
-        self.failures: list[str] = []  # why those that were tried did not take it
+        self.failures: list[str] = []  # why the replicas tried did not take it
         self.explains = request.headers.get(EXPLAIN, "0") not in {"0", "false", ""}
         self._connection: UpstreamConnection | None = None
         self._sent = b""
@@ -281,7 +282,7 @@ class Passage:
         self._connection = upstream.send(self._sent, self)
 
     def leave(self) -> None:
-        """Done with the replica that it was at, for whatever reason."""
+        """Leave the present replica, for whatever reason."""
         upstream, self.upstream = self.upstream, None
         if upstream is not None:
             upstream.in_flight -= 1
@@ -336,7 +337,7 @@ class Passage:
         return fields.encode("latin-1", "replace")
 
     def explanation(self, most_chars: int) -> dict[str, JsonValue]:
-        """Why it went where it went."""
+        """Why this replica was chosen."""
         decision = self.decision
         assert decision is not None
         text = self.query.text[: min(decision.matched_chars, most_chars)]
@@ -365,7 +366,7 @@ class Passage:
         self._router.over(self, outcome, relayed)
         if flags & DONE:
             self.reply.end()
-        else:  # only the end of the connection can tell the client
+        else:  # only the end of the connection can inform the client
             self.reply.abort()
 
     # -- what the client does ----------------------------------------------------------------------------------------
@@ -378,14 +379,14 @@ class Passage:
 
 
 def is_ambiguous(head: bytes) -> bool:
-    """Whether another server might see other headers in this than we do, and so another request: it has bare CR or LF,
-    or folded lines."""
+    """Whether another server might read other headers from this, and so another request: it has bare CR or LF, or
+    folded lines."""
     ends = head.count(b"\r\n")
     return head.count(b"\n") != ends or head.count(b"\r") != ends or b"\r\n " in head or b"\r\n\t" in head
 
 
 def request_bytes(request: HttpRequest, upstream: Upstream, peer: str) -> bytes:
-    """The request as the replica gets it: its own headers, but for those of the connection that it came on."""
+    """The request for the replica: the client's headers without those of its connection."""
     first, *lines = request.head.split(b"\r\n")
     method, target, _version = first.split(b" ", 2)
     origin = upstream.origin
@@ -407,7 +408,7 @@ def request_bytes(request: HttpRequest, upstream: Upstream, peer: str) -> bytes:
 
 @lru_cache(256)
 def client_head(raw: bytes, keep_alive: bool) -> bytes:
-    """Status line and headers as the client gets them, without the empty line behind them."""
+    """Status line and headers for the client, without the empty line after them."""
     first, *lines = raw.split(b"\r\n")
     _version, _, status = first.partition(b" ")
     kept = [line for line in lines if line.partition(b":")[0].strip().lower() not in HOP_BY_HOP]

@@ -18,7 +18,7 @@ from inferometer.wire.origin import UnknownHostError, origin_of
 from inferometer.wire.reactor import Reactor, now
 
 LOOK_NS = 20_000_000
-LOOK_UP_S = 0.5  # between two looks at whether a name is known by now
+LOOK_UP_S = 0.5  # interval of retries to resolve a name
 COLLECT_AFTER = (100_000, 50, 1000)
 
 
@@ -34,7 +34,7 @@ def run_router(
 ) -> int | None:
     """Serve until SIGTERM or SIGINT, then finish what is in flight; a second signal ends at once. Returns the signal.
 
-    A `TargetError` where no replica answers within `ready_s`, or the port is taken.
+    Raises a `TargetError` if no replica answers within `ready_s`, or the port is taken.
     """
     ready_by = time.monotonic() + ready_s
     _await_names(settings, ready_by, notify)
@@ -50,8 +50,8 @@ def run_router(
     if until_stdin_closes:
         run.stop_with_stdin()
     run.await_replicas(ready_by, on_ready)
-    gc.freeze()  # a full collection must not stop every stream while it looks at what was imported
-    gc.set_threshold(*COLLECT_AFTER)  # nor while it looks at the nodes of a large tree: those that go need none
+    gc.freeze()  # a full collection must not stop every stream to scan what was imported
+    gc.set_threshold(*COLLECT_AFTER)  # nor to scan the nodes of a large tree: freeing them needs no collection
     try:
         reactor.run()
     finally:
@@ -65,7 +65,7 @@ def run_router(
 
 
 def _await_names(settings: RouterSettings, until: float, notify: Callable[[str], None]) -> None:
-    """A name in a cluster may be known some seconds after what it names was made."""
+    """In a cluster, a name may become resolvable some seconds after its object was created."""
     tls, told = settings.tls_context(), set[str]()
     for upstream in settings.upstreams:
         while True:
@@ -82,7 +82,7 @@ def _await_names(settings: RouterSettings, until: float, notify: Callable[[str],
 
 
 def cannot_listen(host: str, port: int, error: OSError) -> TargetError:
-    """Why the address cannot be listened on, and which part of it to change."""
+    """Why listening on the address fails, and which part of it to change."""
     if error.errno in {errno.EADDRINUSE, errno.EACCES}:
         reason, hint = os.strerror(error.errno).lower(), "choose another port with --port"
         if error.errno == errno.EADDRINUSE:
@@ -103,7 +103,7 @@ class _Run:
         self.error: TargetError | None = None
 
     def await_replicas(self, until: float, on_ready: Callable[[RouterProxy], None]) -> None:
-        """Ready when one replica is; an error where all were checked and none is, after the time for it."""
+        """Ready when one replica is ready; an error if all were checked and none is ready in time."""
         if any(upstream.healthy for upstream in self._router.upstreams):
             on_ready(self._router)
         elif self._router.all_checked and time.monotonic() >= until:
@@ -137,7 +137,7 @@ class _Run:
 
 
 def _allow_open_files() -> None:
-    """A stream has two sockets: as many as the system lets us."""
+    """A stream needs two sockets, so raise the limit as far as the system allows."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 

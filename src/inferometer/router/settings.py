@@ -15,13 +15,13 @@ from inferometer.vocabulary import http_url
 
 # -- what a router reads of a request ----------------------------------------------------------------------------------
 
-# What a router reads of a request: the text of its prompt in any API's body, and whom it belongs to.
+# What a router reads from a request: the text of its prompt in any API's body, and its session.
 
 SESSION_HEADERS = ("x-session-id", "x-prefix-id", "x-user-id")
 
 
 class _Body(msgspec.Struct):
-    """Where the APIs have their prompts; all else in a body is passed over."""
+    """The prompt fields of the APIs; everything else in a body is skipped."""
 
     prompt: Any = None
     messages: Any = None
@@ -37,7 +37,7 @@ _decoder = msgspec.json.Decoder(_Body)
 
 
 def query_of(body: bytes, headers: Mapping[str, str], session_headers: Sequence[str], number: int) -> Query:
-    """The query of a request. A body that cannot be read has no text: refusing it is left to the replica."""
+    """The query of a request. A body that cannot be parsed has no text: the replica refuses it."""
     session = next((headers[name] for name in session_headers if name in headers), None)
     try:
         read = _decoder.decode(body)
@@ -48,7 +48,7 @@ def query_of(body: bytes, headers: Mapping[str, str], session_headers: Sequence[
 
 
 def prompt_of(body: _Body) -> tuple[str, int | None]:
-    """All text in a row without roles, as Ray and SGLang have it; and the number of tokens where they are given."""
+    """The concatenated text without roles, as in Ray and SGLang; and the number of tokens if token ids are given."""
     for prompt in (body.prompt, body.messages, body.input, body.inputs, body.text):
         if prompt is None:
             continue
@@ -59,7 +59,7 @@ def prompt_of(body: _Body) -> tuple[str, int | None]:
 
 
 def text_of(value: Any) -> str:
-    """Texts, lists of texts, messages and their text parts; what is none, as an image, has no text."""
+    """Texts, lists of texts, messages and their text parts; other parts, such as images, have no text."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -74,7 +74,7 @@ def _is_ids(value: Any) -> bool:
 
 
 def _character(token: Any) -> str:
-    """A token id as one character, so that ids that begin alike are texts that begin alike."""
+    """A token id as one character, so that common prefixes of ids are common prefixes of texts."""
     return chr(token) if isinstance(token, int) and 0 <= token < 0xD800 else chr(0x10000 + hash(token) % 0xFFFFF)
 
 
@@ -85,14 +85,14 @@ _Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class UpstreamAddress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A replica, and what it is called in decisions and metrics."""
+    """A replica, and its name in decisions and metrics."""
 
     name: str
     url: str
 
 
 class RouterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where requests go, and how. Times are in seconds."""
+    """Where requests are sent, and how. Times are in seconds."""
 
     upstreams: list[UpstreamAddress]
     policy: str = "power_of_two"
@@ -100,8 +100,8 @@ class RouterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     seed: int = 0
     max_in_flight: _Count | None = None  # requests per replica; more wait in the router
     queue_limit: Annotated[int, msgspec.Meta(ge=0)] = 1024  # requests that may wait; more are refused with 503
-    retries: Annotated[int, msgspec.Meta(ge=0)] = 2  # further replicas that are tried before the first byte
-    retry_statuses: tuple[int, ...] = (502, 503, 504)  # of a replica, where another may do better
+    retries: Annotated[int, msgspec.Meta(ge=0)] = 2  # further replicas to try before the first byte
+    retry_statuses: tuple[int, ...] = (502, 503, 504)  # of a replica, for which another one is tried
     health_path: str = "/health"
     health_interval_s: _Positive = 1.0
     health_timeout_s: _Positive = 5.0
@@ -110,10 +110,10 @@ class RouterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     session_headers: tuple[str, ...] = SESSION_HEADERS
     most_body: _Count = 64 << 20  # bytes of a request
     tls_verify: bool = True  # certificates of replicas behind https://
-    tls_ca: str | None = None  # a file with the authorities to trust, in place of the system's
+    tls_ca: str | None = None  # a file with trusted authorities, in place of the system's
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """For replicas behind https://, where there are any."""
+        """For replicas with https://, if there are any."""
         if not any(upstream.url.startswith("https:") for upstream in self.upstreams):
             return None
         try:
@@ -126,7 +126,7 @@ class RouterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 def router_settings(fields: JsonObject) -> RouterSettings:
-    """Checked; a `PlanError` lists what is wrong, also with the policy's own settings."""
+    """Checks the settings; a `PlanError` lists all errors, including those of the policy's own settings."""
     try:
         settings = msgspec.convert(dict(fields), RouterSettings)
     except msgspec.ValidationError as error:
@@ -145,7 +145,7 @@ def router_settings(fields: JsonObject) -> RouterSettings:
 
 
 def _refuse_precise(policy: str, settings: msgspec.Struct) -> None:
-    """Replicas do not report over HTTP what their caches hold: the policy would silently do without."""
+    """Replicas do not report the content of their caches over HTTP: the policy would silently work without."""
     if getattr(settings, "precise", False):
         raise PlanError(
             f"precise of {policy} needs to know what every cache holds, which replicas do not report to this router",
@@ -154,7 +154,7 @@ def _refuse_precise(policy: str, settings: msgspec.Struct) -> None:
 
 
 def check_policy(router: Router) -> None:
-    """Whether our router takes the policy of a plan, with its settings; a `PlanError` says where the mistake is."""
+    """Checks that our router has the policy of a plan, with its settings; a `PlanError` names the mistake."""
     try:
         checked_settings(router.fleet_policy, router.settings)
     except PlanError as error:
@@ -163,7 +163,7 @@ def check_policy(router: Router) -> None:
 
 
 def _check_url(url: str) -> None:
-    """http(s)://host:port, and a path if the replica has one; what else a URL can have would not reach the replica."""
+    """Only http(s)://host:port, and a path if the replica has one; other parts of a URL would not reach the replica."""
     if "@" in url:
         raise PlanError(
             "upstream: a user and a password in a URL are not sent to the replica",

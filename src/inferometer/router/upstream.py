@@ -1,5 +1,5 @@
-"""The replicas behind a router: their connections, which are kept open between requests, and what is known of their
-health and load. Choosing among them is left to policies, what is sent to the proxy."""
+"""The replicas behind a router: their connections, which stay open between requests, and their known health and load.
+Policies choose among them, the proxy sends the requests."""
 
 import errno
 import os
@@ -16,8 +16,8 @@ from inferometer.wire.reactor import BROKEN, READ, WRITE, Reactor, ReactorTimer,
 from inferometer.wire.sockets import send_at_once
 
 READ_SIZE = 64 * 1024
-MOST_IDLE = 512  # connections that wait for their next request
-KEEPALIVE = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))  # a host that is gone is noticed in 25 s
+MOST_IDLE = 512  # idle connections
+KEEPALIVE = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))  # an unreachable host is detected in 25 s
 WAITING = re.compile(rb"^(?:vllm:num_requests_waiting|sglang:num_queue_reqs)(?:\{[^}]*\})? ([0-9.eE+-]+)", re.MULTILINE)
 KV_USAGE = re.compile(
     rb"^(?:vllm:kv_cache_usage_perc|vllm:gpu_cache_usage_perc|sglang:token_usage)(?:\{[^}]*\})? ([0-9.eE+-]+)",
@@ -44,7 +44,7 @@ class Upstream:
         self.connect_timeout_s = connect_timeout_s
         self.capacity = capacity
         self.healthy = False
-        self.reason = "not checked yet"  # why it is not healthy
+        self.reason = "not checked yet"  # why it is unhealthy
         self.in_flight = 0
         self.tokens_in_flight = 0
         self.waiting: int | None = None
@@ -64,14 +64,14 @@ class Upstream:
         )
 
     def learn_metrics(self, text: bytes) -> None:
-        """What the replica reports of its own queue and cache."""
+        """Updates the replica's reported queue and cache use."""
         waiting, usage = WAITING.findall(text), KV_USAGE.findall(text)
         with suppress(ValueError):
             self.waiting = round(sum(map(float, waiting))) if waiting else None
             self.kv_usage = max(map(float, usage)) if usage else None
 
     def send(self, request: bytes, caller: "Caller", fresh: bool = False) -> "UpstreamConnection":
-        """Send a request on a connection that is open already, or on a new one."""
+        """Send a request on an idle connection, or on a new one."""
         while self._idle and not fresh:
             connection = self._idle.pop()
             if connection.is_quiet():
@@ -81,7 +81,7 @@ class Upstream:
         return UpstreamConnection(self, request, caller)
 
     def rest(self, connection: "UpstreamConnection") -> None:
-        """A connection is free again."""
+        """A connection becomes idle again."""
         if len(self._idle) < MOST_IDLE:
             self._idle.append(connection)
         else:
@@ -101,14 +101,15 @@ class Caller(Protocol):
     """The sender of a request, called with its outcome."""
 
     def answered(self, connection: "UpstreamConnection", head: Head, raw: bytes) -> None:
-        """The headers are here, and with them what came of the body. The connection is the caller's to read now."""
+        """The headers have arrived, with the first part of the body. The caller now reads the connection."""
 
     def failed(self, connection: "UpstreamConnection", reason: str, stale: bool) -> None:
-        """No byte of a response came. `stale`: the connection had rested and was closed meanwhile, as servers may."""
+        """No byte of a response arrived. `stale`: the connection was idle and had been closed meanwhile, as servers
+        may."""
 
 
 class SecureSource:
-    """What comes over TLS, read as from a socket."""
+    """Data received over TLS, read like a socket."""
 
     def __init__(self, sealed: socket.socket, session: TlsSession) -> None:
         self._sealed, self._session = sealed, session
@@ -117,7 +118,7 @@ class SecureSource:
         return self._sealed.fileno()
 
     def recv(self, size: int) -> bytes:
-        """All that can be opened by now; BlockingIOError where that is nothing, empty at the end."""
+        """All data that can be decrypted now; BlockingIOError if there is none, empty at the end."""
         sealed = self._sealed.recv(size)
         data = self._session.open(sealed)
         if sealed and not data and not self._session.ended:
@@ -126,7 +127,8 @@ class SecureSource:
 
 
 class UpstreamConnection:
-    """A socket to a replica: one request at a time, up to the headers of the response. `source` is what is read."""
+    """A socket to a replica: one request at a time, up to the headers of the response. `source` is read for the
+    rest."""
 
     __slots__ = (
         "_caller",
@@ -167,7 +169,7 @@ class UpstreamConnection:
         self._tried += 1
         try:
             self._socket = socket.socket(family, socket.SOCK_STREAM)
-        except OSError as error:  # no more descriptors
+        except OSError as error:  # out of descriptors
             reason = _why(error)
             self._reactor.call_at(now(), lambda: self._fail(reason))
             return
@@ -207,7 +209,7 @@ class UpstreamConnection:
             self._socket.sendall(session.outgoing.read())  # a few KB into an empty buffer
         except BlockingIOError:
             return
-        except OSError as error:  # those of ssl, too
+        except OSError as error:  # also those of ssl
             self._fail(f"TLS: {_why(error)}")
             return
         if finished:
@@ -249,7 +251,7 @@ class UpstreamConnection:
             sent = self._socket.send(self._outbox)
         except BlockingIOError:
             sent = 0
-        except OSError:  # the reader finds the answer that made the server stop listening, or the reason
+        except OSError:  # the reader finds the answer that made the server stop reading, or the reason
             sent = len(self._outbox)
         self._outbox = self._outbox[sent:]
         self._reactor.watch(self.fd, self._ready, READ | WRITE if self._outbox else READ)
@@ -283,7 +285,7 @@ class UpstreamConnection:
             caller.answered(self, head, self._inbox)
 
     def _fail(self, reason: str) -> None:
-        """A kept connection that ends without a byte was closed by the server while it rested: that is no failure."""
+        """A persistent connection that ends without a byte was closed by the server while idle: that is no failure."""
         caller, self._caller = self._caller, None
         stale = self._reused and not self._inbox
         self.close()
@@ -293,7 +295,7 @@ class UpstreamConnection:
     # -- rest and end ------------------------------------------------------------------------------------------------
 
     def rest(self) -> None:
-        """The response is over; what comes before the next request ends the connection."""
+        """The response is over; any bytes before the next request end the connection."""
         self._reactor.watch(self.fd, lambda _events: self.close())
         self.upstream.rest(self)
 

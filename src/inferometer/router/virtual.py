@@ -1,5 +1,5 @@
 """A fleet in virtual time: simulated engines on one clock behind one routing policy, driven by the same load loop as a
-single simulator. Records carry the replica; what the router decided and what the replicas did are samples."""
+single simulator. Records contain the replica; the router's decisions and the replicas' activity are samples."""
 
 import time
 from collections import deque
@@ -32,8 +32,8 @@ from inferometer.simulator.virtual import VirtualTransport, finished_run, planne
 from inferometer.vocabulary import NANOSECONDS
 from inferometer.workload.session import NOWHERE, Prompt, Request
 
-METRICS_EVERY_S = 0.05  # how old a router's knowledge of queues and caches may be; llm-d's refresh interval
-SESSION_HEADERS = ("x-session-id", "x-prefix-id", "x-user-id")  # by which requests of one conversation are known
+METRICS_EVERY_S = 0.05  # maximum age of a router's information on queues and caches; llm-d's refresh interval
+SESSION_HEADERS = ("x-session-id", "x-prefix-id", "x-user-id")  # headers that identify requests of one conversation
 SAMPLE_S = 1.0
 
 
@@ -45,7 +45,7 @@ class FleetSettings:
     policy: str = "round_robin"
     settings: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
-    capacity: int | None = None  # most requests in flight at one replica
+    capacity: int | None = None  # maximum requests in flight per replica
 
     @classmethod
     def alike(cls, engine: SimulatorSettings, replicas: int, policy: str, **more: Any) -> "FleetSettings":
@@ -53,7 +53,7 @@ class FleetSettings:
 
 
 class VirtualReplica:
-    """One simulated engine, and what a router in front of it counts."""
+    """One simulated engine, and the counters of a router for it."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class VirtualReplica:
         return self.transport.loop.engine
 
     def cached_tokens(self, tokens: Tokens) -> int:
-        """How many of the tokens, from the first on, its cache holds now."""
+        """How many of the tokens, from the first on, are in its cache now."""
         if not self.engine.prefix_caching:
             return 0
         return self.engine.pool.match(tokens)[0] * self.engine.block_size
@@ -86,7 +86,7 @@ class VirtualReplica:
 
 @dataclass(eq=False, slots=True)
 class _Held:
-    """A request at the router, and what ends it once it is at a replica."""
+    """A request at the router, and the function that ends it once it is at a replica."""
 
     request: Request
     ticket: Ticket
@@ -97,8 +97,8 @@ class _Held:
 
 
 class FleetTransport:
-    """Carries every request to the replica that the policy chooses. `journal` keeps what happens; without one nothing
-    is kept with the records."""
+    """Carries every request to the replica that the policy chooses. `journal` records what happens; without one, only
+    records are kept."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class FleetTransport:
         }
         self._journal = journal
         self._capacity = settings.capacity
-        self._waiting: deque[_Held] = deque()  # in the router's queue, in the order of their arrival
+        self._waiting: deque[_Held] = deque()  # in the router's queue, in order of arrival
         self._queries = 0
         self._reported: dict[str, tuple[int, float]] = {}  # waiting requests and cache use, as last read
         self._reported_at: int | None = None
@@ -128,11 +128,11 @@ class FleetTransport:
             self._evict()
 
     def prepare(self, _request: Request, _traffic: str, _session: int) -> int:
-        """Nothing: time stands still while requests are made."""
+        """Does nothing: time stands still while requests are created."""
         return 0
 
     def send(self, request: Request, ticket: Ticket, ended: Ended, done: Done) -> Callable[[Outcome], None]:
-        """To a replica or, while every one of them is full, into the router's queue."""
+        """To a replica or, while all of them are full, into the router's queue."""
         held = _Held(request, ticket, ended, done, self.clock.now())
         if self._waiting or not self._try(held):
             self._waiting.append(held)
@@ -199,10 +199,10 @@ class FleetTransport:
         return self.clock.now() / NANOSECONDS
 
     def _query(self, request: Request) -> tuple[Query, dict[str, int]]:
-        """What the policy may look at, and how much of the prompt every cache really holds."""
+        """The information for the policy, and how much of the prompt each cache really holds."""
         self._queries += 1
         tokens = tokens_of(request.prompt)
-        cacheable = tokens[:-1]  # the last one is always computed: it gives the first token of the answer
+        cacheable = tokens[:-1]  # the last one is always computed: it yields the first token of the answer
         cached = {name: replica.cached_tokens(cacheable) for name, replica in self.replicas.items()}
         headers = {name.lower(): value for name, value in request.headers.items()}
         query = Query(
@@ -215,7 +215,7 @@ class FleetTransport:
         return query, cached
 
     def _known(self) -> list[Replica]:
-        """The replicas as a router knows them: its own counts at once, what they report with some delay."""
+        """The replicas as a router knows them: its own counts immediately, their reports with some delay."""
         if self.policy.needs_metrics:
             self._read_metrics()
         return [
@@ -245,7 +245,7 @@ class FleetTransport:
         self.clock.call_at(self.clock.now() + round(SAMPLE_S * NANOSECONDS), self._sample)
 
     def end(self) -> None:
-        """The load is over: one more look at everything."""
+        """The load is over: take a last sample of everything."""
         if self._journal is not None:
             self._journal.sample(self.clock.now(), self.replicas, self.policy.state())
 
@@ -259,7 +259,7 @@ class FleetTransport:
 
 
 def _text(prompt: Prompt) -> str:
-    """What a router sees of a prompt: its text, or the contents of its messages in a row."""
+    """The part of a prompt that a router sees: its text, or the concatenated contents of its messages."""
     if isinstance(prompt, str):
         return prompt
     return "".join(_content(entry) for entry in prompt)
@@ -274,7 +274,7 @@ def _content(entry: Any) -> str:
 
 @dataclass(frozen=True)
 class FleetRehearsal:
-    """What a plan came to on a fleet: every record, and what the router and the replicas did."""
+    """The result of a plan on a fleet: every record, and the activity of the router and the replicas."""
 
     records: Records
     facts: Facts
@@ -306,8 +306,8 @@ def fleet_settings(plan: Plan) -> FleetSettings:
 def rehearse_fleet(
     plan: Plan, note: Callable[[str], None] = NOWHERE.note, settings: FleetSettings | None = None
 ) -> FleetRehearsal:
-    """Every record of the plan as the fleet would answer it. The tape and the policy's choices follow from the plan's
-    seed, so that the same plan gives the same records."""
+    """Every record of the plan as the fleet would answer it. The tape and the policy's choices depend only on the
+    plan's seed, so the same plan gives the same records."""
     fleet = settings or fleet_settings(plan)
     journal = Journal()
     made: list[FleetTransport] = []
@@ -324,7 +324,7 @@ def rehearse_fleet(
 
 
 def simulated_fleet_run(plan: Plan, note: Callable[[str], None] = NOWHERE.note) -> Run:
-    """A run on a fleet that was never sent: measured and judged like any other, not kept."""
+    """A predicted run on a fleet, in virtual time: measured and judged like any other, not stored."""
     started, plan = datetime.now(UTC), without_address(plan)
     done = rehearse_fleet(plan, note)
     engine = fleet_settings(plan).engines[0]
@@ -333,7 +333,7 @@ def simulated_fleet_run(plan: Plan, note: Callable[[str], None] = NOWHERE.note) 
 
 
 def fleet_values(plan: Plan, done: FleetRehearsal) -> dict[str, Value]:
-    """What the routing came to, over the requests behind the warm-up."""
+    """The results of the routing, over the requests after the warm-up."""
     records, totals = done.records, done.journal.totals(plan.warmup.requests)
     kept = (records.session >= plan.warmup.requests) & known(records.sent_at) & known(records.ended_at)
     if not kept.any() or not totals.requests:

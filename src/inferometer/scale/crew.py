@@ -1,8 +1,8 @@
-"""The loop that every place has: listen to the shards until all have ended, start them together, pass on interrupts,
-and tell their reports from their losses. A place defines how its workers start, how their messages arrive and how they
-stop.
+"""The loop that all places share: start the shards together, receive their messages until all have ended, forward
+interrupts, and collect reports and losses. A place defines how its workers start, how their messages arrive and how
+they stop.
 
-The first Ctrl-C drains, the second cancels. A worker that dies is reported, the others go on.
+The first Ctrl-C drains, the second cancels. A worker that dies is reported, and the others continue.
 """
 
 import signal
@@ -23,33 +23,33 @@ from inferometer.scale.place import LostShard, ShardsEnd
 from inferometer.vocabulary import duration_text
 from inferometer.wire.reactor import now
 
-WAIT_S = 0.05  # for the next frames, between two looks at signals and goals
-SILENT_S = 120.0  # workers report four times a second; one that sends nothing for so long hangs
+WAIT_S = 0.05  # for the next frames, between two checks of signals and goals
+SILENT_S = 120.0  # workers report four times a second; one that is silent for this long hangs
 STOPPED = "it was stopped by a signal that did not come from this command"
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Worker(ABC):
-    """One shard, as its driver knows it."""
+    """The driver's state of one shard."""
 
     host: str | None = None  # where it runs, if elsewhere
 
     def __init__(self, shard: int) -> None:
         self.shard = shard
         self.ready = self.ended = False
-        self.interrupted = False  # by its own account
-        self.heard_at: float | None = None  # when something last came from it; None: before the start
+        self.interrupted = False  # as reported by the worker
+        self.heard_at: float | None = None  # time of its last message; None: before the start
         self.why = ""  # how it ended
         self.report: msgspec.Raw | None = None
         self.error: ShardError | None = None
         self._unpacker = Unpacker()
 
     def lose(self, why: str) -> None:
-        """It has ended; the first reason stays."""
+        """Mark it as lost; the first reason is kept."""
         self.ended, self.why = True, self.why or why
 
     def frames(self, data: bytes) -> Iterator[Progress]:
-        """Handle its message; its progress is for others."""
+        """Handle its messages; return those with progress."""
         for frame in self._unpacker.feed(data):
             match frame.kind:
                 case "ready":
@@ -65,7 +65,7 @@ class Worker(ABC):
 
     @abstractmethod
     def start(self, at: int) -> None:
-        """Begin at this instant of its own clock."""
+        """Begin at this time of its own clock."""
 
     @abstractmethod
     def signal(self, number: signal.Signals) -> None: ...
@@ -89,26 +89,26 @@ class Crew(ABC, Generic[OneWorker]):
         self._give_up_at: float | None = None
         self._started = False
 
-    # -- what a place gives ----------------------------------------------------------------------------------
+    # -- defined by a place ----------------------------------------------------------------------------------
 
     @abstractmethod
     def _begin(self) -> None:
-        """Have the workers."""
+        """Start the workers."""
 
     @abstractmethod
     def _poll(self) -> None:
-        """Take what came since the last time, from any worker; return within `WAIT_S` where nothing does."""
+        """Receive new messages from any worker; return within `WAIT_S` if there are none."""
 
     @abstractmethod
     def _stop(self) -> None:
-        """Leave nothing running, however far it came."""
+        """Stop everything, at any stage."""
 
     def _give_up(self, worker: OneWorker, why: str) -> None:
-        """One that does not end after two interrupts, or hangs."""
+        """Kill a worker that hangs or does not end after two interrupts."""
         worker.lose(why)
 
     def _ahead_ns(self, worker: OneWorker) -> int:
-        """What to add to an instant of its clock to have it on ours."""
+        """The offset that converts a time of its clock to ours."""
         return 0
 
     # -- the loop --------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class Crew(ABC, Generic[OneWorker]):
         return self._end()
 
     def _measure(self) -> None:
-        """From workers that have come to their ends."""
+        """Run the loop until all workers have ended."""
         while not all(worker.ended for worker in self._workers):
             self._poll()
             self._forward()
@@ -138,7 +138,7 @@ class Crew(ABC, Generic[OneWorker]):
             self._watch(_moved(own, self._ahead_ns(worker)))
 
     def _start(self) -> None:
-        """One instant for all, on the clock of each."""
+        """Start all workers at the same time, converted to the clock of each."""
         if self._started:
             return
         self._started = True
@@ -149,25 +149,25 @@ class Crew(ABC, Generic[OneWorker]):
                 worker.heard_at = time.monotonic()
 
     def _check_silent(self) -> None:
-        """Nobody waits for a worker that hangs: it is lost, like one that died."""
+        """Mark workers that hang as lost, like workers that died."""
         moment = time.monotonic()
         for worker in self._workers:
             if not worker.ended and worker.heard_at is not None and moment > worker.heard_at + SILENT_S:
                 self._give_up(worker, f"it hung: no message from it for {duration_text(SILENT_S)}")
 
     def _check_interrupts(self) -> None:
-        """Before anything was sent, one is enough."""
+        """Check for interrupts; before anything was sent, one is enough to cancel."""
         if self._interrupts:
             raise errors.Terminated if self._interrupts[-1] == signal.SIGTERM else KeyboardInterrupt
 
     def _forward(self) -> None:
-        """Pass on what is for the workers."""
+        """Forward interrupts to the workers; give up on them if they do not end after two."""
         for number in self._interrupts[self._forwarded :]:
             self._forwarded += 1
             for worker in self._workers:
                 if not worker.ended:
                     worker.signal(_signal_for(number, self._forwarded, worker.ready))
-            self._start()  # those that wait for it would not look up before
+            self._start()  # workers that wait for the start would not react before it
         if self._forwarded > 1:
             self._give_up_at = self._give_up_at or time.monotonic() + self.grace_s
             if time.monotonic() > self._give_up_at:
@@ -175,7 +175,7 @@ class Crew(ABC, Generic[OneWorker]):
                     self._give_up(worker, "it did not end after two interrupts")
 
     def _end(self) -> ShardsEnd[Any]:
-        """Reports and losses; when nothing but one and the same mistake came back, that mistake."""
+        """Reports and losses; if there is no report, raise the first worker's error."""
         decode = msgspec.msgpack.Decoder(self._report_type).decode
         for worker in self._workers:
             if worker.interrupted and not self._interrupts:
@@ -195,21 +195,21 @@ class Crew(ABC, Generic[OneWorker]):
 
 
 def _signal_for(number: signal.Signals, interrupts: int, ready: bool) -> signal.Signals:
-    """What a worker is sent for the n-th interrupt: the first drains, the next cancels."""
+    """The signal for the n-th interrupt: the first drains, the next cancels."""
     if not ready:
         return signal.SIGTERM  # nothing was sent yet
     return number if interrupts == 1 else CANCEL_SIGNAL
 
 
 def _moved(progress: Progress, ahead_ns: int) -> Progress:
-    """With its instants on our clock."""
+    """The report, with its times on our clock."""
     ends_at = None if progress.ends_at is None else progress.ends_at + ahead_ns
     return msgspec.structs.replace(progress, at=progress.at + ahead_ns, ends_at=ends_at) if ahead_ns else progress
 
 
 @contextmanager
 def noted_signals(interrupts: list[signal.Signals]) -> Iterator[None]:
-    """Interrupts are noted, for the loop to see. Only the main thread of a process can."""
+    """Record interrupts for the loop. Only the main thread of a process can."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,7 +1,7 @@
 """The messages between a worker process and its parent.
 
-To the worker: its job as one line of JSON, then `start <ns>` when all are ready; end of file means that nobody
-waits for it any more. From the worker: frames of a length and msgpack.
+To the worker: its job as one line of JSON, then `start <ns>` when all are ready; end of file means that the parent is
+gone. From the worker: frames of a length and msgpack.
 """
 
 import struct
@@ -14,8 +14,8 @@ from inferometer import errors
 from inferometer.load.progress import Progress
 
 Watch = Callable[[Progress], None]  # called a few times a second
-Start = Callable[[], int]  # called once when the shard could begin; returns the instant to begin at
-ShardFunction = Callable[[Any, Watch, Start], Any]  # what a shard does: from its job to its report
+Start = Callable[[], int]  # called once when the shard is ready; returns the start time
+ShardFunction = Callable[[Any, Watch, Start], Any]  # runs a shard: from its job to its report
 
 _LENGTH = struct.Struct("<I")
 _encode = msgspec.msgpack.Encoder().encode
@@ -27,14 +27,14 @@ class Frame(msgspec.Struct, array_like=True):
 
 
 class ShardError(msgspec.Struct, frozen=True):
-    """An error that ended a shard, as far as it can travel."""
+    """An error that ended a shard, in a serializable form."""
 
     kind: str  # name of the class
     message: str
     hint: str | None = None
 
     def as_exception(self) -> BaseException:
-        """The error as if it had happened here."""
+        """The error as an exception."""
         if self.kind == "KeyboardInterrupt":
             return KeyboardInterrupt()
         kind = getattr(errors, self.kind, errors.InferometerError)
@@ -52,7 +52,7 @@ def packed(kind: Literal["ready", "progress", "report", "error"], content: Any =
 
 
 class Unpacker:
-    """Frames out of bytes that come in any pieces."""
+    """Splits a byte stream, received in arbitrary pieces, into frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -76,12 +76,12 @@ class Unpacker:
 
 
 def name_of(function: ShardFunction) -> str:
-    """By which a worker imports it."""
+    """The name by which a worker imports a function."""
     return f"{function.__module__}:{function.__qualname__}"
 
 
 def job_and_report_types(function: ShardFunction) -> tuple[Any, Any]:
-    """What a shard function takes and gives, by its annotations: the wire carries plain data."""
+    """The job and report types of a shard function, from its annotations, because messages are plain data."""
     hints = get_type_hints(function)
     report = hints.pop("return", Any)
     return next(iter(hints.values()), Any), report

@@ -1,9 +1,9 @@
 """A process that runs during the load, reads the logs of all workers as they grow and reports when a class's goal is
-reached: a number known well enough, or a limit that is certainly missed. Logs of workers on other hosts are read as far
-as they came. `python -m inferometer.scale.goal FOLDER`, the plan on stdin.
+reached: a number is precise enough, or a limit is certainly missed. Logs of workers on other hosts are read as far as
+they have arrived. `python -m inferometer.scale.goal FOLDER`, the plan on stdin.
 
-It looks again when there is a tenth more to see: an interval that is narrow by chance has few chances then. Each look
-reads only what was added to the logs, and measures only what the goals need.
+It evaluates whenever there is a tenth more data, so an interval that is narrow by chance has few chances to end the
+run. Each evaluation reads only new data, and computes only the measures of the goals.
 """
 
 import select
@@ -34,8 +34,8 @@ from inferometer.wire.child import python_command
 
 LOOK_S = 0.5
 GROWN = 1.1
-FEWEST = 50  # requests: with fewer, no interval is worth a look
-LEAST_PRECISE = 200  # requests: in fewer, blocks are too short to show how requests hang together
+FEWEST = 50  # requests: with fewer, no interval is evaluated
+LEAST_PRECISE = 200  # requests: with fewer, blocks are too short to show the correlation of requests
 
 LOST_CONFIDENCE = 0.99999  # of the interval by which a limit is missed by far
 
@@ -59,7 +59,7 @@ def watched_goals(plan: Plan, folder: Path) -> Iterator[None]:
         yield
     finally:
         watcher.stdin.close()
-        watcher.kill()  # it holds nothing that could be lost
+        watcher.kill()  # it has no state that could be lost
         watcher.wait()
 
 
@@ -67,7 +67,7 @@ def main(folder: Path) -> None:
     lower_priority()
     plan = Plan.model_validate(orjson.loads(sys.stdin.buffer.readline()))
     goals: Goals = {}
-    before: Goals = {}  # one look may be luck: a goal is reached when two in a row find it
+    before: Goals = {}  # a goal is reached when two evaluations in a row agree: one may be chance
     logs, seen = GrowingLogs(folder, sums_of_reads), 0
     while not _parent_gone():
         size = logs.size()
@@ -85,7 +85,7 @@ def main(folder: Path) -> None:
 
 
 def reached_goals(plan: Plan, records: Records, notes: Sequence[Note]) -> Goals:
-    """By class, what it was that is reached; of classes without one, or not there yet, nothing."""
+    """The reached goal of each class; classes without a goal, or with one not reached yet, are missing."""
     sure = decided(records)
     if len(sure) < FEWEST:
         return {}
@@ -114,15 +114,15 @@ def _precise(part: ClassSummary, answers: Answers, traffic: Traffic) -> ReachedG
 
 
 def lost(part: ClassSummary, strict: ClassSummary, traffic: Traffic) -> ReachedGoal | None:
-    """A limit that is missed by its interval, and either by far or in a queue that only grows: others have bad spells,
-    and whoever looks often sees one."""
+    """Whether a limit is missed by its interval, and either by far or in a queue that only grows. Otherwise a short bad
+    period would end the run, because the interval is evaluated often."""
     by = part if queue_grows(part) else strict
     reasons = (certainly_missed(limit, by) for limit in traffic.limits)
     return next((ReachedGoal(text, "lost") for text in reasons if text), None)
 
 
 def _parent_gone() -> bool:
-    """Wait for the next look; the end of stdin means that the result is no longer needed."""
+    """Wait for the next evaluation; the end of stdin means that the result is no longer needed."""
     readable, _, _ = select.select([sys.stdin], [], [], LOOK_S)
     return bool(readable)
 

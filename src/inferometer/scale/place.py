@@ -1,11 +1,11 @@
-"""Where shards run, as one interface: start these jobs, report their progress, return their reports. Each place is a
-module of its own, found by its name in `PLACES` and imported on use.
+"""The interface of the places where shards run: start these jobs, report their progress, return their reports. Each
+place is a separate module, listed by name in `PLACES` and imported on use.
 
-A place brings `function` and a job together on some host, in a process that can import Inferometer, and hands back what
-it returns. A job is plain data. A place lets the shards wait for each other and passes a `Start` that says when to
-begin, on the clock of the shard's host; jobs without a driver carry the instant themselves (`ShardJob.start_at`).
-Logs end up where the job names them, on the clocks of the hosts that wrote them; a place with several hosts leaves
-with readings of their clocks, and `record.gather` brings them together.
+A place runs `function` with a job on some host, in a process that can import Inferometer, and returns the result. A job
+is plain data. A place lets the shards wait for each other and passes a `Start` that gives the start time on the clock
+of the shard's host; jobs without a driver contain the time themselves (`ShardJob.start_at`). Logs are written to the
+path in the job, with the clocks of the hosts that wrote them; a place with several hosts adds readings of their clocks,
+and `record.gather` merges the logs.
 """
 
 import math
@@ -32,7 +32,7 @@ PLACES = {
 
 @dataclass(frozen=True, slots=True)
 class LostShard:
-    """A shard that ended without a report; what its log has is valid."""
+    """A shard that ended without a report; the records in its log are valid."""
 
     shard: int
     why: str
@@ -41,15 +41,15 @@ class LostShard:
 
 @dataclass(frozen=True, slots=True)
 class ShardsEnd(Generic[Report]):
-    """What became of the shards: a report of each, in order, but for those that were lost."""
+    """The results of all shards: their reports in order, and the lost shards."""
 
     reports: list[Report]
     lost: list[LostShard] = field(default_factory=list)
 
 
 class RunShards(Protocol):
-    """What a place is: it runs one shard per job to its end. `function` is importable by its name and calls its `Start`
-    when its connections stand. `plan` has the settings of the place."""
+    """The function of a place: runs one shard per job to its end. `function` is importable by its name and calls its
+    `Start` when its connections are open. `plan` has the settings of the place."""
 
     def __call__(
         self,
@@ -67,28 +67,28 @@ def place_named(name: str = LOCAL) -> RunShards:
     return place
 
 
-USED = 0.5  # of the ceiling: at half of it reads are still stamped in time
-STREAM_EVENTS_PER_S = 100.0  # of an answer under way in a closed loop, whose pace only the server knows
-USUAL_TOKENS = 256.0  # of an answer whose length the plan does not set
-MOST_STREAMS = 1024  # of one worker: what calibrations try
+USED = 0.5  # of the ceiling: at half of it, reads are still timestamped in time
+STREAM_EVENTS_PER_S = 100.0  # assumed per stream of a closed loop, whose pace depends on the server
+USUAL_TOKENS = 256.0  # assumed length of an answer if the plan sets none
+MOST_STREAMS = 1024  # of one worker: the maximum that calibrations test
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerCount:
-    """The number, and what it follows from."""
+    """The number of workers, and the reason for it."""
 
     workers: int
     why: str
 
 
 def expected_events_per_s(plan: Plan) -> float:
-    """At the busiest: of an open loop its largest rate times the tokens of an answer, of a closed one its streams times
-    a usual pace; one event per request where nothing is streamed."""
+    """The peak rate of events: for an open loop the largest rate times the tokens of an answer, for a closed loop the
+    streams times a typical pace; one event per request without streaming."""
     return sum(_events_per_s(traffic, plan.target.stream) for traffic in plan.classes)
 
 
 def workers_for(plan: Plan, curve: Curve | None, cores: int | None) -> WorkerCount:
-    """At most one per core, where the cores are known, and no more than there are slots to share."""
+    """The number of workers: at most one per core, if the cores are known, and at most the number of slots."""
     events, streams = expected_events_per_s(plan), sum(_streams(traffic.load) for traffic in plan.classes)
     ceiling = curve.ceiling_events_per_s if curve else None
     needed = math.ceil(events / (USED * ceiling)) if ceiling else 1
@@ -115,13 +115,13 @@ def _most_rate(load: Load) -> float:
 
 
 def _streams(load: Load) -> int:
-    """Requests in flight where the plan bounds them."""
+    """The limit of requests in flight, if the plan has one."""
     capped = load.concurrency or load.max_concurrency or 0
     return max(capped, *(stage.concurrency or 0 for stage in load.stages), 0)
 
 
 def _slots(plan: Plan) -> list[int]:
-    """What has to be shared: no worker may be left without any."""
+    """The number of slots to share: every worker needs one."""
     loads = [traffic.load for traffic in plan.classes]
     shared = [slots for load in loads for slots in (load.concurrency, load.max_concurrency, load.sessions_at_once)]
     staged = [stage.concurrency for load in loads for stage in load.stages]

@@ -1,4 +1,5 @@
-"""The place `local`: k shards as processes of this machine, one alone in this process. What a shard does is its own."""
+"""The place `local`: k shards as processes of this machine, one alone in this process. The shard function is an
+argument."""
 
 import os
 import selectors
@@ -21,7 +22,7 @@ GRACE_S = 10.0  # for a cancelled worker to close its log before it is killed
 
 
 class WorkerProcess:
-    """One shard in a child process of this host: its job goes in, its frames come out, and how it ended is known."""
+    """One shard in a child process: sends its job, receives its frames, and reports how it ended."""
 
     def __init__(self, function: str, job: bytes, environ: Mapping[str, str] | None = None) -> None:
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `end`
@@ -30,7 +31,7 @@ class WorkerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._complaints,
-            start_new_session=True,  # the terminal's Ctrl-C comes through us, once
+            start_new_session=True,  # the terminal's Ctrl-C is forwarded by us, once
             env=None if environ is None else {**os.environ, **environ},
         )
         assert self._process.stdout is not None
@@ -50,11 +51,11 @@ class WorkerProcess:
             self._process.send_signal(number)
 
     def why(self) -> str:
-        """How it ended, once it has."""
+        """How it ended, when it has."""
         return self._why
 
     def end(self) -> None:
-        """Reap it, once; if we are leaving early, it sees its stdin close and cancels, or is killed."""
+        """Wait for it, once; if we end early, its stdin closes and it cancels, or it is killed."""
         assert self._process.stdin is not None and self._process.stdout is not None
         if self._why:
             return
@@ -77,14 +78,14 @@ class WorkerProcess:
         return f"its process ended with {how}" + (f": {lines[-1][:300]}" if lines else "")
 
 
-LEAD_NS = 50_000_000  # from the last shard's `ready` to the common start: all know it by then
+LEAD_NS = 50_000_000  # from the last shard's `ready` to the common start, so that all know it in time
 PIN_ENV = "INFEROMETER_PIN_WORKERS"
 _FRAME_BYTES = 1 << 16
 
 
 def cores_for(workers: int, pin: str | None) -> list[int]:
-    """A core for each worker where they are to be pinned; none where there are too few, or the system has no such
-    thing. Off by default: bench/workers.py shows no gain while the machine has cores to spare."""
+    """A core for each worker if pinning is on; none if there are too few, or the system does not support it. Off by
+    default: bench/workers.py shows no gain while the machine has spare cores."""
     if pin != "1" or not hasattr(os, "sched_getaffinity"):
         return []
     cores = sorted(os.sched_getaffinity(0))
@@ -98,7 +99,7 @@ def run_shards(
     plan: Plan | None = None,
 ) -> ShardsEnd[Report]:
     """Run one shard per job to its end. `function` must be importable by its name; it handles SIGINT itself, calls
-    `start` when its connections stand, and begins at the instant that this returns."""
+    `start` when its connections are open, and begins at the time that this returns."""
     if len(jobs) == 1:
         return ShardsEnd([function(jobs[0], watch, lambda: now() + LEAD_NS)])
     return _Crew(function, [msgspec.json.encode(job) for job in jobs], watch).run()

@@ -1,5 +1,6 @@
 """The place `ray`: one actor per shard, spread over the nodes of a cluster. Actors are neither restarted nor retried:
-what a lost one delivered is kept, and the others go on. Their messages come through streaming generators."""
+records that a lost actor has delivered are kept, and the others continue. Messages arrive through streaming
+generators."""
 
 import logging
 import os
@@ -30,8 +31,8 @@ _connected: tuple[str, str | None] | None = None  # address and wheel: kept for 
 
 
 def open_ray(settings: RaySettings, workers: int) -> Any:
-    """The `ray` module, connected. Many runs of one process share the connection; Ray ends it with the process, and a
-    cluster that we started with it."""
+    """The connected `ray` module. All runs of one process share the connection; it ends with the process, together with
+    a cluster that we started."""
     global _connected
     wanted = settings.address or os.environ.get("RAY_ADDRESS") or "local", settings.wheel
     ray = _imported()
@@ -41,7 +42,7 @@ def open_ray(settings: RaySettings, workers: int) -> Any:
         elif _connected is None or wanted[0] != "local" or _cores(ray) >= workers:
             return ray
         else:
-            ray.shutdown()  # our own, of a run with fewer workers
+            ray.shutdown()  # our own cluster, of a run with fewer workers
     if wanted[0] not in ("local", "auto"):
         check_address(wanted[0], ray.util.get_node_ip_address())
     with _own_signals():
@@ -61,21 +62,21 @@ def _imported() -> Any:
 
 
 def _connect(ray: Any, address: str, workers: int, environment: dict[str, list[str]]) -> None:
-    with suppress(AttributeError):  # prints raylets' output on stdout, where a JSON document may go; we name losses
+    with suppress(AttributeError):  # it prints raylets' output on stdout, which breaks JSON; we report losses ourselves
         ray._private.worker.print_to_stdstream = lambda *_arguments, **_settings: None
     quiet = {"logging_level": logging.CRITICAL, "log_to_driver": False, "configure_logging": True}
     own = {"num_cpus": max(workers, os.cpu_count() or 1), "include_dashboard": False} if address == "local" else {}
     try:
-        with chdir(os.sep):  # Ray puts the working folder before all else that its workers import from
+        with chdir(os.sep):  # Ray puts the working folder first on its workers' import path
             ray.init(address=address, runtime_env=environment or None, namespace="inferometer", **quiet, **own)
-    except Exception as error:  # what Ray raises has many types
+    except Exception as error:  # Ray raises many exception types
         with suppress(Exception):
-            ray.shutdown()  # where it fails late it takes itself for connected, and the next run would too
+            ray.shutdown()  # after a late failure Ray considers itself connected, and so would the next run
         raise connection_error(address, error) from error
 
 
 def connection_error(address: str, error: BaseException) -> PlanError | TargetError:
-    """The error, with what to do."""
+    """The error, with a hint of what to do."""
     text = " ".join(str(error).split())
     causes = " ".join(str(cause) for cause in _chain(error))
     where = "Ray" if address == "local" else f"Ray at {address}"
@@ -91,7 +92,7 @@ def connection_error(address: str, error: BaseException) -> PlanError | TargetEr
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and what led to it."""
+    """The error, and its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -108,7 +109,7 @@ def _runtime_environment(wheel: str | None) -> dict[str, list[str]]:
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Ray takes SIGTERM for itself when it connects: ours stays ours."""
+    """Restore our SIGTERM handler, which Ray replaces when it connects."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -125,11 +126,11 @@ def _cores(ray: Any) -> float:
 
 @contextmanager
 def room_for(ray: Any, workers: int, timeout_s: float, check: Callable[[], None]) -> Iterator[Any]:
-    """A placement group of one core per worker, spread over the nodes. `check` is called while it is waited for."""
+    """A placement group of one core per worker, spread over the nodes. `check` is called while waiting."""
     group = ray.util.placement_group([{"CPU": 1}] * workers, strategy="SPREAD", name="inferometer")
     try:
         give_up_at = time.monotonic() + timeout_s
-        while not group.wait(0.1):  # a group that never fits would be waited for for ever
+        while not group.wait(0.1):  # a group that never fits would block forever
             check()
             if time.monotonic() > give_up_at:
                 raise _no_room(ray, workers, timeout_s)
@@ -145,10 +146,10 @@ def _no_room(ray: Any, workers: int, timeout_s: float) -> PlanError:
     return PlanError(text, f"--workers {max(1, int(free))}, a larger cluster, or a longer --set ray.timeout=...")
 
 
-PARCELS_PER_S = 200  # that the driver opens in all: with many shards each sends fewer and larger ones
-UNOPENED = 16  # parcels of a shard that may wait for the driver; then the shard's actor waits, never the load
-INSTALL_S = 300.0  # more for nodes that install our wheel and all that it depends on
-ANSWER_S = 5.0  # for the clock of a node, and for nodes to remove the logs that the driver has
+PARCELS_PER_S = 200  # in total at the driver: with many shards each sends fewer and larger ones
+UNOPENED = 16  # buffered parcels of a shard; beyond it the shard's actor waits, never the load
+INSTALL_S = 300.0  # additional time for nodes that install our wheel and its dependencies
+ANSWER_S = 5.0  # to read the clock of a node, and to remove logs that the driver has
 RAYLET_S = 2.0  # for the raylet of a node to accept a connection
 ACTOR_LOST = "its actor was lost"
 _LOSSES = ("ActorDiedError", "ActorUnavailableError", "NodeDiedError", "OwnerDiedError", "RayActorError")
@@ -167,7 +168,7 @@ def run_shards(
 
 
 class _Worker(RemoteWorker):
-    """One shard, as an actor on some node."""
+    """One shard in an actor on some node."""
 
     def __init__(self, ray: Any, shard: int, job: ShardJob, actor: Any) -> None:
         super().__init__(shard, job)
@@ -191,18 +192,18 @@ class _Worker(RemoteWorker):
         self.stream = self.actor.parcels.options(**options).remote(pause_s)
 
     def next_parcel(self) -> Parcel | None:
-        """None: it was lost."""
+        """The next parcel; None if the actor was lost."""
         try:
             return msgspec.msgpack.decode(self._ray.get(next(self.stream)), type=Parcel)
         except StopIteration:
             self.lose("its actor ended early")
-        except Exception as error:  # what Ray raises has many types
+        except Exception as error:  # Ray raises many exception types
             self.lose(_how_lost(error))
         return None
 
 
 class _Crew(RemoteCrew[_Worker]):
-    """The actors, and the room that they have in the cluster."""
+    """The actors, and their placement group."""
 
     def __init__(
         self, ray: Any, function: ShardFunction, jobs: Sequence[ShardJob], watch: Watch, settings: RaySettings
@@ -210,7 +211,7 @@ class _Crew(RemoteCrew[_Worker]):
         super().__init__(function, jobs, watch)
         self._ray, self._settings = ray, settings
         self._room = ExitStack()
-        self._nodes: dict[int, str] = {}  # by shard, where the group had its room at first: after a loss Ray moves it
+        self._nodes: dict[int, str] = {}  # original node by shard: after a loss Ray moves the bundle
 
     # -- before the load -------------------------------------------------------------------------------------
 
@@ -232,10 +233,10 @@ class _Crew(RemoteCrew[_Worker]):
                 num_cpus=1, max_concurrency=4, max_restarts=0, max_task_retries=0, scheduling_strategy=strategy
             ).remote(self._run, shard, self._function, msgspec.json.encode(job), variables)
             self._workers.append(_Worker(self._ray, shard, job, actor))
-            self._workers[-1].host = hosts.get(self._nodes.get(shard, ""))  # also of one that never comes
+            self._workers[-1].host = hosts.get(self._nodes.get(shard, ""))  # also for an actor that never starts
 
     def _await_all(self) -> None:
-        """Until every actor has come, or the time is up: the others begin without those that did not."""
+        """Wait until every actor has started, or for the timeout: the others begin without the missing ones."""
         pending = {worker.actor.identity.remote(): worker for worker in self._workers}
         patience_s = self._settings.timeout + (INSTALL_S if self._settings.wheel else 0.0)
         give_up_at = time.monotonic() + patience_s
@@ -246,7 +247,7 @@ class _Crew(RemoteCrew[_Worker]):
                 worker = pending.pop(answer)
                 try:
                     worker.came(self._ray.get(answer))
-                except Exception as error:  # what Ray raises has many types
+                except Exception as error:  # Ray raises many exception types
                     worker.lose(f"it did not start: {_last_line(error)}")
         for worker in pending.values():
             worker.lose(f"it did not start within {duration_text(patience_s)}")
@@ -284,15 +285,15 @@ class _Crew(RemoteCrew[_Worker]):
         self._name_lost_nodes()
 
     def _forget(self, workers: list[_Worker]) -> None:
-        """It is waited for, because the actors are ended after it."""
+        """Remove the logs, and wait for it, because the actors are ended afterwards."""
         answers = [worker.actor.forget.remote() for worker in workers]
         if answers:
             self._ray.wait(answers, num_returns=len(answers), timeout=ANSWER_S)
 
     def _name_lost_nodes(self) -> None:
-        """Who was lost with its node. Ray takes seconds to notice, so that the nodes are tried."""
+        """Find workers that were lost with their node. Ray takes seconds to notice, so we connect to the nodes."""
         lost = [worker for worker in self._workers if worker.why == ACTOR_LOST]
-        if not lost:  # a head that is gone would be waited for in vain
+        if not lost:  # do not wait for a head that may be lost
             return
         alive = {
             node["NodeID"]
@@ -310,14 +311,14 @@ class _Crew(RemoteCrew[_Worker]):
 
 
 def _listens(host: str, port: int) -> bool:
-    """Whether the raylet of a node is still there."""
+    """Whether the raylet of a node accepts connections."""
     with suppress(OSError), socket.create_connection((host, port), RAYLET_S):
         return True
     return False
 
 
 def _how_lost(error: BaseException) -> str:
-    """`ActorDiedError` and its kin, as a sentence."""
+    """`ActorDiedError` and similar errors, as a sentence."""
     kind = type(error).__name__
     return ACTOR_LOST if kind in _LOSSES else f"{kind}: {_last_line(error)}"
 

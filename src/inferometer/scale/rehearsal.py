@@ -1,5 +1,5 @@
-"""k shards of one plan in virtual time, against one simulated engine: each drives its own share and writes its own log,
-on the clock of a host of its own. What is gathered from the logs can be held against the run of a single worker."""
+"""Runs k shards of one plan in virtual time against one simulated engine: each sends its share and writes its log, on
+the clock of a separate host. Tests compare the gathered logs with the run of a single worker."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,8 +29,8 @@ REFERENCE = HostClock("driver", "boot-driver", 0)
 def rehearse_shards(
     plan: Plan, shards: int, folder: Path, nonce: str, ahead_ns: Callable[[int], int] = lambda _shard: 0
 ) -> list[Path]:
-    """The logs of all shards. `ahead_ns` is what has to be added to an instant of a shard's host to have it on the
-    driver's clock; where it is not 0 for all, the readings of it are among the logs."""
+    """The logs of all shards. `ahead_ns` is the offset that converts a time of a shard's host to the driver's clock; if
+    any is not 0, the logs include clock readings."""
     settings = settings_of(plan)
     clock = VirtualClock(START_AT)
     transport = VirtualTransport(clock, settings, planned_faults(plan), plan.target.timeout.request)
@@ -54,7 +54,7 @@ def rehearse_shards(
         ]
         for shard in range(shards)
     ]
-    by_class = [drive for same in zip(*drives, strict=True) for drive in same]  # ties in the order of one worker
+    by_class = [drive for same in zip(*drives, strict=True) for drive in same]  # ties as with one worker
     for log in logs:
         log.note(Note("start", start_at, {"nonce": nonce, "shard": log.shard, "late_s": 0.0}))
     for drive in by_class:

@@ -1,5 +1,5 @@
-"""Shards on other hosts, as their driver sees them, whatever carries the parcels: logs are appended to files of the
-run, the clocks of the hosts are read, reached goals are passed on. Ray and Kubernetes bring the workers."""
+"""The driver's part of shards on other hosts, independent of the transport: appends their logs to files of the run,
+reads the clocks of the hosts, and forwards reached goals. Ray and Kubernetes provide the workers."""
 
 import os
 import re
@@ -27,14 +27,14 @@ from inferometer.wire.reactor import now
 
 TRIES = 40  # before and after the load
 TRIES_DURING = 20
-PERIOD_S = 10.0  # between readings during the load: at 100 ppm a clock is off by 1 ms after that
+PERIOD_S = 10.0  # between readings during the load: at 100 ppm a clock drifts by 1 ms in that time
 
-RemoteNow = Callable[[], int]  # asks another host for its monotonic clock
+RemoteNow = Callable[[], int]  # reads the monotonic clock of another host
 
 
 def read_clock(clock: HostClock, remote_now: RemoteNow, tries: int, here: Callable[[], int] = now) -> ClockReading:
-    """The best of several tries. The answer was made at some moment of the round trip: its middle is wrong by half of
-    it at most, whatever the two ways take."""
+    """The best of several readings. The remote time was taken at some moment of the round trip, so the error of its
+    middle is at most half of it, however long the two directions take."""
     return min((_try(clock, remote_now, here) for _ in range(tries)), key=lambda reading: reading.error_ns)
 
 
@@ -47,7 +47,7 @@ def _try(clock: HostClock, remote_now: RemoteNow, here: Callable[[], int]) -> Cl
 
 
 class ClockLog:
-    """The readings of a run, in its folder as soon as they are taken, and the newest offset of every host."""
+    """The clock readings of a run, written to its folder at once, and the latest offset of every host."""
 
     def __init__(self, folder: Path) -> None:
         self.here = clock_here()
@@ -56,7 +56,7 @@ class ClockLog:
         self._writing = threading.Lock()
 
     def is_here(self, clock: HostClock) -> bool:
-        """Whether a worker's clock is ours: then there is nothing to read."""
+        """Whether a worker has the same clock as we, so that no readings are needed."""
         return clock.is_clock_of(self.here)
 
     def read(self, clock: HostClock, remote_now: RemoteNow, tries: int = TRIES) -> ClockReading:
@@ -68,7 +68,7 @@ class ClockLog:
         return reading
 
     def ahead_ns(self, clock: HostClock) -> int:
-        """What to add to an instant of that host to have it on our clock, as last read."""
+        """The latest offset that converts a time of that host to our clock."""
         reading = self._newest.get(clock.boot or clock.host)
         return 0 if reading is None or self.is_here(clock) else reading.ahead_ns
 
@@ -77,20 +77,20 @@ class ClockLog:
 
 
 LEAD_NS = 150_000_000  # from the last shard's `ready` to the common start
-LEAD_PER_WORKER_NS = 500_000  # which the driver takes to notify each of them
+LEAD_PER_WORKER_NS = 500_000  # time that the driver needs to notify each worker
 PAUSE_S = 0.25  # between two parcels of a shard
-CLOCKS_AT_ONCE = 8  # hosts: more would wait for each other here, and their round trips would be longer
+CLOCKS_AT_ONCE = 8  # hosts: with more, they would wait for each other and round trips would be longer
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 def needed_variables(plan: Plan) -> dict[str, str]:
-    """The environment variables that the plan reads when requests are sent: keys that other hosts do not have."""
+    """The environment variables that the plan uses for requests, such as API keys, which other hosts lack."""
     names = {*_VARIABLE.findall(plan.model_dump_json()), plan.target.key_env or ""}
     return {name: os.environ[name] for name in sorted(names) if name in os.environ}
 
 
 def shard_jobs(jobs: Sequence[object], place: str) -> list[ShardJob]:
-    """Their log is the driver's copy of what the shard writes on its host."""
+    """The jobs of the shards; the log of a job is the driver's copy of the log on the shard's host."""
     shard_jobs = [job for job in jobs if isinstance(job, ShardJob)]
     if len(shard_jobs) < len(jobs):
         raise TypeError(f"the place {place} takes jobs of the type ShardJob")
@@ -103,15 +103,15 @@ class RemoteWorker(Worker):
     def __init__(self, shard: int, job: ShardJob) -> None:
         super().__init__(shard)
         self.job = job
-        self.identity: ActorIdentity | None = None  # once it came
-        self.whole = False  # all of its log is here, or where it can be fetched
-        self.size = 0  # of its log, once it has ended
-        self.carries_log = True  # its parcels have the log
+        self.identity: ActorIdentity | None = None  # when it has started
+        self.whole = False  # its whole log is here, or can be fetched
+        self.size = 0  # of its log, when it has ended
+        self.carries_log = True  # its parcels contain the log
         self._received = 0
 
     @property
     def lives(self) -> bool:
-        """Whether it takes requests."""
+        """Whether it answers requests."""
         return self.identity is not None and (not self.why or self.whole)
 
     def came(self, identity: bytes) -> None:
@@ -119,7 +119,7 @@ class RemoteWorker(Worker):
         self.host = self.identity.clock.host
 
     def keep(self, parcel: Parcel) -> None:
-        """The next piece of its log, where the run has it."""
+        """Append the next piece of its log to the run's copy."""
         if parcel.log:
             with translated_errors(Path(self.job.log)), Path(self.job.log).open("ab") as log:
                 log.write(parcel.log)
@@ -130,7 +130,7 @@ class RemoteWorker(Worker):
 
     @abstractmethod
     def reached(self, goals: bytes) -> None:
-        """Goals that were reached, by the logs of all workers."""
+        """Forward goals that were reached according to the logs of all workers."""
 
     @abstractmethod
     def now(self) -> int:
@@ -141,7 +141,7 @@ OneWorker = TypeVar("OneWorker", bound=RemoteWorker)
 
 
 class RemoteCrew(Crew[OneWorker]):
-    """The workers, and what their driver does whatever they run on."""
+    """The workers, and the driver's work that is independent of the transport."""
 
     grace_s = 5.0
 
@@ -153,22 +153,22 @@ class RemoteCrew(Crew[OneWorker]):
         self._run = self._folder.name
         self._goals = b""
 
-    # -- what a place gives ----------------------------------------------------------------------------------
+    # -- defined by a place ----------------------------------------------------------------------------------
 
     @abstractmethod
     def _open_streams(self) -> None:
-        """Have the workers run their shards."""
+        """Start the shards of the workers."""
 
     def _fetch_logs(self) -> None:
-        """The logs that did not come with the parcels."""
+        """Fetch logs that were not part of the parcels."""
 
     @abstractmethod
     def _forget(self, workers: list[OneWorker]) -> None:
-        """The driver has the whole logs of these."""
+        """Remove the logs of these workers, which the driver has completely."""
 
     @abstractmethod
     def _version_hint(self) -> str:
-        """How a host gets our version."""
+        """A hint for installing our version on a host."""
 
     # -- the run ---------------------------------------------------------------------------------------------
 
@@ -191,7 +191,7 @@ class RemoteCrew(Crew[OneWorker]):
                 raise errors.PlanError(text, self._version_hint())
 
     def _check_reach(self) -> None:
-        """A target at a loopback address is on this machine, and a worker on another one would look on its own."""
+        """Refuse a target at a loopback address if a worker is on another host, where it means another machine."""
         urls = self._plan.target.url or []
         loopback = next((url for url in urls if is_loopback(host_of(url))), None)
         here = os.uname().nodename
@@ -225,7 +225,8 @@ class RemoteCrew(Crew[OneWorker]):
         return 0 if worker.identity is None else self._clocks.ahead_ns(worker.identity.clock)
 
     def _read_clocks(self, tries: int = TRIES) -> None:
-        """For every other host, through any of its workers; several hosts at a time, because each takes a while."""
+        """Read the clock of every other host through one of its workers; several hosts in parallel, because it takes
+        time."""
         hosts = {
             worker.identity.clock.boot or worker.identity.clock.host: worker
             for worker in self._workers
@@ -237,12 +238,12 @@ class RemoteCrew(Crew[OneWorker]):
 
     def _read_clock(self, worker: OneWorker, tries: int) -> None:
         assert worker.identity is not None
-        with suppress(Exception):  # a lost one is noticed by its stream
+        with suppress(Exception):  # a lost worker is noticed by its stream
             self._clocks.read(worker.identity.clock, worker.now, tries)
 
     @contextmanager
     def _clocks_read_during(self) -> Iterator[None]:
-        """A thread asks one worker of every host again and again."""
+        """A thread that reads the clock of every host repeatedly."""
         over = threading.Event()
 
         def read() -> None:

@@ -1,7 +1,7 @@
-"""One shard on a node of a Ray cluster: an actor that wraps the process that a local worker is, and sends on what that
-process prints and writes. The load itself shares neither threads nor memory with Ray.
+"""One shard on a node of a Ray cluster: an actor that starts the process of a local worker and forwards its output and
+its log. The load shares neither threads nor memory with Ray.
 
-The log is a file on the node for as long as the driver does not have all of it.
+The log stays a file on the node until the driver has all of it.
 """
 
 import errno
@@ -26,18 +26,18 @@ NODE_FOLDER_ENV = "INFEROMETER_NODE_FOLDER"
 LARGEST_PARCEL = 1_000_000  # bytes: larger objects would spill from the object store of a node
 _LOG_BYTES = LARGEST_PARCEL - (1 << 17)  # of a parcel; the rest is for frames
 _FRAME_BYTES = 1 << 16
-RAYLET_S = 0.5  # between two looks whether the node's raylet lives
+RAYLET_S = 0.5  # between two checks that the node's raylet is alive
 
 
 def node_folder() -> Path:
-    """Where a node keeps the logs of its shards: `$INFEROMETER_NODE_FOLDER` there, else a folder of the user in the
-    folder for temporary files."""
+    """The folder of shard logs on a node: `$INFEROMETER_NODE_FOLDER`, else a folder of the user in the temporary
+    folder."""
     named = os.environ.get(NODE_FOLDER_ENV)
     return Path(named) if named else Path(tempfile.gettempdir()) / f"inferometer-{os.getuid()}"
 
 
 def _made_node_folder() -> Path:
-    """Logs may hold answers, and anybody may have made a folder of our name where temporary files are."""
+    """Create the folder and check its owner: logs may contain answers, and any user can create folders in /tmp."""
     folder = node_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if NODE_FOLDER_ENV not in os.environ and folder.stat().st_uid != os.getuid():
@@ -46,16 +46,16 @@ def _made_node_folder() -> Path:
 
 
 class Parcel(msgspec.Struct, array_like=True, frozen=True):
-    """What came from the worker since the last one: its frames as they are, and the next piece of its log."""
+    """New output of the worker since the last parcel: its frames, and the next piece of its log."""
 
     frames: bytes = b""
     log: bytes = b""
-    ended: str | None = None  # in the last one: how the process ended
-    size: int = 0  # and how large its log is
+    ended: str | None = None  # in the last parcel: how the process ended
+    size: int = 0  # in the last parcel: the size of its log
 
 
 class ActorIdentity(msgspec.Struct, frozen=True):
-    """Where an actor is, and what it can run."""
+    """Host, process and versions of an actor."""
 
     clock: HostClock
     version: str
@@ -64,10 +64,10 @@ class ActorIdentity(msgspec.Struct, frozen=True):
 
 
 class RemoteShard:
-    """The actor. `parcels` runs the shard to its end; other calls come while it does."""
+    """The actor. `parcels` runs the shard to its end; the other methods are called meanwhile."""
 
     def __init__(self, run: str, shard: int, function: str, job: bytes, environ: dict[str, str]) -> None:
-        home = _made_node_folder()  # where that fails, it does so before anybody sends
+        home = _made_node_folder()  # fails, if at all, before the load
         self._folder = folder = home / f"{run}-{shard}"
         self._function, self._environ = function, environ
         files = {"log": str(folder / f"log-{shard}.bin"), "goals": str(folder / "goals.json")}
@@ -85,7 +85,7 @@ class RemoteShard:
         return time.monotonic_ns()
 
     def start(self, at: int) -> None:
-        """Begin at this instant of our clock."""
+        """Begin at this time of our clock."""
         if self._worker is not None:
             self._worker.send_line(f"start {at}")
 
@@ -94,19 +94,19 @@ class RemoteShard:
             self._worker.signal(number)
 
     def reached(self, goals: bytes) -> None:
-        """Goals that were reached, for the shard to find."""
+        """Write the reached goals for the shard."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with replacing(self._goals) as draft:
             draft.write_bytes(goals)
 
     def forget(self) -> None:
-        """The driver has the whole log."""
+        """Remove the log: the driver has all of it."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def parcels(self, pause_s: float, *, with_log: bool = True) -> Iterator[bytes]:
-        """All that there is to know, in pieces; at most one in `pause_s` while the load goes on. Without the log, where
-        the driver has another way to it, the last one has its size. A node has a folder of the shard only from here on:
-        what ends before leaves nothing behind."""
+        """The worker's output in parcels, during the load at most one per `pause_s`. If the driver fetches the log
+        another way, the parcels do not contain it, and the last one has its size. The shard's folder is created here,
+        so that an actor that ends earlier leaves nothing behind."""
         self._folder.mkdir(parents=True, exist_ok=True)
         end_with(os.getppid())
         worker = self._worker = WorkerProcess(self._function, self._job, self._environ)
@@ -125,9 +125,8 @@ class RemoteShard:
 
 
 def end_with(parent: int) -> None:
-    """End this process soon after the one that started it, the raylet of the node. Ray leaves actors running that are
-    in the middle of a call then, and with them a load that nobody watches. The shard ends by itself when we are gone,
-    and its log stays."""
+    """End this process soon after its parent, the raylet of the node. Ray does not end actors in the middle of a call,
+    so their load would continue unobserved. The shard ends when this process does, and its log stays."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -138,7 +137,7 @@ def end_with(parent: int) -> None:
 
 
 def _in_pauses(worker: WorkerProcess, pause_s: float) -> Iterator[bytes]:
-    """The worker's frames, collected over pauses; the first at once, and nothing where nothing came."""
+    """The worker's frames, collected over pauses; the first at once, and empty if there are none."""
     frames, sent_at = b"", 0.0
     while True:
         left_s = sent_at + pause_s - time.monotonic()
@@ -159,10 +158,10 @@ class _GrowingFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: int | None = None
-        self.size = 0  # of what was read
+        self.size = 0  # bytes read so far
 
     def more(self) -> bytes:
-        """The next piece; empty where there is none yet."""
+        """The next piece; empty if there is none yet."""
         if self._file is None:
             with suppress(FileNotFoundError):
                 self._file = os.open(self._path, os.O_RDONLY)

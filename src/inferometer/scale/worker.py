@@ -1,5 +1,5 @@
-"""A shard as workers run it, the load with the sampler of the process that generates it; and one shard in a process of
-its own: `python -m inferometer.scale.worker module:function`, the job on stdin."""
+"""Runs a shard: the load, with a sampler of its own process; and one shard in a separate process,
+`python -m inferometer.scale.worker module:function`, with the job on stdin."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from inferometer.scale.frames import ShardError, ShardFunction, Start, Watch, jo
 from inferometer.vocabulary import attribute_at
 
 HEARD_S = 0.5  # two signals closer than this count as one
-ORPHAN_S = 10.0  # how long a cancelled shard without a parent may take to close its log
+ORPHAN_S = 10.0  # time for a cancelled shard without a parent to close its log
 
 
 def observed_shard(job: ShardJob, watch: Watch, start: Start) -> ShardReport:
@@ -34,11 +34,11 @@ def observed_shard(job: ShardJob, watch: Watch, start: Start) -> ShardReport:
 
 
 class Parent:
-    """The process that started us: takes frames, and sends the start."""
+    """The parent process: receives frames, and sends the start time."""
 
     def __init__(self) -> None:
         self._orders, self._frames = os.dup(0), os.dup(1)
-        os.dup2(2, 1)  # whatever prints must not fall between the frames
+        os.dup2(2, 1)  # prints must not mix with the frames
         self._pending = b""
         self._start_at: int | None = None
         self._started = threading.Event()
@@ -47,11 +47,11 @@ class Parent:
         return self._line() or b""
 
     def listen(self) -> None:
-        """Hear the orders on a thread: it sleeps in `read` and costs the shard nothing."""
+        """Read the parent's messages on a thread, which blocks in `read` and costs the shard nothing."""
         threading.Thread(target=self._hear, daemon=True).start()
 
     def start(self) -> int:
-        """We are ready; returns the instant at which all shards begin."""
+        """Report that this shard is ready; returns the time at which all shards begin."""
         self.send(packed("ready"))
         self._started.wait()
         assert self._start_at is not None
@@ -65,7 +65,7 @@ class Parent:
             while frame:
                 frame = frame[os.write(self._frames, frame) :]
         except BrokenPipeError:
-            return  # the parent is gone; `_hear` notices and ends us in order
+            return  # the parent is gone; `_hear` notices and ends this process cleanly
 
     def _hear(self) -> None:
         while (line := self._line()) is not None:
@@ -76,7 +76,7 @@ class Parent:
         self._abandoned()
 
     def _abandoned(self) -> None:
-        """Nobody waits for us: cancel, as two interrupts do, and leave a log that is whole."""
+        """The parent is gone: cancel, as after two interrupts, and leave a complete log."""
         self._start_at = self._start_at or 0
         self._started.set()
         for patience_s in (HEARD_S, ORPHAN_S):
@@ -85,7 +85,7 @@ class Parent:
         os._exit(1)
 
     def _line(self) -> bytes | None:
-        """The next line, None at the end. Not through sys.stdin, whose lock would outlive the daemon thread."""
+        """The next line, None at the end. Does not use sys.stdin, whose lock would outlive the daemon thread."""
         while b"\n" not in self._pending:
             data = os.read(self._orders, 1 << 16)
             if not data:
@@ -96,10 +96,10 @@ class Parent:
 
 
 def hear_signals() -> None:
-    """Whoever started us may block or ignore them, as Ray's threads do, and children inherit that."""
+    """Unblock signals: the parent may block or ignore them, as Ray's threads do, and children inherit that."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(CANCEL_SIGNAL, signal.SIG_IGN)  # but while there is something to cancel
+    signal.signal(CANCEL_SIGNAL, signal.SIG_IGN)  # except while there is something to cancel
 
 
 def main(place: str) -> int:

@@ -1,1 +1,1 @@
-"""What a person sees: terminal, charts, reports, dashboard, site, CI, notifications. Computes nothing."""
+"""Output for people: terminal, charts, reports, dashboard, site, CI, notifications. Computes nothing."""

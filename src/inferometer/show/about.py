@@ -1,5 +1,5 @@
-"""What a run is about, in words, the same on every page, in reports and messages: its header, the name of its
-series, and what was done."""
+"""Describes a run in words, in the same way on every page, in reports and messages: its header, the name of its series,
+and what was done."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,15 +20,15 @@ from inferometer.store.entry import flat
 from inferometer.vocabulary import duration_text
 from inferometer.wire.api import api_of
 
-MOST_SETTINGS = 3  # that distinguish series whose words are the same
+MOST_SETTINGS = 3  # settings that distinguish series with otherwise equal names
 UNNAMED = "all runs"
-_IN_WORDS = ("kind", "workload.", "load.", "target.", "asked.", "model", "engine", "traffic[")  # of a run's identity
-_NO_NAMES = ("type", "name")  # ends of paths that mean nothing by themselves
+_IN_WORDS = ("kind", "workload.", "load.", "target.", "asked.", "model", "engine", "traffic[")  # of an identity
+_NO_NAMES = ("type", "name")  # path endings that mean nothing by themselves
 
 
 def series_names(runs: Mapping[str, Run], versions: bool = True) -> dict[str, str]:
-    """By the keys of `runs`. Without `versions`, the engine's version is no part of a name: a line of history goes on
-    through an upgrade."""
+    """Names by the keys of `runs`. Without `versions`, names do not contain the engine's version, so that a line of
+    history continues through an upgrade."""
     names = _differing({key: _facets(run, versions) for key, run in runs.items()})
     for group in _alike(names):
         settings = _differing_settings({key: runs[key] for key in group})
@@ -42,14 +42,15 @@ def short_model(model: str | None) -> str:
 
 
 def hardware_words(run: Run) -> str:
-    """Accelerators, else what the run calls its hardware, else the processor of this machine where the server is."""
+    """Accelerators, else the run's own description of its hardware, else the processor of this machine if the server
+    runs on it."""
     subject, machine = run.subject, run.environment.machine
     own = machine.cpu if machine and machine.cpu and not subject.hosts_elsewhere else ""
     return subject.accelerators_text or subject.hardware or own
 
 
 def stack_text(run: Run) -> str:
-    """`Llama-3.1-8B · vLLM 0.24.0 · 2 x NVIDIA H200`, as far as it is known."""
+    """`Llama-3.1-8B · vLLM 0.24.0 · 2 x NVIDIA H200`, as far as known."""
     return " · ".join(filter(None, (short_model(run.subject.model), run.subject.engine_text, hardware_words(run))))
 
 
@@ -61,7 +62,7 @@ def _facets(run: Run, versions: bool) -> list[str]:
 
 
 def _differing(facets: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Names alone where every series has its own; else all facets that differ."""
+    """Only the names if every series has a different one; else all facets that differ."""
     names = [parts[0] for parts in facets.values()]
     if all(names) and len(set(names)) == len(names) > 1:
         return {key: parts[0] for key, parts in facets.items()}
@@ -70,14 +71,14 @@ def _differing(facets: Mapping[str, Sequence[str]]) -> dict[str, str]:
 
 
 def _alike(names: Mapping[str, str]) -> Iterator[list[str]]:
-    """Groups of keys that have one name."""
+    """Groups of keys with the same name."""
     for name, count in Counter(names.values()).items():
         if count > 1:
             yield [key for key, own in names.items() if own == name]
 
 
 def _differing_settings(runs: Mapping[str, Run]) -> dict[str, str]:
-    """`speed 4`: what differs in their plans, by the last part of its path."""
+    """`speed 4`: the settings that differ in their plans, by the last part of each path."""
     settings = {key: _settings(run) for key, run in runs.items()}
     paths = dict.fromkeys(path for own in settings.values() for path in own)
     varied = [path for path in paths if len({own.get(path) for own in settings.values()}) > 1][:MOST_SETTINGS]
@@ -98,7 +99,7 @@ def _last(path: str) -> str:
 
 
 def _numbered(names: Mapping[str, str]) -> dict[str, str]:
-    """Series of one name would be one line: the second has a number."""
+    """Series with the same name would be drawn as one line: the second gets a number."""
     seen: Counter[str] = Counter()
     distinct = {}
     for key, name in names.items():
@@ -109,12 +110,12 @@ def _numbered(names: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class About:
-    """Who a run is about: the header that every page, report and message has for it."""
+    """What a run is about: the header on every page, report and message."""
 
     id: str
-    name: str | None  # that a person gave its plan
+    name: str | None  # name of the plan, as given by a person
     model: str
-    engine: str  # with its version
+    engine: str  # including its version
     hardware: str
     workload: str
     load: str
@@ -131,12 +132,12 @@ class About:
 
     @property
     def when(self) -> str:
-        """`2026-11-16 00:26 UTC`: of one machine it is the time there."""
+        """`2026-11-16 00:26 UTC`; without `UTC` it is the local time of the run's machine."""
         return self.started[:16].replace("T", " ") + (" UTC" if self.started.endswith("+00:00") else "")
 
     @property
     def title(self) -> str:
-        """Of one line, the name first where there is one."""
+        """On one line, starting with the name if there is one."""
         return " · ".join(filter(None, (self.name, self.stack, self.traffic))) or self.id
 
 
@@ -161,8 +162,8 @@ MOST_TILES = 8
 
 
 def one_of_each(numbers: Mapping[str, Quantity]) -> list[str]:
-    """Of each measure that can be better or worse the first number: every batch size, and not one of them eight times.
-    A phase that took less than its log can tell is written as 0 s and says nothing. Of a single measure all numbers."""
+    """The first number of each measure that has a better direction: every batch size, but not eight numbers of one. A
+    phase shorter than its log can resolve is written as 0 s and left out. For a single measure all numbers."""
     judged = [quantity for quantity in numbers.values() if quantity.direction is not None]
     first: dict[str, Quantity] = {}
     for quantity in judged:
@@ -173,7 +174,7 @@ def one_of_each(numbers: Mapping[str, Quantity]) -> list[str]:
 
 # -- links -----------------------------------------------------------------------------------------------------------
 
-PAGES_URL = "INFEROMETER_PAGES_URL"  # of the dashboard or the site that messages lead to
+PAGES_URL = "INFEROMETER_PAGES_URL"  # of the dashboard or the site that messages link to
 
 
 def page_link(id_: str | None, environment: Mapping[str, str], page: str = "run") -> str | None:
@@ -188,14 +189,14 @@ def page_link(id_: str | None, environment: Mapping[str, str], page: str = "run"
 
 
 def own_plan(run: Run) -> Plan | None:
-    """None of a run without requests of ours, and of one whose plan another version of us wrote."""
+    """None for a run without requests of ours, and for one whose plan was written by another version."""
     if run.kind != "serving" or run.source is not None:
         return None
     return run.plan.checked
 
 
 def plan_texts(run: Run) -> Iterator[tuple[str, str]]:
-    """The words of its plan and its file."""
+    """The text form of its plan and its file."""
     if run.source:
         yield "imported", origin_text(run)
     for name, value in run.plan.items():
@@ -207,7 +208,7 @@ def plan_texts(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def origin_text(run: Run) -> str:
-    """The format and the file that it was imported from: `vllm, result.json, line 7`."""
+    """The format and the file it was imported from: `vllm, result.json, line 7`."""
     origin = run.environment.imported or ImportOrigin()
     return ", ".join(filter(None, (run.source, origin.file, origin.part)))
 

@@ -1,5 +1,4 @@
-"""Comparisons as every reader sees them: terminal, dashboard, static site and report render the same rows and
-sentences."""
+"""Comparisons in every output: terminal, dashboard, static site and report show the same rows and sentences."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +29,7 @@ from inferometer.vocabulary import (
 )
 
 STATUSES = ("better", "worse", "same", "unclear", "changed", "invalid")  # in the order in which they are counted
-NOT_DECIDED = "not decided"  # of every measure where the sides must not be compared
+NOT_DECIDED = "not decided"  # the status of every measure if the sides must not be compared
 COLUMNS = ("before", "after", "change", "interval", "detectable")
 _DESIGNS = {
     "one tape": "the same requests at the same times in all runs, paired request by request",
@@ -41,15 +40,15 @@ _DESIGNS = {
 
 @dataclass(frozen=True, slots=True)
 class ChangeRow:
-    """One measure in texts."""
+    """One measure as texts."""
 
     key: str
     title: str
     before: str
     after: str
     change: str
-    interval: str  # in brackets if it shows only the noise within the runs
-    could_see: str  # the smallest change that these runs would have shown
+    interval: str  # in brackets if it covers only the noise within the runs
+    could_see: str  # the smallest change that these runs could have detected
     status: str
 
     @property
@@ -68,7 +67,7 @@ class ComparisonView:
     facts: tuple[tuple[str, str], ...]
 
     def document(self) -> JsonObject:
-        """As pages get it."""
+        """The document for pages."""
         return {
             "status": self.status,
             "counts": self.counts,
@@ -100,7 +99,7 @@ def _gravest_first(objections: Sequence[Objection]) -> tuple[Objection, ...]:
 
 
 def comparison_rows(comparison: Comparison) -> tuple[ChangeRow, ...]:
-    """Where the sides must not be compared the numbers are shown, and no measure is called better or worse."""
+    """If the sides must not be compared, the numbers are shown, and no measure is called better or worse."""
     rows = change_rows(comparison.changes)
     return tuple(replace(row, status=NOT_DECIDED) for row in rows) if comparison.refused else rows
 
@@ -129,7 +128,7 @@ def _title(change: Change) -> str:
 
 
 def _has_unit(change: Change) -> bool:
-    """The unit of a rate is in its title, and is then not repeated in every column."""
+    """The unit of a rate is in its title, and not repeated in every column."""
     return change.unit in RATE_UNITS
 
 
@@ -160,7 +159,7 @@ def _ids(ids: Sequence[str]) -> str:
 
 
 def _assumed_text(changes: Iterable[Change]) -> str:
-    """` (5.1% to 12.3% with each run's own uncertainty)`: what was assumed between runs is only a part of it."""
+    """` (5.1% to 12.3% with each run's own uncertainty)`: the assumed spread between runs is only a part of it."""
     spreads = [change.spread for change in changes if "assumed" in change.basis and change.relative]
     known = sorted({round(spread, 3) for spread in spreads if spread is not None})
     if not known:
@@ -210,7 +209,7 @@ LEAST_TITLE = 16  # letters of a title on one line
 
 
 def print_comparison(comparison: Comparison, to: Console) -> None:
-    """Everything worth a glance, in the order a person asks for it."""
+    """The most important information, in the order of interest."""
     view = comparison_view(comparison)
     emit(_head(view.status, view.counts), to)
     to.print()
@@ -241,7 +240,7 @@ def objections_table(objections: Iterable[Objection]) -> Table:
 
 
 def changes_table(rows: Sequence[ChangeRow], width: int) -> Table:
-    """With all columns where there is room, if need be closer together; titles are broken over lines, numbers never."""
+    """With all columns if there is room, with narrower gaps if necessary; titles are wrapped, numbers never."""
     looks = ((COLUMNS, 2), (COLUMNS, 1), (COLUMNS[:-1], 1), (COLUMNS[:-2], 1), (("change",), 1))
     longest = max((len(row.title) for row in rows), default=0)
     return first_that_fits((_table(rows, *look) for look in looks), width + max(0, longest - LEAST_TITLE))
@@ -354,7 +353,7 @@ def _check_head(check: CheckResult) -> Table:
 
 
 def _shown(check: CheckResult, every: bool) -> list[Change]:
-    """What alerts; what is observed only where it changed, or when all is requested."""
+    """Measures that can fail a check; the others only if they changed, or if all are requested."""
     changed = ("worse", "better", "changed")
     return [_as_change(measure) for measure in check.measures if measure.alert or every or measure.status in changed]
 
@@ -365,7 +364,7 @@ def _as_change(measure: Checked) -> Change:
 
 
 def _steps(check: CheckResult) -> Table:
-    """Where the history of a measure changed, the newest first."""
+    """Where the history of a measure changed, newest first."""
     table = facts_table(label=7)
     ordered = sorted(check.steps, key=lambda step: step.at, reverse=True)
     for at, step in enumerate(ordered[:MOST_STEPS]):
@@ -411,7 +410,7 @@ def _against(check: CheckResult) -> str:
 
 
 def print_effects(comparisons: Mapping[tuple[str, str], Comparison], to: Console) -> None:
-    """Class by class: how it fares when another is switched off."""
+    """Class by class: how its measures change when another class is switched off."""
     for (off, of), comparison in comparisons.items():
         emit("", to)
         emit(Text.assemble((of, "bold"), " without ", (off, "bold"), f": {_counts_text(comparison)}"), to)

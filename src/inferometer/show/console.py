@@ -1,4 +1,4 @@
-"""The console: plain in a pipe, without colours if NO_COLOR is set, and never too wide to read."""
+"""The console: plain in a pipe, without colours if NO_COLOR is set, and limited to a readable width."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -21,18 +21,18 @@ SCREEN = 24  # lines of an ordinary terminal
 
 class _Console(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The one place where text becomes what a terminal gets: nothing in it commands the terminal but rich."""
+        """The one place where text is converted for a terminal: only rich's own control sequences pass."""
         for segment in super().render(renderable, options):
             clean = segment.text if segment.control else harmless(segment.text)
             yield segment if clean == segment.text else Segment(clean, segment.style)
 
     def on_broken_pipe(self) -> None:
-        """The command line knows what to do; rich would end the process with 1, which means a failed limit."""
+        """The command line handles it; rich would end the process with 1, which means a failed limit."""
         raise BrokenPipeError
 
 
 def console(file: TextIO | None = None, width: int | None = None) -> Console:
-    """Prints to stdout by default. Markup and emoji codes are off: a model's name is shown as it is."""
+    """Prints to stdout by default. Markup and emoji codes are off: a model's name is shown unchanged."""
     file = sys.stdout if file is None else file
     made = _Console(file=file, width=width, markup=False, emoji=False, highlight=False)
     if width is None:
@@ -41,7 +41,7 @@ def console(file: TextIO | None = None, width: int | None = None) -> Console:
 
 
 def emit(thing: RenderableType, to: Console) -> None:
-    """Print, without the blanks that fill lines up to the width where no colour ends there."""
+    """Print without trailing blanks, except where a colour ends."""
     if to.is_terminal:
         to.print(thing)
         return
@@ -59,7 +59,7 @@ def print_json(content: JsonObject, kind: str | None = None) -> None:
 
 
 def first_that_fits(tables: Iterable[Table], width: int) -> Table:
-    """The first table that needs no more than the width; of none, the last. A number that is cut is a wrong one."""
+    """The first table that fits into the width; if none does, the last. A truncated number would be a wrong one."""
     endless = Console(width=ENDLESS)
     for table in tables:
         if endless.measure(table).maximum <= width:
@@ -68,8 +68,8 @@ def first_that_fits(tables: Iterable[Table], width: int) -> Table:
 
 
 def on_a_screen(looks: Iterable[Sequence[RenderableType]], width: int, last_lines: int = 0) -> Sequence[RenderableType]:
-    """The first look, a list of sections, that leaves room for so many last lines on a screen; of none, the last. Each
-    section is followed by a blank line."""
+    """The first variant, a list of sections, that leaves room for this many final lines on a screen; if none does, the
+    last. Each section is followed by a blank line."""
     console = Console(width=width)
     sections: Sequence[RenderableType] = ()
     for sections in looks:
@@ -79,8 +79,8 @@ def on_a_screen(looks: Iterable[Sequence[RenderableType]], width: int, last_line
 
 
 def plain_table(*columns: str, right: tuple[str, ...] = (), wrap: str | None = None, gap: int = 2) -> Table:
-    """A table without lines: a muted heading over each column, those named in `right` set to the right. Where it
-    gets narrow, the column named in `wrap` is broken over lines; without one all are cut."""
+    """A table without lines: a muted heading over each column, columns in `right` are right-aligned. If it gets too
+    narrow, the column in `wrap` is wrapped; without one all are truncated."""
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
     for name in columns:
         table.add_column(
@@ -96,5 +96,5 @@ def facts_table(label: int = 10, gap: int = 2) -> Table:
     """Two columns: label and value."""
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=False)
     table.add_column(no_wrap=True, style="dim", min_width=label)
-    table.add_column(overflow="fold")  # a long URL is broken, never cut
+    table.add_column(overflow="fold")  # a long URL is wrapped, never truncated
     return table

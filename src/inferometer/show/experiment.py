@@ -1,5 +1,4 @@
-"""Experiments and searches as people read them: the cases before and while they are done, a line per
-load, the answer."""
+"""Experiments and searches for people: the cases before and during the run, a line per load, the answer."""
 
 import csv
 import io
@@ -37,7 +36,7 @@ from inferometer.vocabulary import (
 
 Columns = dict[str, str]  # key of a quantity to the heading of its column
 
-_FIRST: tuple[tuple[str, str], ...] = (  # what a person looks at, the most important first
+_FIRST: tuple[tuple[str, str], ...] = (  # headline numbers, most important first
     ("throughput_per_gpu", "tok/s/GPU"),
     ("tokens_per_s_user", "tok/s/user"),
     ("cost_per_million_tokens", "$ per 1M"),
@@ -55,11 +54,11 @@ _FIRST: tuple[tuple[str, str], ...] = (  # what a person looks at, the most impo
     ("request_rate", "requests/s"),
     ("goodput", "goodput"),
 )
-_OWN_MOST = 6  # columns of a user's own measures
+_OWN_MOST = 6  # columns for a user's own measures
 
 
 def columns_of(rows: Sequence[CaseRow]) -> Columns:
-    """What the cases have of what people look at; of TTFTs the scheduled one where there is one."""
+    """The headline numbers that the cases have; of TTFTs the scheduled one if there is one."""
     known = {key for row in rows for key in row.values}
     columns: Columns = {}
     for key, heading in _FIRST:
@@ -73,7 +72,7 @@ def columns_of(rows: Sequence[CaseRow]) -> Columns:
 
 
 def cases_table(rows: Sequence[CaseRow], width: int) -> Table:
-    """A line per case, repeats together: as many columns as fit, the least important left out."""
+    """A line per case, repeats combined: as many columns as fit, without the least important ones."""
     columns = list(columns_of(rows).items())
     looks = (dict(columns[: len(columns) - less]) for less in range(len(columns) + 1))
     return first_that_fits((_table(rows, look) for look in looks), width)
@@ -96,8 +95,8 @@ def _table(rows: Sequence[CaseRow], columns: Columns) -> Table:
 
 
 def _varied(rows: Sequence[CaseRow]) -> dict[str, str]:
-    """A column per parameter, by its path; of named cases, and of values that are no single words, none: their label
-    tells."""
+    """A column per parameter, by its path; none for named cases, and for values that are not single words: their label
+    contains them."""
     paths = list(dict.fromkeys(path for row in rows for path in row.parameters))
     plain = all(not isinstance(value, dict | list) for row in rows for value in row.parameters.values())
     return {} if CASE in paths or not plain else short_names(paths)
@@ -108,7 +107,7 @@ def _parameter_text(value: Any) -> str:
 
 
 def _cell(rows: Sequence[CaseRow], key: str) -> str:
-    """The mean of the repeats, and how far the farthest is from it."""
+    """The mean of the repeats, and the largest deviation from it."""
     quantities = [row.values[key] for row in rows if key in row.values]
     if not quantities:
         return "-"
@@ -120,7 +119,7 @@ def _cell(rows: Sequence[CaseRow], key: str) -> str:
 
 
 def _verdict_text(group: Sequence[CaseRow]) -> Text:
-    """The worst of the repeats: how it ended where it did not end well, else its verdict."""
+    """The worst of the repeats: how it ended if it did not complete, else its verdict."""
     if wrong := next((row for row in group if row.state != "complete"), None):
         return Text(wrong.state, style="bold red" if wrong.state == "failed" else "yellow")
     verdicts = [row.verdict or "" for row in group]
@@ -144,7 +143,7 @@ def print_cases(rows: Sequence[CaseRow], to: Console, errors: bool = True) -> No
 def print_dry_run(
     labels: Sequence[tuple[str, float | None, bool]], starts: int, to: Console, in_virtual_time: bool = False
 ) -> None:
-    """The cases in the order in which they are done, each with the time that its load takes, as far as it is known."""
+    """The cases in the order in which they will run, each with the duration of its load, as far as known."""
     table = plain_table("", "case", "load", "", right=("", "load"))
     for at, (name, expected, done) in enumerate(labels, 1):
         table.add_row(str(at), name, "-" if expected is None else duration_text(expected), "done" if done else "")
@@ -158,7 +157,7 @@ def print_dry_run(
 def dry_run_document(
     expected: Sequence[tuple[str, float | None, bool]], parameters: Sequence[JsonObject], starts: int
 ) -> JsonObject:
-    """The same as `--json` prints it; seconds, null where the target decides."""
+    """The same for `--json`; seconds, null if the target determines it."""
     cases = [
         {"name": name, "parameters": dict(varied), "expected_s": load_s, "done": done}
         for (name, load_s, done), varied in zip(expected, parameters, strict=True)
@@ -167,7 +166,7 @@ def dry_run_document(
 
 
 def time_text(expected: Sequence[float | None], starts: int) -> str:
-    """`24 cases, 2 starts of a server: about 12m 30s`, with what is not known."""
+    """`24 cases, 2 starts of a server: about 12m 30s`, with a note on what is not known."""
     known = [seconds for seconds in expected if seconds is not None]
     count = f"{len(expected)} case{'s' if len(expected) != 1 else ''}"
     server = f", {starts} start{'s' if starts > 1 else ''} of a server" if starts else ""
@@ -186,8 +185,8 @@ def time_text(expected: Sequence[float | None], starts: int) -> str:
 
 
 def csv_text(rows: Sequence[CaseRow]) -> str:
-    """One line per case: its name and parameters, how it went, then every number; seconds and shares. What differs in
-    no case stays a column: the next experiment may vary it."""
+    """One line per case: its name and parameters, how it ended, then every number; seconds and shares. Parameters that
+    do not vary stay columns: the next experiment may vary them."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerows([cell(value) for value in row] for row in csv_rows(rows))
@@ -200,7 +199,7 @@ def csv_rows(rows: Sequence[CaseRow]) -> Iterator[list[Any]]:
     yield ["name", "repeat", *parameters, "run", "state", "verdict", "error", "wall_s", *keys]
     for row in rows:
         settings = [_plain(row.parameters.get(path)) for path in parameters]
-        error = " ".join(row.error.split()) if row.error else None  # what a command printed has lines
+        error = " ".join(row.error.split()) if row.error else None  # output of a command may have several lines
         how = [row.run, row.state, row.verdict, error, row.wall_s]
         yield [row.label, row.repeat, *settings, *how, *(_number(row.values.get(key)) for key in keys)]
 
@@ -271,7 +270,7 @@ _COMPARED = {"ttft.mean": "TTFT mean", "tpot.mean": "TPOT mean", "e2e.mean": "E2
 
 UNITS = {"rate": "req/s", "concurrency": "in flight"}
 STYLES = {"meets": "green", "misses": "red", "unclear": "yellow"}
-CURVE: dict[str, tuple[Callable[[float | None], str], tuple[str, ...]]] = {  # heading, and the first that is known
+CURVE: dict[str, tuple[Callable[[float | None], str], tuple[str, ...]]] = {  # heading, first known key
     "tok/s": (number_text, ("output_rate",)),
     "TTFT": (duration_text, ("ttft_scheduled.p50", "ttft.p50")),
     "its p99": (duration_text, ("ttft_scheduled.p99", "ttft.p99")),
@@ -297,7 +296,7 @@ def attained_text(attained: Attained) -> str:
 
 
 def _margin(limit: Attained) -> tuple[int, float]:
-    """The limit that decides what a step is comes first."""
+    """Sort key: the limit that decides the status of a step comes first."""
     rank = ("misses", "unclear", "meets").index(limit.status)
     if limit.share is None or limit.required is None:
         return rank, {True: 1.0, None: 0.0, False: -1.0}[limit.met]
@@ -318,7 +317,7 @@ def probe_text(probe: Probe, axis: str) -> str:
 
 
 def print_probe(probe: Probe, axis: str) -> None:
-    """On stderr, as the steps."""
+    """On stderr, like the steps."""
     sys.stderr.write(f"probe: {probe_text(probe, axis)}\n")
     sys.stderr.flush()
 
@@ -348,8 +347,8 @@ def _headline(result: SearchResult, axis: str) -> Text:
 
 
 def curve_table(steps: Sequence[SearchStep], axis: str, width: int) -> Table:
-    """Every load that was tried, in order of load, with medians; of several tries the longest. As many columns as fit,
-    the least important left out."""
+    """Every load tried, in order of load, with medians; of several tries the longest. As many columns as fit, without
+    the least important ones."""
     final = {step.load: step for step in steps}
     headings = list(CURVE)
     looks = (headings[: len(headings) - less] for less in range(len(headings) + 1))

@@ -1,5 +1,5 @@
-"""What an experiment came to, in a sentence and a few tables: who is better, how much load holds, which case is best.
-Pages, reports and messages show the same; its numbers are those of `--json`."""
+"""The result of an experiment, in a sentence and a few tables: which side is better, how much load holds, which case is
+best. Pages, reports and messages show the same; its numbers are those of `--json`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,9 +25,9 @@ from inferometer.vocabulary import change_interval_text, change_text, number_tex
 
 Tone = Literal["", "good", "doubt", "bad"]
 KINDS = {"ab": "A/B test", "search": "search", "sweep": "sweep"}
-MOST_UNCLEAR = 3  # names in the sentence; the table has all
+MOST_UNCLEAR = 3  # names in the sentence; the table lists all
 _TONES: dict[str, Tone] = {"better": "good", "worse": "bad", "unclear": "doubt", "changed": "doubt"}
-_BEST = (  # what a case can be best in
+_BEST = (  # numbers for which a best case is named
     *("throughput_per_gpu", "output_rate", "cost_per_million_tokens", "goodput"),
     *("ttft_scheduled.p99", "ttft.p99", "ttft_scheduled.p50", "ttft.p50", "tpot.p50"),
     *("e2e_scheduled.p50", "e2e.p50", "latency.mean"),
@@ -40,8 +40,8 @@ class AnswerTable:
     head: list[str]
     rows: list[list[str]]
     right: list[int]  # columns of numbers
-    runs: list[str | None] = field(default_factory=list)  # that a row leads to
-    tones: list[Tone] = field(default_factory=list)  # of the last cell of a row
+    runs: list[str | None] = field(default_factory=list)  # linked runs of the rows
+    tones: list[Tone] = field(default_factory=list)  # of the last cell of each row
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class ExperimentRow:
 
 
 def experiment_row(kept: KeptExperiment, answer: ExperimentAnswer | None = None) -> ExperimentRow:
-    """Without the answer of a sweep, which takes the runs of its cases, how far it is."""
+    """A sweep's answer requires reading the runs of its cases: without it, the row shows the progress."""
     answer = answer or _short_answer(kept)
     return ExperimentRow(
         id=kept.id,
@@ -90,7 +90,7 @@ COUNTED = {"ab": "runs", "search": "steps", "sweep": "cases"}
 
 
 def count_of(kept: KeptExperiment) -> int:
-    """Of a search its steps, a load that was tried again included; its probe is none."""
+    """For a search its steps, including retries of a load but not its probe."""
     if isinstance(kept.result, SearchOutcome):
         return len(kept.result.steps)
     return len(kept.latest)
@@ -108,7 +108,7 @@ def answer_document(kept: KeptExperiment, answer: ExperimentAnswer) -> JsonObjec
 
 
 def title_of(kept: KeptExperiment) -> str:
-    """The name that a person gave it, else what it asks."""
+    """The name that a person gave it, else the question it answers."""
     if kept.name:
         return kept.name
     match kept.definition:
@@ -121,7 +121,7 @@ def title_of(kept: KeptExperiment) -> str:
 
 
 def answer_of(kept: KeptExperiment, cases: Sequence[ChartedCase]) -> ExperimentAnswer:
-    """With all its tables; `cases` are those whose runs can be read."""
+    """With all its tables; `cases` are those with readable runs."""
     if kept.kind == "sweep":
         return _of_sweep(kept, cases)
     match kept.result:
@@ -156,7 +156,7 @@ def _of_ab(kept: KeptExperiment, comparison: AbResult) -> ExperimentAnswer:
     differ = []  # else it is in the title
     if kept.name and isinstance(kept.definition, AbDefinition):
         differ = [f"A and B differ in {_sides_text(kept.definition)}"]
-    # the sentence has what forbids it
+    # the sentence contains the objections
     objections = [objection.text for objection in comparison.objections if objection.severity != "refuse"]
     notes = [*differ, *objections]
     tone = "bad" if comparison.refused else _TONES.get(status, "")
@@ -193,8 +193,8 @@ def _change_sentence(change: Change, status: str) -> str:
 
 
 def _plain_title(title: str) -> str:
-    """As inside of a sentence: `scheduled TTFT p50`, because a comma would part it in a list; `output token
-    throughput`."""
+    """As used inside a sentence: `scheduled TTFT p50`, because a comma would look like a separator in a list;
+    `output token throughput`."""
     plain = f"scheduled {title.replace(', scheduled', '')}" if ", scheduled" in title else title
     return _lowered(plain)
 
@@ -204,7 +204,7 @@ def _lowered(title: str) -> str:
 
 
 def _sides_text(definition: AbDefinition) -> str:
-    """`speed 4 and 5`: what differs in the plans of the sides; addresses are left out."""
+    """`speed 4 and 5`: the differences between the plans of the sides, without addresses."""
     a, b = flat(definition.a), flat(definition.b)
     paths = [path for path in dict.fromkeys([*a, *b]) if a.get(path) != b.get(path) and "url" not in path]
     texts = [f"{readable(path)} {a.get(path, 'unset')} and {b.get(path, 'unset')}" for path in paths[:3]]
@@ -218,7 +218,7 @@ def _sides_text(definition: AbDefinition) -> str:
 def _of_search(result: SearchOutcome) -> ExperimentAnswer:
     outcome = result.outcome
     tone: Tone = "good" if outcome == "found" else "bad" if outcome == "none meets" else "doubt"
-    more = [] if outcome == "found" else [result.text]  # what kept it from an answer
+    more = [] if outcome == "found" else [result.text]  # why there is no answer
     return ExperimentAnswer(outcome, tone, search_sentence(result), [_steps_table(result.steps, result.axis)], more)
 
 
@@ -236,7 +236,7 @@ def search_sentence(result: SearchOutcome) -> str:
 
 
 def _first_broken(steps: Sequence[SearchStep], unit: str) -> str:
-    """By the lowest load that does not hold: which limit, and where."""
+    """From the lowest load that does not hold: which limit, and at which load."""
     missed = [step for step in steps if step.status == "misses"]
     if not missed:
         return ""
@@ -309,7 +309,7 @@ _IN_WORDS = {"rate": "req/s", "concurrency": "in flight", "input_tokens": "in", 
 
 
 def _case_names(settings: Sequence[JsonObject]) -> list[str]:
-    """A case with a name of its own is called that; what the name decides is not repeated after it."""
+    """Cases with names are called by them; settings that the name determines are not repeated after it."""
     names = {str(own.get(CASE)) for own in settings}
     decided = {
         path
@@ -322,7 +322,7 @@ def _case_names(settings: Sequence[JsonObject]) -> list[str]:
 
 
 def case_name(settings: JsonObject) -> str:
-    """`64 in flight, 256 in`: as a workload and a load are written elsewhere; other settings by their name."""
+    """`64 in flight, 256 in`: workload and load as written elsewhere; other settings by their name."""
     return ", ".join(_setting_text(name, value) for name, value in settings.items()) or "the only case"
 
 
@@ -340,7 +340,7 @@ Numbers = Sequence[Mapping[str, Quantity]]
 
 
 def _known_keys(by_case: Numbers) -> list[str]:
-    """What every case has; scheduled latencies take the place of the others."""
+    """Numbers that every case has; scheduled latencies replace the others."""
     keys = [key for key in _BEST if all(key in numbers for numbers in by_case)]
     return without_unscheduled(keys)
 
@@ -362,7 +362,7 @@ def _best_rows(cases: Sequence[ChartedCase], names: Sequence[str], by_case: Numb
 
 
 def _limit_rows(cases: Sequence[ChartedCase], names: Sequence[str], by_case: Numbers) -> Rows:
-    """Of the cases that keep a limit, that with the most throughput."""
+    """Of the cases that meet a limit, the one with the highest throughput."""
     key = next((key for key in ("throughput_per_gpu", "output_rate", "request_rate") if key in by_case[0]), None)
     limits = list(dict.fromkeys(limit.limit for _, run in cases for limit in run.summary.limits))
     rows: list[list[str]] = []
@@ -401,7 +401,7 @@ def _front_rows(cases: Sequence[ChartedCase], names: Sequence[str]) -> Rows:
 
 
 def _best_sentence(cases: Sequence[ChartedCase], names: Sequence[str], by_case: Numbers) -> str:
-    """Of the cases that keep every limit, that with the most throughput; without limits, of all."""
+    """Of the cases that meet every limit, the one with the highest throughput; without limits, of all."""
     limits = list(dict.fromkeys(limit.limit for _, run in cases for limit in run.summary.limits))
     kept = [at for at, (_, run) in enumerate(cases) if all(_keeps(run, limit) for limit in limits)]
     within = f" within {' and '.join(limits)}" if limits and kept else ""

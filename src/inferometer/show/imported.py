@@ -1,5 +1,5 @@
-"""An imported run as a person reads it, and a run under another tool's definitions: the numbers, how that tool defines
-them, and why they differ from ours."""
+"""Imported runs for people, and a run under another tool's definitions: the numbers, how that tool defines them, and
+why they differ from ours."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ _QUANTILES = ("p25", "p50", "p75", "p90", "p95", "p99", "p99.9")
 def print_imported(
     run: Run, to: Console, *, more: bool = False, measures: bool = False, slices: bool = False, slow: int = 0
 ) -> None:
-    """What is worth a first glance; with `more` also where it comes from, the tool's definitions and all notes."""
+    """The most important information; with `more` also the origin, the tool's definitions and all notes."""
     last_lines = list(_last_lines(run, more))
     for section in _sections(run, to.width, measures) if more else _first_glance(run, to.width, len(last_lines)):
         emit(section, to)
@@ -87,12 +87,12 @@ def _sections(run: Run, width: int, every: bool) -> Iterator[RenderableType]:
 
 @dataclass(frozen=True, slots=True)
 class _Glance:
-    """How much is shown: the more the file has, the less of it."""
+    """How much is shown: the more data the file has, the less of it."""
 
     doubts: int = 3
     counts: bool = True  # of tokens, next to the latencies
     numbers: int = 12
-    longest: int | None = None  # letters of a doubt
+    longest: int | None = None  # maximum length of a doubt
 
 
 _GLANCES = (
@@ -108,7 +108,7 @@ def _first_glance(run: Run, width: int, last_lines: int) -> Sequence[RenderableT
 
 
 def _glance_sections(run: Run, width: int, glance: _Glance) -> Iterator[RenderableType]:
-    """Verdict and what was measured, the headline, the rates, and what else there is."""
+    """Verdict and what was measured, the headline, the rates, and other values."""
     summary, line = run.summary, run.subject.line
     origin = Text(f"imported from {origin_text(run)}", "dim")
     yield Group(verdict_table(run, glance.doubts, glance.longest), *([Text(line)] if line else []), origin)
@@ -125,7 +125,7 @@ _COUNTS = ("output_tokens", "input_tokens", "ntpot")
 
 
 def _footer(run: Run) -> str:
-    """What the numbers are, in a few words, and what is behind `--more`."""
+    """A short description of the numbers, and what `--more` adds."""
     summary, notes = run.summary, run.verdict.notes if run.verdict else []
     weak = f"{WEAK_MARK} too few samples for a two-sided interval" if any_weak(summary) else ""
     computed = "computed from the requests in the file" if summary.reported else ""
@@ -180,7 +180,7 @@ def _window(window: WindowSummary) -> str:
 
 
 def measures_table(measures: Mapping[str, MeasureSummary], names: Iterable[str] | None, width: int) -> Table | None:
-    """Each measure with the statistics there are; columns that no measure has are left out."""
+    """Each measure with its available statistics; columns that no measure has are left out."""
     shown = [
         name for name in (measures if names is None else names) if name in measures and _has_values(measures[name])
     ]
@@ -210,7 +210,7 @@ def _has_values(measure: MeasureSummary) -> bool:
 
 
 def _numbers(summary: Summary, most: int | None = None) -> Table | None:
-    """Rates, failures and single values: all of them, or the first ones and how many there are."""
+    """Rates, failures and single values: all of them, or the first ones and their total number."""
     table = facts_table(label=24)
     numbers = [
         quantity
@@ -231,7 +231,7 @@ def _numbers(summary: Summary, most: int | None = None) -> Table | None:
 
 
 def _definitions(summary: Summary) -> RenderableType | None:
-    """What the tool means by its words. Of records the numbers are ours, but the instants are still its own."""
+    """The tool's definitions. With records the numbers are computed by us, but the instants are the tool's own."""
     if not summary.definitions:
         return None
     ours = "The numbers above are computed from the requests in the file. The tool's own definitions:"
@@ -243,7 +243,7 @@ def _definitions(summary: Summary) -> RenderableType | None:
 
 
 def imports_table(done: Iterable["Imported"], dry_run: bool) -> Table:
-    """What became of each file."""
+    """The result for each file."""
     table = facts_table(label=0)
     for imported in done:
         table.add_row(imported.format, Text.assemble(f"{imported.path}: ", _became(imported, dry_run)))
@@ -271,7 +271,7 @@ FEWER = ("mean", "avg", "median", "p50", "50.00", "p99", "99.00")
 
 
 def rosetta(run: Run, name: str) -> Translation:
-    """Every number of the tool from this run's records."""
+    """Every number of the tool, computed from this run's records."""
     tool = tool_named(name)
     records = run.records
     if records is None:
@@ -281,7 +281,7 @@ def rosetta(run: Run, name: str) -> Translation:
 
 
 def rosetta_document(run: Run, translation: Translation) -> JsonObject:
-    """As `--json` prints it; stable."""
+    """The document that `--json` prints; stable."""
     return {"schema": schema_of("rosetta"), "run": run.id, **msgspec.to_builtins(translation)}
 
 
@@ -308,7 +308,7 @@ def _head(translation: Translation) -> Text:
 
 
 def _rosetta_measures(translation: Translation, statistics: list[str]) -> Table:
-    """Two lines each: theirs, and ours below it under its own name."""
+    """Two lines each: the tool's number, and ours below it under its own name."""
     table = plain_table(translation.tool, *statistics, right=tuple(statistics))
     for row in translation.measures:
         table.add_row(row.name, *(value_text(row.theirs[statistic], row.unit) for statistic in statistics))
@@ -331,7 +331,7 @@ def _our_title(row: TranslatedMeasure) -> str:
 
 
 def _reasons(translation: Translation) -> Table:
-    """What each of its numbers is, and why ours is another."""
+    """The definition of each of its numbers, and why ours differs."""
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(overflow="fold", max_width=26)
     table.add_column(overflow="fold")
@@ -359,7 +359,7 @@ def harness_of(run: Run) -> str:
 
 
 def rows(runs: Sequence[Run]) -> Iterator[tuple[str, list[str]]]:
-    """Label and a cell per run; a number that none of them has is left out."""
+    """Label and a cell per run; a number that no run has is left out."""
     yield "state", [run.state for run in runs]
     yield "requests answered", [_count(run) for run in runs]
     for name, statistic in _MEASURES:
@@ -386,7 +386,7 @@ def _count(run: Run) -> str:
 
 
 def reported_measure(run: Run, name: str) -> MeasureSummary | None:
-    """As the tool states it; of a run of ours, or where it states none, as measured from the records."""
+    """As the tool states it; for our runs, or if the tool states none, as measured from the records."""
     stated = run.summary.reported.measures if run.summary.reported else {}
     return stated.get(name) or run.summary.measures.get(name)
 

@@ -17,7 +17,7 @@ _COLUMNS = ("streams", "events/s", "TTFT error p50", "p99", "gap error p50", " p
 
 
 def curve_table(curve: Curve) -> Table:
-    """One line per point; errors are against the clock of the server that sent the tokens."""
+    """One line per point; errors are relative to the clock of the server that sent the tokens."""
     table = plain_table(*_COLUMNS, "stamps", right=_COLUMNS)
     table.columns[2].header, table.columns[4].header = "TTFT p50", "gap p50"
     for point in curve.points:
@@ -32,7 +32,7 @@ def curve_table(curve: Curve) -> Table:
 
 
 def ceiling_text(curve: Curve) -> str:
-    """How far it can be trusted at all."""
+    """Up to which load the client can be trusted."""
     ceiling = curve.ceiling_events_per_s
     if ceiling is None:
         return "the client kept up with none of these loads: is something else running on this machine?"

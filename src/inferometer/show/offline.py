@@ -1,5 +1,5 @@
-"""Runs without a server as a person reads them: a line per batch size, the rates of a workload, or what a user's own
-benchmark measured."""
+"""Runs without a server for people: a line per batch size, the rates of a workload, or the numbers of a user's own
+benchmark."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _LOOKS = ((STATS, True), (STATS[:3], True), (("mean", "p50"), True), (("mean", "
 
 @dataclass(frozen=True, slots=True)
 class _Glance:
-    """How much is shown: the more batch sizes and numbers there are, the less of them."""
+    """How much is shown: the more batch sizes and numbers there are, the less detail."""
 
     rows: int | None = None
     errors: int | None = None
@@ -46,7 +46,7 @@ _GLANCES = (
 
 
 def print_offline(run: Run, to: Console, *, more: bool = False) -> None:
-    """Verdict, what was done on what, the numbers, and where they are kept; with `more` all of them."""
+    """Verdict, what was run, the numbers, and where they are stored; with `more` all of them."""
     _print(run, to, _sections, more)
 
 
@@ -117,7 +117,7 @@ def _errors(cases: Sequence[BatchCase], most: int | None) -> Iterator[Renderable
 
 
 def measures_table(measures: Mapping[str, MeasureSummary], width: int, most: int | None = None) -> Table:
-    """One line per measure, of a run that was imported and has no cases."""
+    """One line per measure, for an imported run without cases."""
     shown = dict(list(measures.items())[:most])
     table = first_that_fits((_measures(shown, stats) for stats in (STATS, STATS[:2], STATS[:1])), width)
     return _counting_the_rest(table, len(measures) - len(shown))
@@ -132,7 +132,7 @@ def _measures(measures: Mapping[str, MeasureSummary], stats: tuple[str, ...]) ->
 
 
 def _scalars(summary: Summary, most: int | None) -> Table | None:
-    """Rates and other single numbers, each with its interval where it has one; all of them, or the first ones."""
+    """Rates and other single numbers, each with its interval if it has one; all of them, or the first ones."""
     numbers = [quantity for quantity in quantities(summary).values() if quantity.statistic is None]
     table = facts_table(label=24)
     for quantity in numbers[:most]:

@@ -1,5 +1,5 @@
-"""Models and predictions on the terminal: the terms of a fit, predicted numbers with their intervals, predicted beside
-measured, and the table of capacities."""
+"""Models and predictions on the terminal: the terms of a fit, predicted numbers with their intervals, predictions next
+to measurements, and the table of capacities."""
 
 from collections.abc import Mapping, Sequence
 
@@ -47,7 +47,7 @@ ERRORS_ARE = {"in sample": "on the runs of the fit", "leave-one-out": "each run 
 
 
 def print_model(model: ServerModel, to: Console) -> None:
-    """What was fitted, how well, and what is not known."""
+    """What was fitted, how well, and what is unknown."""
     about = " · ".join(filter(None, (model.model, model.engine, *dict.fromkeys(model.accelerators))))
     to.print(Text(model.name, "bold") + Text(f"  {about}" if about else ""))
     if model.terms:
@@ -78,7 +78,7 @@ def errors_table(errors: Mapping[str, Mapping[str, float]]) -> Table:
 
 
 def _short(name: str) -> str:
-    """The end of a long one: ids begin with the date."""
+    """The end of a long name: ids start with the date."""
     return name if len(name) <= LONGEST_NAME else f"…{name[1 - LONGEST_NAME :]}"
 
 
@@ -95,7 +95,7 @@ def _errors_text(errors: Mapping[str, Mapping[str, float]], kind: str) -> str:
 
 
 def print_prediction(prediction: Prediction, to: Console) -> None:
-    """The numbers first, marked as predicted; then what speaks against them."""
+    """The numbers first, marked as predicted; then the reservations."""
     model = prediction.model
     origin = (
         "from the data sheet, not fitted"

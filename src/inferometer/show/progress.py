@@ -1,4 +1,4 @@
-"""Live progress: one hand-written line on the terminal for a run, a table that is drawn again after every case of an
+"""Live progress: one hand-drawn line on the terminal for a run, a table that is redrawn after every case of an
 experiment; in a pipe, such as the log of a CI job, a line every ten seconds of a run."""
 
 import math
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShardTotals:
-    """The sum over the shards; `share` is how much of the load is over, where that can be known."""
+    """The sum over the shards; `share` is the finished share of the load, if it can be known."""
 
     at: int
     phase: Phase
@@ -39,7 +39,7 @@ class ShardTotals:
     share: float | None
 
     def left_s(self, before: "ShardTotals") -> float | None:
-        """Until the load ends: by the clock if it ends by time, else at the pace since `before`."""
+        """Until the load ends: by its duration if it has one, else by the pace since `before`."""
         if self.phase not in ("connect", "load"):
             return None
         clock_s = (self.ends_at - self.at) / NANOSECONDS if self.ends_at is not None else None
@@ -50,7 +50,7 @@ class ShardTotals:
 
 
 def merged(shards: Iterable[Progress], started_at: int | None = None) -> ShardTotals:
-    """One picture of all shards: counts are summed, the slowest shard names the phase."""
+    """Combines all shards: counts are summed, the slowest shard determines the phase."""
     shards = list(shards)
     at = max(shard.at for shard in shards)
     planned = _total([shard.planned for shard in shards])
@@ -86,16 +86,16 @@ def _share(at: int, started_at: int | None, ends_at: int | None, done: int, plan
 # -- progress --------------------------------------------------------------------------------------------------------
 
 REDRAW_NS = NANOSECONDS // 5
-RECENT_NS = 5 * NANOSECONDS  # rates and TTFT are of the last seconds, as a person watching expects
+RECENT_NS = 5 * NANOSECONDS  # rates and TTFT cover the last seconds, as users expect
 RECENT_TTFTS = 200
-LINE_NS = 10 * NANOSECONDS  # between two lines where there is no terminal
+LINE_NS = 10 * NANOSECONDS  # between two lines if there is no terminal
 BAR_CELLS = (20, 10, 0)
 
 
 class ProgressLine:
-    """Watches the shards of a run and draws how it goes; `clear` it before anything else is printed.
+    """Watches the shards of a run and draws the progress; call `clear` before anything else is printed.
 
-    Where there is no terminal, at most `lines` lines are written instead, one every ten seconds.
+    Without a terminal, at most `lines` lines are written instead, one every ten seconds.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class ProgressLine:
         self._shown = False
 
     def __call__(self, progress: Progress) -> None:
-        """A shard's message. Called from inside the load: keeps the message and rarely draws."""
+        """A shard's message. Called from inside the load: stores the message and rarely draws."""
         if not self._live and self._lines_left <= 0:
             return
         self._shards[progress.shard] = progress
@@ -127,19 +127,19 @@ class ProgressLine:
             self._draw()
 
     def message(self, text: str) -> None:
-        """What goes on now, in place of what went on before; a pipe gets nothing."""
+        """Shows the current activity in place of the previous one; nothing is written to a pipe."""
         if self._live:
             self._write(f"\r{text[: shutil.get_terminal_size().columns - 1]}\x1b[K")
             self._shown = True
 
     def clear(self) -> None:
-        """Take the line away, so that what follows starts on a clean one."""
+        """Remove the line, so that later output starts on an empty one."""
         if self._shown:
             self._write("\r\x1b[K")
             self._shown = False
 
     def _write_line_when_due(self, now: int) -> None:
-        """`load 43%, 34 s left, 10.1/s, 12 in flight`: rates are of the time since the line before."""
+        """`load 43%, 34 s left, 10.1/s, 12 in flight`: rates cover the time since the previous line."""
         self._note_start()
         if self._line_at is None:
             self._line_at = now + LINE_NS
@@ -154,12 +154,12 @@ class ProgressLine:
             self._ttfts.clear()
 
     def _note_start(self) -> None:
-        """The load starts when the last shard has begun with it."""
+        """The load starts when the last shard has started it."""
         if self._started_at is None and all(shard.phase not in BEFORE_LOAD for shard in self._shards.values()):
             self._started_at = max(shard.at for shard in self._shards.values())
 
     def _counts(self) -> ShardTotals:
-        """How things stand now, remembered for the rates of later."""
+        """The present counts, stored for later rates."""
         self._note_start()
         counts = merged(self._shards.values(), self._started_at)
         self._remember(counts)
@@ -178,10 +178,10 @@ class ProgressLine:
             self._history.popleft()
 
     def _write(self, text: str) -> None:
-        """Nothing, where the terminal or the reader of a pipe is stalled: the load must not wait for it."""
+        """Drops the text if the terminal or the reader of a pipe is stalled: the load must not wait for it."""
         try:
             fd = self._terminal.fileno()
-        except OSError:  # not a file: what a test or a notebook puts in place of stderr
+        except OSError:  # not a file: used by tests or notebooks in place of stderr
             self._terminal.write(text)
             return
         if select.select([], [fd], [], 0)[1]:
@@ -189,8 +189,8 @@ class ProgressLine:
 
 
 def line(now: ShardTotals, before: ShardTotals, ttfts: list[float], width: int) -> str:
-    """`load ━━━━━──── 43%  34 s left  10.1 req/s  12 in flight  TTFT 412 ms  1,204 tok/s  2 failed`, to a width: first
-    the bar gets shorter, then the least important parts go."""
+    """`load ━━━━━──── 43%  34 s left  10.1 req/s  12 in flight  TTFT 412 ms  1,204 tok/s  2 failed`, fitted to a width:
+    first the bar gets shorter, then the least important parts are dropped."""
     parts = [part for part in _parts(now, before, ttfts) if part]
     while True:
         for cells in BAR_CELLS:
@@ -203,7 +203,7 @@ def line(now: ShardTotals, before: ShardTotals, ttfts: list[float], width: int) 
 
 
 def _parts(now: ShardTotals, before: ShardTotals, ttfts: list[float]) -> list[str]:
-    """The most important first: what does not fit is left out from the end."""
+    """Most important first: what does not fit is dropped from the end."""
     left_s = now.left_s(before)
     span_s = (now.at - before.at) / NANOSECONDS
     return [
@@ -227,11 +227,11 @@ def _bar(share: float | None, cells: int) -> str:
 
 # -- live table ------------------------------------------------------------------------------------------------------
 
-ROOM = 4  # lines of the terminal that are left to others
+ROOM = 4  # lines of the terminal that are left free
 
 
 class LiveTable:
-    """Silent where there is no terminal."""
+    """Shows nothing if there is no terminal."""
 
     def __init__(self, total: int, terminal: TextIO | None = None) -> None:
         self._terminal = sys.stderr if terminal is None else terminal
@@ -242,7 +242,7 @@ class LiveTable:
         self.rows: list[CaseRow] = []
 
     def begin(self, name: str, done: int) -> None:
-        """The next case."""
+        """Start of the next case."""
         self._line = ProgressLine(self._terminal)
         self._line.message(f"case {done + 1} of {self._total}: {name}")
 
@@ -256,14 +256,14 @@ class LiveTable:
         self._draw(self.rows)
 
     def note(self, write: Callable[[], None]) -> None:
-        """Something is written above the table."""
+        """Writes something above the table."""
         self._line.clear()
         self._erase()
         write()
         self._draw(self.rows)
 
     def close(self) -> None:
-        """Take it all away: the final table is printed where output goes."""
+        """Remove the table: the final one is printed to the normal output."""
         self._line.clear()
         self._erase()
 
@@ -274,7 +274,7 @@ class LiveTable:
         labels = list(dict.fromkeys(row.label for row in rows))[-max(size.lines - ROOM, 1) :]
         to = console(self._terminal)
         with to.capture() as captured:
-            from inferometer.show.experiment import cases_table  # a run has no use for what it brings along
+            from inferometer.show.experiment import cases_table  # its imports are not needed for a run
 
             to.print(cases_table([row for row in rows if row.label in labels], to.width))
         self._lines = captured.get().count("\n")

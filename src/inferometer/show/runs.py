@@ -20,7 +20,7 @@ MOST_NUMBERS = 3
 LONGEST_HEADING = 24
 ROOM_FOR_NUMBERS = 27
 WIDE = 95
-OTHERS_NARROW, OTHERS_WIDE = 67, 87  # what all columns but the name take
+OTHERS_NARROW, OTHERS_WIDE = 67, 87  # width of all columns except the name
 
 
 Cells = list[str | Text]
@@ -28,7 +28,7 @@ Cells = list[str | Text]
 
 @dataclass(frozen=True)
 class ListColumn:
-    """A column of the list: which of a run's numbers stands in it, and how it is written."""
+    """A column of the list: which of a run's numbers it shows, and in which format."""
 
     heading: str
     keys: tuple[str, ...]  # the first that the run has: TTFT from the scheduled time, as in an open loop
@@ -40,7 +40,7 @@ class ListColumn:
 
 
 def marked(entry: Entry, key: str, text: str) -> str:
-    """`~412 ms` of a percentile of too few samples."""
+    """`~412 ms` for a percentile of too few samples."""
     return f"{WEAK_MARK}{text}" if key in entry.weak_keys else text
 
 
@@ -61,7 +61,7 @@ _OF_KIND = {
 
 
 def _numbers(entries: Sequence[Entry]) -> list[ListColumn]:
-    """What most lists have, TTFT and tokens; where no run has such numbers, those that its runs do have."""
+    """The usual columns, TTFT and tokens; if no run has such numbers, those that the runs do have."""
     kinds = dict.fromkeys(entry.kind for entry in entries if entry.values)
     if not kinds or "serving" in kinds:
         return _SERVING
@@ -75,7 +75,7 @@ def _width(number: ListColumn) -> int:
 
 
 def _own(kind: str, entries: Sequence[Entry]) -> Iterator[ListColumn]:
-    """Latencies by batch size, or what a benchmark calls its numbers: first those that most of the runs have."""
+    """Latencies by batch size, or the numbers of a benchmark: first those that most of the runs have."""
     common = Counter(key for entry in entries if entry.kind == kind for key in entry.values)
     text = duration_text if kind == "latency" else number_text
     for at, (key, _) in enumerate(common.most_common(MOST_NUMBERS)):
@@ -86,7 +86,7 @@ def _own(kind: str, entries: Sequence[Entry]) -> Iterator[ListColumn]:
 
 @dataclass(frozen=True)
 class Grid:
-    """Rows under headings, before they are laid out."""
+    """Rows under headings, before layout."""
 
     columns: list[str]
     rows: list[Cells]
@@ -95,8 +95,8 @@ class Grid:
 
 
 def runs_grid(entries: Sequence[Entry], width: int) -> Grid:
-    """Id, when, what, how many requests, the headline numbers and the verdict. The id begins with the time in UTC:
-    where it is narrow, that has to do."""
+    """Id, time, name, number of requests, headline numbers and verdict. The id starts with the time in UTC, so the time
+    column is dropped if there is little room."""
     names = short_names(entries)
     needed = max((len(name) for name in names.values()), default=0)
     wide, numbers = width >= WIDE and needed <= max(width - OTHERS_WIDE, 8), _numbers(entries)
@@ -112,7 +112,7 @@ def runs_grid(entries: Sequence[Entry], width: int) -> Grid:
 
 
 def chosen_grid(entries: Iterable[Entry], columns: Sequence[str]) -> Grid:
-    """The columns that were requested, each number in the unit of its measure."""
+    """The requested columns, each number in the unit of its measure."""
     numbers = tuple(name for name in columns if canonical(name) not in PLAIN and not _is_setting(name))
     rows = [[_chosen_text(entry, name) for name in columns] for entry in entries]
     return Grid(list(columns), rows, (*numbers, "requests"), 2)
@@ -130,7 +130,7 @@ def grid_table(grid: Grid) -> Table:
 
 
 def grid_lines(grid: Grid) -> Iterator[str]:
-    """The same without colours, for thousands of lines: a table of rich takes half a millisecond for each."""
+    """The same without colours, for thousands of lines: a rich table takes half a millisecond for each."""
     rows = [grid.columns, *([str(cell) for cell in cells] for cells in grid.rows)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     to_right = [name in grid.right for name in grid.columns]
@@ -155,7 +155,7 @@ def _chosen_text(entry: Entry, column: str) -> str | Text:
 
 
 def cell(entry: Entry, column: str) -> str | float | int | None:
-    """What an entry has in a column, as it is kept: seconds and per second; missing is None."""
+    """The value of an entry in a column, as it is stored: seconds and per second; missing is None."""
     match column:
         case "started":
             return entry.started_at
@@ -184,8 +184,8 @@ USUAL = ("id", "started", "state", "kind", "verdict", "name", "model", "target",
 
 
 def short_names(entries: Iterable[Entry]) -> dict[str, str]:
-    """What tells the names of imported files apart: their paths without the folders that are the same in all, without
-    the ending, and of a part of a file such as `stage 3` its label alone."""
+    """What distinguishes the names of imported files: their paths without the common folders and without the suffix,
+    and for a part of a file such as `stage 3` only its label."""
     names = [*dict.fromkeys(entry.name for entry in entries if entry.source and entry.name)]
     paths = [name.split("/") for name in names]
     while all(len(path) > 1 for path in paths) and len({path[0] for path in paths}) == 1:
@@ -220,7 +220,7 @@ def _cells(entry: Entry, room: int, numbers: Sequence[ListColumn], names: Mappin
 
 
 def _what(entry: Entry, room: int, names: Mapping[str, str]) -> str:
-    """The name; of an imported file what tells it apart, with its beginning and its end where there is no room."""
+    """The name; for an imported file its distinguishing part, shortened in the middle if there is no room."""
     text = entry.name or entry.model or entry.target or ""
     if entry.is_predicted:
         text = f"predicted: {text}"
@@ -251,7 +251,7 @@ def when_text(started: str) -> str:
 
 
 def entry_document(entry: Entry, columns: Sequence[str] = ()) -> JsonObject:
-    """A line of the list as `list --json` prints it; seconds and per second. With columns, these and the id alone."""
+    """A line of the list as `list --json` prints it; seconds and per second. With columns, only these and the id."""
     if columns:
         return {"id": entry.id} | {name: cell(entry, name) for name in columns}
     plain = [name for name in PLAIN if name not in ("tags", "tag", "folder", "started", "id")]
@@ -267,7 +267,7 @@ def entry_document(entry: Entry, columns: Sequence[str] = ()) -> JsonObject:
 
 
 def csv_rows(entries: Sequence[Entry], columns: Sequence[str]) -> Iterator[list[str | float | None]]:
-    """A heading and a row per run; without columns, what is known of all of them."""
+    """A heading and a row per run; without columns, the data of all of them."""
     if not columns:
         known = dict.fromkeys(key for entry in entries for key in entry.values)
         columns = [*USUAL, "tags", *known]

@@ -1,5 +1,5 @@
-"""The static site of a store: the dashboard's pages with their data in files, for GitHub Pages or any folder. Files
-are written only where their content changed."""
+"""The static site of a store: the dashboard's pages with their data in files, for GitHub Pages or any folder. Files are
+written only if their content changed."""
 
 import hashlib
 import re
@@ -45,8 +45,8 @@ _SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2
 @dataclass
 class SiteFolder:
     path: Path
-    before: dict[str, str]  # file to checksum, as the last time
-    prints: dict[str, str]  # what a file was made of, the last time
+    before: dict[str, str]  # file to checksum, as of the last build
+    prints: dict[str, str]  # checksum of each file's inputs, as of the last build
     files: dict[str, str] = field(default_factory=dict)
     made_of: dict[str, str] = field(default_factory=dict)
     written: list[str] = field(default_factory=list)
@@ -66,7 +66,7 @@ class SiteFolder:
         self.written.append(name)
 
     def is_fresh(self, name: str, made_of: str) -> bool:
-        """Whether it was made of the same the last time; then it stays."""
+        """Whether its inputs were the same at the last build; then it stays."""
         if self.prints.get(name) != made_of or name not in self.before or not (self.path / name).is_file():
             return False
         self.files[name], self.made_of[name] = self.before[name], made_of
@@ -82,7 +82,7 @@ class SiteFolder:
 
 
 def open_site(path: Path) -> SiteFolder:
-    """A folder that is new, empty, or a site already; another page's folder is left alone."""
+    """A folder that is new, empty, or already a site; other folders are not touched."""
     memory = path / MEMORY
     if memory.is_file():
         remembered = _remembered(memory)
@@ -90,7 +90,7 @@ def open_site(path: Path) -> SiteFolder:
     if (path / "index.html").exists():
         hint = "choose another folder, or remove its index.html"
         raise StoreError(f"{path}: has an index.html that Inferometer did not write", hint)
-    _remember(path, {}, {})  # ours from now on, also where this is interrupted
+    _remember(path, {}, {})  # marks it as ours, even if this is interrupted
     return SiteFolder(path, {}, {})
 
 
@@ -102,7 +102,7 @@ def _remember(path: Path, files: dict[str, str], made_of: dict[str, str]) -> Non
 
 
 class SiteMemory(msgspec.Struct):
-    """What a site was made of: checksums of its files, and of what each was made of."""
+    """The state of a site: checksums of its files, and of the inputs of each."""
 
     files: dict[str, str] = {}
     made_of: dict[str, str] = {}
@@ -113,17 +113,17 @@ def _remembered(memory: Path) -> SiteMemory:
         with translated_errors(memory):
             return msgspec.json.decode(memory.read_bytes(), type=SiteMemory)
     except msgspec.DecodeError:
-        return SiteMemory()  # half written: everything is made anew
+        return SiteMemory()  # incomplete: everything is rebuilt
 
 
 def _is_below(folder: Path, name: str) -> bool:
-    """The memory is a file that anybody could have edited."""
+    """The state file may have been edited by anyone."""
     return (folder / name).resolve().is_relative_to(folder.resolve()) and not Path(name).is_absolute()
 
 
 # -- data ------------------------------------------------------------------------------------------------------------
 
-AT_ONCE = 500  # runs a file: 100 KB
+AT_ONCE = 500  # runs per file: 100 KB
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}")
 PRIVATE = {
@@ -145,12 +145,12 @@ PRIVATE = {
 
 
 def script(name: str, content: object) -> bytes:
-    """Data that a page loads by a script element: unlike `fetch`, that also works for files opened from a disk."""
+    """Data that a page loads through a script element: unlike `fetch`, that also works for files opened from a disk."""
     return b'inferometer.put("' + name.encode() + b'",' + json_text(content, _OPTIONS).encode() + b");\n"
 
 
 def public(document: object) -> Any:
-    """A document as plain data, without places, commands and names of machines: a site is for everybody."""
+    """A document as plain data, without paths, commands and names of machines: a site is public."""
     return _public(plain(document))
 
 
@@ -161,13 +161,13 @@ def _public(value: Any) -> Any:
 
 
 def file_of(key: str) -> str:
-    """A key as a file name; a user's own key may have any characters."""
+    """A key as a file name; a user's own key may contain any characters."""
     return key if _SAFE.fullmatch(key) else hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A part of the table of runs, with the names of its columns once: a fifth of the size."""
+    """A part of the table of runs, with the column names only once: a fifth of the size."""
 
     plain: list[str]
     numbers: list[str]
@@ -175,7 +175,7 @@ class Chunk:
 
 
 def lists(rows: Sequence[RunRow]) -> Iterator[tuple[str, Chunk]]:
-    """The table of runs in files of a month each, so that a new run changes one of them and moves no other."""
+    """The table of runs in one file per month, so that a new run changes only one of them."""
     ordered = sorted(rows, key=lambda row: row.id)
     for month, group in groupby(ordered, lambda row: file_of(row.id[:6].lower())):
         own = list(group)
@@ -194,7 +194,7 @@ def columnar(rows: Sequence[RunRow]) -> Chunk:
 
 
 def _rounded(value: float | None) -> float | None:
-    """To eight digits: conditions are checked on it, and find the same runs as `inferometer list`."""
+    """Rounded to eight digits: conditions evaluated on it find the same runs as `inferometer list`."""
     return None if value is None else float(f"{value:.8g}")
 
 
@@ -207,7 +207,7 @@ def site_family(family: Family) -> FamilyRow:
 
 
 def neighbours(entries: Iterable[Entry]) -> dict[str, Entry]:
-    """By run id: the newest sound run before it of the same workload, stack and hardware."""
+    """By run id: the previous newest sound run with the same workload, stack and hardware."""
     last: dict[tuple[str, str], Entry] = {}
     previous = {}
     for entry in sorted(entries, key=lambda entry: (entry.started_at, entry.id)):
@@ -222,14 +222,14 @@ def neighbours(entries: Iterable[Entry]) -> dict[str, Entry]:
 
 
 def judged(answers: StoreAnswers, before: Entry, entry: Entry) -> Any:
-    """What the page of a comparison shows."""
+    """The content of a comparison page."""
     return public(answers.comparison([before.id], [entry.id], [], False))
 
 
 # -- building --------------------------------------------------------------------------------------------------------
 
-JUDGED = 25  # newest runs that are judged against the one before at once; later ones are as they come, and stay
-FORMAT = "6"  # of the data files: another one makes all of them anew
+JUDGED = 25  # newest runs that are compared with their predecessor at once; later ones as they are added
+FORMAT = "6"  # version of the data files: a new one rebuilds all of them
 POLICY = (
     "default-src 'none'; script-src 'self' file:; style-src 'self' file: 'unsafe-inline'; img-src 'self' data: blob:; "
     "base-uri 'none'; form-action 'self'"
@@ -255,7 +255,7 @@ class Built:
 
 
 def build_site(answers: StoreAnswers, path: Path, *, where: Sequence[str] = (), charts: int = 100) -> Built:
-    """Charts of single runs are made for the newest only: they are most of a site's size."""
+    """Charts of single runs are only built for the newest: they make up most of a site's size."""
     site = open_site(path)
     entries = answers.store.runs(where=where)
     _put_pages(site)
@@ -278,7 +278,7 @@ def build_site(answers: StoreAnswers, path: Path, *, where: Sequence[str] = (), 
 
 
 def _explored(answers: StoreAnswers, shown: set[str]) -> Any:
-    """Charts and rows of the newest runs of all; a page filters the rows by itself."""
+    """Charts and rows of the newest runs; a page filters the rows itself."""
     entries = [entry for entry in answers.explorable_entries() if entry.id in shown]
     return public(explored(answers.explorable(entries), answers.words))
 
@@ -289,11 +289,11 @@ def _put_pages(site: SiteFolder) -> None:
     for name in ASSETS:
         if name != "from-server.js":
             site.put(f"assets/{name}", asset_bytes(name)[0])
-    site.put(".nojekyll", b"")  # GitHub Pages: as it is
+    site.put(".nojekyll", b"")  # tells GitHub Pages to serve the files unchanged
 
 
 def _put_lists(site: SiteFolder, rows: Sequence[RunRow]) -> list[ListFile]:
-    """The newest first."""
+    """Newest first."""
     chunks = []
     for name, content in lists(rows):
         site.put(f"data/{name}.js", script(name, content))
@@ -315,7 +315,7 @@ def _put_runs(site: SiteFolder, answers: StoreAnswers, entries: Sequence[Entry],
 
 
 def _put_run(site: SiteFolder, answers: StoreAnswers, entry: Entry, extras: dict[str, bool | str | None]) -> None:
-    """`extras` lists which other files of the run there are: a page fetches no others."""
+    """`extras` lists the other files of the run: a page fetches no others."""
     name, print_ = file_of(entry.id), _print_of(entry, extras)
     if not site.is_fresh(f"data/runs/{name}.js", print_):
         document = run_document(answers.load(entry), entry)
@@ -334,7 +334,7 @@ def _put_charts(site: SiteFolder, answers: StoreAnswers, entry: Entry) -> bool:
 def _put_judged(
     site: SiteFolder, answers: StoreAnswers, entry: Entry, before: Entry | None, *, anew: bool
 ) -> str | None:
-    """The id of the run before, if there is a judgement."""
+    """The id of the previous run, if there is a comparison."""
     if before is None:
         return None
     name, print_ = f"compare/{file_of(entry.id)}", _print_of(entry, _print_of(before))
@@ -344,12 +344,12 @@ def _put_judged(
         try:
             site.put(f"data/{name}.js", script(name, judged(answers, before, entry)), print_)
         except InferometerError:
-            return None  # not there any more, or nothing that both have
+            return None  # deleted, or no common measures
     return before.id
 
 
 def _print_of(entry: Entry, extras: object = None) -> str:
-    """What the files of a run are made of: its manifest for the measurement, and its marks."""
+    """The inputs of a run's files: its manifest for the measurement, and its marks."""
     content = (measured(entry.folder) or str(_sizes(entry.folder))).encode()
     parts = (FORMAT, __version__, entry.state, entry.verdict, entry.tags, entry.experiment, entry.case, RECORDS, extras)
     return hashlib.sha256(content + repr(parts).encode()).hexdigest()[:16]

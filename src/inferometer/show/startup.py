@@ -1,4 +1,4 @@
-"""A start as a person reads it: how long until ready, the tree of its phases, sizes and rates; several side by side."""
+"""A startup for people: how long until ready, the tree of its phases, sizes and rates; several side by side."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ _FORMAT_IS_NOT_READ = "dummy: random weights, not read"
 class _Glance:
     """How much is shown: the longer the log, the less of it."""
 
-    phases: int | None = None  # the longest
+    phases: int | None = None  # the longest ones
     numbers: int | None = None
-    brief: bool = False  # who started in one line
+    brief: bool = False  # facts in one line
     doubts: int | None = None
 
 
@@ -41,7 +41,7 @@ _GLANCES = (
 
 
 def print_startup(run: Run, to: Console, *, more: bool = False) -> None:
-    """Verdict, what was started, the phases, what was not found, the rest; at first glance what took longest."""
+    """Verdict, what was started, the phases, what was not found, the rest; in the short form the longest phases."""
     looks = (list(_sections(run, to.width, glance)) for glance in (_GLANCES[:1] if more else _GLANCES))
     last_lines = list(_last_lines(run, more))
     for section in on_a_screen(looks, to.width, len(last_lines)):
@@ -81,7 +81,7 @@ def about_table(run: Run) -> Table:
 
 
 def _brief_about(run: Run) -> Table:
-    """When what was ready, and the other facts in one line."""
+    """The time until ready, and the other facts in one line."""
     facts = dict(_about(run))
     table = facts_table()
     for name in ("ready after", "started"):
@@ -107,7 +107,7 @@ def _about(run: Run) -> Iterator[tuple[str, str | Text]]:
             "compiled",
             {"hit": "from the cache", "miss": "not cached"}.get(startup.cache, "partly"),
         )
-    if startup.why:  # it is `FILE: what it is`
+    if startup.why:  # its form is `FILE: description`
         yield "phases", f"unmatched: {startup.why.partition(': ')[2] or startup.why}"
     for missing in startup.missing_ranks:
         yield (
@@ -123,7 +123,7 @@ def _process_text(process: Process) -> str:
 
 
 def phases_table(startup: Startup, width: int, most: int | None = None) -> Table:
-    """The tree of phases, or so many of them that took longest; a bar shows when each was, where there is room."""
+    """The tree of phases, or this many of the longest; bars show their position in time, if there is room."""
     looks = ((True, True), (False, True), (False, False))
     shown = _longest(startup.phases, most)
     table = first_that_fits((_phases(startup, shown, *look) for look in looks), width)
@@ -134,7 +134,7 @@ def phases_table(startup: Startup, width: int, most: int | None = None) -> Table
 
 
 def _longest(phases: Sequence[Phase], most: int | None) -> list[Phase]:
-    """In their order. A phase is no longer than the one that it is inside of, which is kept with it."""
+    """In their original order. An inner phase is no longer than its outer one, which is therefore included."""
     order = sorted(range(len(phases)), key=lambda at: -phases[at].seconds)
     return [phases[at] for at in sorted(order[:most])]
 
@@ -158,7 +158,7 @@ def _phases(startup: Startup, shown: Sequence[Phase], bars: bool, processes: boo
 
 
 def _indented(phase: Phase, startup: Startup) -> Text:
-    """Below the phase it is inside of, where that was found."""
+    """Below its outer phase, if that was found."""
     inside = {other.name: other.inside for other in startup.phases}
     depth, name = 0, phase.inside
     while name in inside:
@@ -187,14 +187,14 @@ def _bar(phase: Phase, span: float) -> Text:
 
 
 def _rest(run: Run, most: int | None = None) -> Table | None:
-    """Sizes, rates and sleeps: all of them, or the first ones and how many there are."""
+    """Sizes, rates and sleeps: all of them, or the first ones and their total number."""
     numbers = quantities(run.summary)
     shown = [
         quantity for quantity in numbers.values() if quantity.unit != "s" or quantity.name.startswith(("sleep", "wake"))
     ]
     if not shown:
         return None
-    shown.sort(key=lambda quantity: quantity.unit != "s")  # sleeps, which were asked for, first
+    shown.sort(key=lambda quantity: quantity.unit != "s")  # sleeps, which were requested, first
     table = facts_table()
     for quantity in shown[:most]:
         table.add_row(quantity.title, value_text(quantity.value, quantity.unit))
@@ -214,7 +214,7 @@ def _time(quantity: Quantity | None) -> str:
 
 
 def print_startups(runs: Sequence[Run], to: Console) -> None:
-    """A column for each start, the best of each row marked."""
+    """A column for each startup, the best of each row marked."""
     emit(comparison_table(runs, to.width), to)
     to.print()
     for run in runs:
@@ -245,7 +245,7 @@ def _compared(runs: Sequence[Run], room: int) -> Table:
 
 
 def _place(key: str) -> int:
-    """Phases in the order in which they come; what is no phase keeps its place below them."""
+    """Sort key: phases in the order of their occurrence, other values after them in their own order."""
     return _ORDER.index(key) if key in _ORDER else len(_ORDER)
 
 
@@ -273,7 +273,7 @@ def _cell(cell: Quantity) -> str:
 
 
 def label_of(run: Run, runs: Sequence[Run]) -> str:
-    """The load format if that distinguishes them, else the name of the log or the plan."""
+    """The load format if it distinguishes the runs, else the name of the log or the plan."""
     formats = [_startup(other).load_format for other in runs]
     if None not in formats and len(set(formats)) == len(runs) > 1:
         return str(_startup(run).load_format)

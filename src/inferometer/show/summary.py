@@ -1,5 +1,5 @@
-"""The summary a person reads at a glance: verdict, what was done, the numbers and how well they are known, rates,
-failures, delivery, and the instrument's own error."""
+"""The summary for people: verdict, what was done, the numbers and their uncertainty, rates, failures, delivery, and the
+instrument's own error."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ LONGEST_ERROR = 160
 
 
 def throughput_table(summary: Summary, brief: bool = False) -> Table:
-    """What was served per second, within the limits and in all, and what failed."""
+    """Throughput within the limits and in total, and failures."""
     table = facts_table(label=24)
     for name, value in _throughput(summary, brief):
         table.add_row(name, value)
@@ -90,7 +90,7 @@ def _throughput(summary: Summary, brief: bool) -> Iterator[tuple[str, str | Text
 
 
 def _basis_text(rate: Rate, summary: Summary, brief: bool) -> str:
-    """Over which time, and what it is over the other one."""
+    """The basis of a rate, and its value on the other basis."""
     if rate.basis == "file":
         return "as its file states"
     if rate.basis == "window":
@@ -106,7 +106,7 @@ def results_table(summary: Summary) -> Table:
     if summary.tokens and (text := _cached(summary.tokens.cached)):
         table.add_row("cache", text)
     drifting = summary.window.steady is not None and summary.window.steady.status == "drifting"
-    if (law := summary.concurrency.little) and not drifting:  # the law is one of steady states
+    if (law := summary.concurrency.little) and not drifting:  # the law requires a steady state
         table.add_row(
             "Little's law",
             f"{number_text(law.x_per_s)} req/s × {duration_text(law.r_s)} = {number_text(law.x_times_r)} in flight",
@@ -139,8 +139,8 @@ def _cached(cached: CachedTokens) -> str | None:
 
 
 def _failures(summary: Summary, brief: bool) -> Iterator[tuple[str, str | Text]]:
-    """How many failed and in what way, how many we ended ourselves, and the most frequent error messages; in brief
-    without the failures of the window, which the lines of the verdict have."""
+    """Number and kinds of failures, how many requests we ended ourselves, and the most frequent error messages; in
+    brief without the failures of the window, which the verdict lists."""
     total = sum(summary.outcomes.values())
     others = {outcome: n for outcome, n in summary.outcomes.items() if outcome != "ok" and n}
     failed = {outcome: n for outcome, n in others.items() if outcome not in CENSORED}
@@ -182,7 +182,7 @@ def _delivery(delivery: Delivery, summary: Summary) -> str:
 
 
 def _instrument(instrument: Instrument) -> str:
-    """What we add ourselves, by the calibration of this machine at the load of this run."""
+    """Our own contribution, from the calibration of this machine at the load of this run."""
     if not instrument.calibrated:
         return "own error unknown: measure it with inferometer calibrate"
     ttft, read = instrument.ttft_error_p99, instrument.read_error_p99
@@ -193,14 +193,13 @@ def _instrument(instrument: Instrument) -> str:
 
 # -- summary ---------------------------------------------------------------------------------------------------------
 
-LEAST_NAME = 8  # letters of a name on one line
+LEAST_NAME = 8  # minimum width of a name on one line
 
 
 def print_summary(
     run: Run, to: Console, *, more: bool = False, measures: bool = False, slices: bool = False, slow: int = 0
 ) -> None:
-    """What is worth a first glance, in the order a person asks for it; with `more` the rest; and the tables that were
-    asked for."""
+    """The most important information, in the order of interest; with `more` the rest; and the requested tables."""
     for section in _sections(run, to.width, EVERYTHING) if more else _first_glance(run, to.width):
         emit(section, to)
         to.print()
@@ -221,17 +220,17 @@ def print_summary(
 class Glance:
     """How much is shown."""
 
-    more: bool = False  # also what is behind `--more`
+    more: bool = False  # also what `--more` shows
     doubts: int = 3
-    brief: bool = False  # the headline rates, goodput and failures alone
-    few_limits: bool = False  # the first that are not met, and how many are
-    parts: int = 8  # stages, or traffic classes
+    brief: bool = False  # only the headline rates, goodput and failures
+    few_limits: bool = False  # the first that are not met, and their number
+    parts: int = 8  # maximum number of stages, or of traffic classes
     dense: bool = False  # no blank lines between numbers
-    cut: bool = False  # of a doubt its first lines
+    cut: bool = False  # only the first lines of a doubt
 
 
 EVERYTHING = Glance(more=True)
-GLANCES = (  # the more there is to show, the shorter it is shown
+GLANCES = (  # ordered from long to short: the first that fits is used
     Glance(),
     Glance(doubts=1),
     Glance(doubts=1, brief=True),
@@ -245,7 +244,7 @@ DOUBT_LINES = 2
 
 
 def _first_glance(run: Run, width: int) -> Sequence[RenderableType]:
-    """As much as fits on a screen, together with the line that says how to see more."""
+    """As much as fits on a screen, together with the line on how to see more."""
     looks = (list(_sections(run, width, glance)) for glance in GLANCES)
     return on_a_screen(looks, width, len(list(kept_lines(run))))
 
@@ -285,7 +284,7 @@ def _numbers(run: Run, plan: Plan | None, width: int, glance: Glance) -> Iterato
 
 
 def notes_table(run: Run, more: bool) -> RenderableType | None:
-    """What is worth knowing and changes nothing; at first glance how much of it there is, and what the mark means."""
+    """Notes, which change nothing; in the short form their number, and the meaning of the mark."""
     notes = run.verdict.notes if run.verdict else []
     if not more:
         weak = f"{WEAK_MARK} too few samples for a two-sided interval" if any_weak(run.summary) else ""
@@ -331,7 +330,7 @@ def _print_measures(run: Run, to: Console) -> None:
 
 
 def _validity(run: Run) -> str:
-    """What a valid status is about: a file that states no intervals has none to hold within."""
+    """What a valid status refers to: a file without intervals has none to check."""
     summary = run.summary
     of_measures = any(measure.intervals for measure in summary.measures.values())
     if of_measures or any(rate.interval for rate in summary.rates.values()):
@@ -342,7 +341,7 @@ def _validity(run: Run) -> str:
 
 
 def verdict_table(run: Run, most: int | None = None, longest: int | None = None) -> RenderableType:
-    """`VALID`, or the status with its reasons as bullets: all of them or so many, in full or in so many letters."""
+    """`VALID`, or the status with its reasons as bullets: all or this many, in full or cut to this length."""
     status, reasons = run.status or "not judged", run.doubts
     predicted = Text()
     if run.environment.known_target.is_predicted:
@@ -387,7 +386,7 @@ RESULTS = {True: "met", False: "not met", None: "unclear"}
 
 
 def limits_table(limits: Sequence[LimitResult], few: bool = False) -> Table:
-    """Each limit with a mark and what was measured; of few the first that are not met, and how many are."""
+    """Each limit with a mark and the measured value; with `few` the first that are not met, and their number."""
     table = facts_table(label=1, gap=1)
     open_ = [limit for limit in limits if not limit.met]
     for limit in open_[:MOST_LIMITS] if few else limits:
@@ -427,7 +426,7 @@ def _compact_table(
     most: int | None,
     statuses: Mapping[str, Status] | None = None,
 ) -> Table:
-    """With intervals where there is room for them; names are broken over lines, numbers never."""
+    """With intervals if there is room for them; names are wrapped, numbers never."""
     if most == 0:
         table = facts_table(label=24)
         table.add_row(f"{len(every)} rows by {what} with --more")
@@ -450,7 +449,7 @@ def _compact(
     spread: bool,
     statuses: Mapping[str, Status] | None,
 ) -> Table:
-    """Requests, failures where there are any, and the headline of each part."""
+    """Requests, failures if there are any, and the headline of each part."""
     table = plain_table(what, *columns, *([""] if statuses else []), right=columns, wrap=what, gap=1)
     for name, part in parts.items():
         cells = _compact_cells(part, spread)
@@ -461,7 +460,7 @@ def _compact(
 
 
 def _compact_cells(part: SummarySection, spread: bool) -> dict[str, str | Text]:
-    """TTFT as the part's loop counts it."""
+    """TTFT from the scheduled or the send time, depending on the part's loop."""
     ttft, tpot = part.measures[part.headline[0]], part.measures["tpot"]
     return {
         "sent": f"{part.window.requests or 0:,}",
@@ -474,14 +473,14 @@ def _compact_cells(part: SummarySection, spread: bool) -> dict[str, str | Text]:
 
 
 def _without_doubles(summary: Summary) -> list[str]:
-    """The headline, without token counts if every answer is as long as requested."""
+    """The headline, without token counts if every answer has the requested length."""
     measures = summary.measures
     constant = measures["output_tokens"].min == measures["output_tokens"].max
     return [name for name in summary.headline if not (name == "output_tokens" and constant)]
 
 
 def kept_lines(run: Run, more: bool = False) -> Iterator[Text]:
-    """Where the run is, and how to see more of it."""
+    """Where the run is stored, and how to see more of it."""
     if run.folder is None:
         return
     if more:
@@ -496,7 +495,7 @@ def kept_lines(run: Run, more: bool = False) -> Iterator[Text]:
 
 # -- the view of any run -----------------------------------------------------------------------------------------------
 
-# A run as a person reads it, by its kind: measured by us, imported, offline, a start, or a user's own benchmark.
+# A run for people, by its kind: measured by us, imported, offline, a startup, or a user's own benchmark.
 
 VIEWS = {  # imported on use: most runs are of another kind
     "latency": "inferometer.show.offline:print_offline",
@@ -504,7 +503,7 @@ VIEWS = {  # imported on use: most runs are of another kind
     "startup": "inferometer.show.startup:print_startup",
     "benchmark": "inferometer.show.offline:print_benchmark",
 }
-WIDTH = 100  # of a text that goes to no terminal
+WIDTH = 100  # of a text without a terminal
 
 
 def print_view(
@@ -521,7 +520,7 @@ def print_view(
 
 
 def run_text(run: Run) -> str:
-    """What the terminal shows, without colours: what `print(run)` prints."""
+    """The terminal output without colours, which `print(run)` prints."""
     out = StringIO()
     to = Console(
         file=out,
@@ -531,7 +530,7 @@ def run_text(run: Run) -> str:
         highlight=False,
         color_system=None,
         force_terminal=False,
-        force_jupyter=False,  # it would draw in the notebook, and give no text
+        force_jupyter=False,  # else it would draw in the notebook, and return no text
     )
     print_view(run, to)
     return harmless(out.getvalue()).rstrip()

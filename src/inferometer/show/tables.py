@@ -1,5 +1,5 @@
-"""The tables of a run: measures with mean and quantiles, the run over time, its slowest requests; what servers and
-GPUs reported during the load, and whether it agrees with what we saw."""
+"""The tables of a run: measures with mean and quantiles, the run over time, its slowest requests; what servers and GPUs
+reported during the load, and whether it agrees with our records."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,11 +48,11 @@ ALL_STATS = ("count", "mean", "std", "min", "p50", "p90", "p95", "p99", "max")
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """How much of the headline is shown; where it gets narrow, intervals go first, then columns, never digits."""
+    """How much of the headline is shown; with less room first intervals are dropped, then columns, never digits."""
 
     stats: tuple[str, ...] = STATS
     spread: bool = True
-    short: bool = False  # titles
+    short: bool = False  # short titles
     gap: int = 2
 
 
@@ -68,8 +68,8 @@ _LOOKS = (
 
 
 def headline_table(measures: Mapping[str, MeasureSummary], names: Iterable[str], width: int) -> Table | None:
-    """The measures that matter most, with intervals in muted form where there is room; where anything failed, the
-    first of them once more with failures as endlessly late, as limits see it. None where there is nothing to show."""
+    """The most important measures, with muted intervals if there is room; if anything failed, the first of them is
+    repeated with failures as infinitely late, as limits count them. None if there is nothing to show."""
     shown = [name for name in names if name in measures and measures[name].count]
     return first_that_fits((_headline(measures, shown, look) for look in _LOOKS), width) if shown else None
 
@@ -85,7 +85,7 @@ def _headline(measures: Mapping[str, MeasureSummary], shown: list[str], look: _L
 
 
 def full_table(measures: Mapping[str, MeasureSummary], width: int) -> Table:
-    """Every measure that has a value, every statistic that has room; failures as endlessly late below each."""
+    """Every measure with a value, and every statistic that fits; below each, failures counted as infinitely late."""
     fewer = tuple(stat for stat in ALL_STATS if stat not in ("std", "min"))
     return first_that_fits((_full(measures, stats) for stats in (ALL_STATS, fewer, STATS, ("p50", "p99"))), width)
 
@@ -100,7 +100,7 @@ def _full(measures: Mapping[str, MeasureSummary], stats: tuple[str, ...]) -> Tab
 
 
 def adjusted_table(measures: Mapping[str, MeasureSummary]) -> Table:
-    """The quantiles as limits see them: with every failed request as endlessly late."""
+    """The quantiles as limits count them: with every failed request as infinitely late."""
     table = plain_table("failed as ∞", *STATS[:3], right=STATS)
     for name, measure in measures.items():
         if measure.adjusted:
@@ -109,7 +109,7 @@ def adjusted_table(measures: Mapping[str, MeasureSummary]) -> Table:
 
 
 def interval_table(measures: Mapping[str, MeasureSummary], confidence: float, width: int) -> Table:
-    """Where each number lies with the plan's confidence."""
+    """The interval of each number at the plan's confidence level."""
     tables = (_intervals(measures, confidence, stats) for stats in (STATS, STATS[:3], ("p50", "p99"), ("p50",)))
     return first_that_fits(tables, width)
 
@@ -124,8 +124,8 @@ def _intervals(measures: Mapping[str, MeasureSummary], confidence: float, stats:
 
 
 def cell(measure: MeasureSummary, stat: str, spread: bool = True) -> Text:
-    """`412 ms ±9`; `~412 ms ≥380` where there are too few values to bound it on both sides; the number alone, with
-    its mark, where there is no room."""
+    """`412 ms ±9`; `~412 ms ≥380` if there are too few values to bound it on both sides; only the number with its mark
+    if there is no room."""
     value, unit = measure[stat], measure.unit
     mark = WEAK_MARK if value is not None and stat in measure.weak else ""
     if not spread:
@@ -141,7 +141,7 @@ def _adjusted_row(adjusted: Adjusted, unit: str, stats: tuple[str, ...]) -> list
 
 
 def _adjusted_cell(adjusted: Adjusted, unit: str, stat: str) -> Text:
-    """A mean is undefined if a part is infinite; a quantile without a value is infinite too."""
+    """A mean with an infinite part is undefined; a quantile without a value is infinite too."""
     if stat not in adjusted.statistics:
         return Text("")
     value, mark = adjusted.statistics[stat], WEAK_MARK if stat in adjusted.weak else ""
@@ -149,7 +149,7 @@ def _adjusted_cell(adjusted: Adjusted, unit: str, stat: str) -> Text:
 
 
 def _short(value: float | None, unit: str) -> str:
-    """The unit of a rate is written once, in the row's title."""
+    """The unit of a rate is written once, in the title of the row."""
     return value_text(value, "" if unit == "tokens/s" else unit)
 
 
@@ -166,7 +166,7 @@ _COLUMNS = ("from", "offered req/s", "in flight", "tok/s", "p50", "p90", "failed
 
 
 def slices_table(slices: Slices) -> Table:
-    """Load, tokens, latency and failures of each slice; p50 and p90 are those of the slice's measure."""
+    """Load, tokens, latency and failures of each slice; p50 and p90 are those of the slices' measure."""
     table = plain_table(*_COLUMNS, right=_COLUMNS)
     table.columns[4].header = f"{title(slices.measure)} p50"
     for row in slices.rows:
@@ -189,7 +189,7 @@ _COUNTS = {"input": "input_tokens", "output": "output_tokens"}
 
 
 def slowest_table(requests: Iterable[SlowRequest]) -> Table:
-    """As `measure.summary.slowest` gives them; `after` counts from the first arrival."""
+    """As returned by `measure.summary.slowest`; `after` counts from the first arrival."""
     numbers = ("session", *_DURATIONS, *_COUNTS)
     table = plain_table(*numbers, "request id", right=numbers, wrap="request id", gap=1)
     for request in requests:
@@ -234,7 +234,7 @@ def _facts(server: ServerSummary) -> Iterator[tuple[str, str]]:
 
 
 def _machine(host: HostSummary) -> Iterator[tuple[str, str]]:
-    """Of the load generator, where it was short of cores."""
+    """Of the load generator, if it was short of cores."""
     busy, stolen = host.cpu_share or 0.0, host.steal_share or 0.0
     if busy > BUSY or stolen > STOLEN:
         taken = f", {percent_text(stolen)} stolen by the hypervisor" if stolen > STOLEN else ""
@@ -242,7 +242,7 @@ def _machine(host: HostSummary) -> Iterator[tuple[str, str]]:
 
 
 def _problems(summary: Summary) -> Iterator[tuple[str, str]]:
-    """What went wrong with what was requested, or with what answered at least once."""
+    """Problems with requested sources, and with sources that answered at least once."""
     sources = summary.server.sources if summary.server else []
     answered = {source.url for source in sources if source.scrapes}
     problems = summary.observer.problems if summary.observer else []
@@ -253,7 +253,7 @@ def _problems(summary: Summary) -> Iterator[tuple[str, str]]:
 
 
 def _choices(server: ServerSummary) -> str:
-    """`3 ready pods, one chosen in 1.2 ms, prefix hit ratio 61%, 400 requests, 2 errors`; of an endpoint picker."""
+    """`3 ready pods, one chosen in 1.2 ms, prefix hit ratio 61%, 400 requests, 2 errors`; for an endpoint picker."""
     gauges, histograms = server.gauges, server.histograms
     parts = []
     if "picker_pods" in gauges:
@@ -305,7 +305,7 @@ def _state(server: ServerSummary) -> str:
 
 
 def _by_replica(sources: Sequence[MetricsSource]) -> str:
-    """` (38.1% to 52.6% by replica)` where there are several."""
+    """` (38.1% to 52.6% by replica)` if there are several."""
     rates = [source.prefix_hit_rate for source in sources if source.prefix_hit_rate is not None]
     if len(rates) < 2:
         return ""
@@ -339,7 +339,7 @@ _GIB = 2.0**30
 
 
 def gpu_table(gpu: GpusSummary, width: int) -> Table:
-    """One line per GPU; what it does not report is `-`."""
+    """One line per GPU; `-` for what it does not report."""
     columns = ("use", "memory", "power", "SM clock", "hottest", "energy", "throttled")
     fewer = (columns, columns[:-2], columns[:3])
     return first_that_fits((_gpus(gpu.gpus, chosen) for chosen in fewer), width)

@@ -1,5 +1,5 @@
-"""An answer under way: receives tokens from the engine and writes them to the client, with a note to the truth log;
-plain tokens of a step go out by one call into the compiled reader."""
+"""An answer in progress: receives tokens from the engine, writes them to the client and logs the true times. Plain
+tokens of a step are sent by one call of the compiled reader."""
 
 import io
 from array import array
@@ -25,35 +25,35 @@ from inferometer.wire.server import Reply
 
 # -- the truth about what was sent -------------------------------------------------------------------------------------
 
-# What the server really did: for each request when it came, and the instant just before each write of tokens.
+# The true times of the server: when each request arrived, and the time just before each write of tokens.
 #
-# Instants are of the monotonic clock of the machine, so that a client on the same machine can be held against them.
+# Times are on the machine's monotonic clock, so they can be compared with a client on the same machine.
 
 
 @dataclass(slots=True)
 class TruthOfRequest:
-    """`written_tokens` is None where every write carried one token."""
+    """`written_tokens` is None if every write carried one token."""
 
     id: str
     received_at: int
     headers_at: int = 0
     written_at: "array[int]" = field(default_factory=lambda: array("q"))
     written_tokens: "array[int] | None" = None
-    ending: str = ""  # ok, left (the client went away), cut, status; empty while under way
+    ending: str = ""  # ok, left (the client disconnected), cut, status; empty while in progress
 
     def tokens(self) -> list[int]:
         return [1] * len(self.written_at) if self.written_tokens is None else list(self.written_tokens)
 
 
 class TruthLog:
-    """The latest requests, up to so many writes, and how late the steps of the engine were."""
+    """The latest requests, up to a number of writes, and the lateness of the engine's steps."""
 
     def __init__(self, most_events: int) -> None:
         self._most_events = most_events
         self._events = 0
         self.requests: deque[TruthOfRequest] = deque()
         self.first_late_ns: deque[int] = deque(maxlen=1 << 18)  # per step: deadline to the first write
-        self.last_late_ns: deque[int] = deque(maxlen=1 << 18)  # ... to after the last write
+        self.last_late_ns: deque[int] = deque(maxlen=1 << 18)  # the same to after the last write
 
     def add(self, request: TruthOfRequest) -> None:
         self.requests.append(request)
@@ -133,7 +133,7 @@ _SPLIT_GAP_NS = 1_000_000  # between two halves of a chunk: long enough for two 
 
 
 class SimulatedAnswer:
-    """One request. Its parts, one for each choice, share the connection; the usage comes when all are done."""
+    """One request. Its parts, one per choice, share the connection; the usage is sent when all are done."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class SimulatedAnswer:
         self.left += 1
 
     def start(self) -> None:
-        """The headers of a stream; an answer in one piece has them with its body."""
+        """Send the headers of a stream; an answer in one piece sends them with its body."""
         if self.question.stream:
             self.truth.headers_at = now()
             self.reply.start(200)
@@ -183,7 +183,7 @@ class SimulatedAnswer:
         return chunks(self.answering.ending(self.made, self.cached))
 
     def over(self, ending: str) -> None:
-        """Nothing more will be written."""
+        """Whether nothing more will be written."""
         self._on_end(self, ending)
 
     @property
@@ -196,7 +196,7 @@ class SimulatedAnswer:
 
 
 class AnswerChoice:
-    """One choice of an answer; asked for each of its tokens, 50,000 times a second on a busy server."""
+    """One choice of an answer; called for each token, 50,000 times a second on a busy server."""
 
     __slots__ = (
         "_frames",
@@ -245,8 +245,8 @@ class AnswerChoice:
             self.answer.part_done()
 
     def plain_chunk(self) -> bytes | None:
-        """The bytes of the next token, where they are all that there is to it; call `written` when they are sent.
-        Parts that share a connection must not overtake each other where it takes only a piece."""
+        """The bytes of the next token, if sending them is all that is needed; call `written` when they are sent.
+        Parts that share a connection must not overtake each other if the socket accepts only a piece."""
         given = self.given
         if not self._plain or given + 1 == self._last or len(self.answer.parts) > 1:
             return None
@@ -258,7 +258,7 @@ class AnswerChoice:
         self._noted(at)
 
     def _end_token(self, made: int) -> None:
-        """The first token, which most APIs put something before, or the last, which has the reason."""
+        """The first token, which most APIs precede with another event, or the last, which has the finish reason."""
         reason = self.reason if made == self._last else None
         answering = self.answer.answering
         data = chunk(answering.token_event(self.index, f" {self._words[made - 1]}", made, reason))
@@ -269,7 +269,7 @@ class AnswerChoice:
 
 
 class FaultyAnswer(SimulatedAnswer):
-    """Writes as its faults want it. What must wait, waits in order."""
+    """Writes with its injected faults; delayed writes keep their order."""
 
     def __init__(
         self,
@@ -300,14 +300,14 @@ class FaultyAnswer(SimulatedAnswer):
         self.over("cut")
 
     def do(self, action: Callable[[], None]) -> None:
-        """Now, or after what waits."""
+        """Run an action now, or after the delayed ones."""
         if self._waiting is None:
             action()
         else:
             self._waiting.append(action)
 
     def hold(self, span_ns: int) -> None:
-        """Let everything wait from now on."""
+        """Delay all further writes."""
         self._waiting = []
         self._reactor.call_at(now() + span_ns, self._go_on)
 
@@ -315,12 +315,12 @@ class FaultyAnswer(SimulatedAnswer):
         waiting, self._waiting = self._waiting or [], None
         while waiting:
             waiting.pop(0)()
-            if self._waiting is not None:  # held again: the rest goes behind what waits already
+            if self._waiting is not None:  # delayed again: the rest follows the actions that wait already
                 self._waiting += waiting
                 return
 
     def write(self, data: bytes, tokens: int) -> None:
-        """One chunk, in two sends where a fault asks for it."""
+        """Write one chunk, in two sends if a fault requires it."""
         at = self._split_at(data)
         if at:
             self.reply.raw(data[:at])
@@ -336,7 +336,7 @@ class FaultyAnswer(SimulatedAnswer):
         self.reply.raw(data)
 
     def _split_at(self, data: bytes) -> int:
-        """Where to cut: after the first byte of a character of two, or inside the first line; 0 is nowhere."""
+        """Where to split: after the first byte of a two-byte character, or inside the first line; 0 means nowhere."""
         if self.faults.split_utf8:
             return next((at + 1 for at, byte in enumerate(data) if byte >= 0xC0), 0)
         return data.find(b"data:") + 3 if self.faults.split_line else 0
@@ -350,7 +350,7 @@ class FaultyAnswer(SimulatedAnswer):
 
 
 class FaultyPart(AnswerChoice):
-    """Collects, stalls and cuts; slower than its model, which does not matter here."""
+    """A part with faults: collects, stalls and cuts. It is slower than the plain one, which does not matter."""
 
     __slots__ = ("_collected", "_faulty")
 
@@ -360,7 +360,7 @@ class FaultyPart(AnswerChoice):
         self._collected = 0
 
     def plain_chunk(self) -> None:
-        """None is."""
+        """Always None: faulty parts are not written in bulk."""
 
     def token(self) -> None:
         self.given += 1
@@ -377,7 +377,7 @@ class FaultyPart(AnswerChoice):
             self.answer.part_done()
 
     def _flush(self, start: int, end: int) -> Callable[[], None]:
-        """Writes the tokens from `start` to `end` and does what is to happen after them."""
+        """Write the tokens from `start` to `end`, then run the actions due after them."""
         faults = self._faulty.faults
         answering = self.answer.answering
         reason = self.reason if end == self._last else None
@@ -402,7 +402,7 @@ class FaultyPart(AnswerChoice):
 
 
 class StepRow(NamedTuple):
-    """Who gets a token in a step: `parts` with their sockets and chunks, and those that take more than a send."""
+    """The receivers of a step's tokens: `parts` with their sockets and chunks, and those that need more than a send."""
 
     batch: Batch
     step: int  # of the batch
@@ -413,15 +413,15 @@ class StepRow(NamedTuple):
 
 
 class StepWriter:
-    """Keeps the row of the next step ready, as long as no sequence ends."""
+    """Prepares the row of the next step, unless a sequence ends."""
 
     def __init__(self) -> None:
         self._reader = compiled()
         self._ahead: StepRow | None = None
 
     def write(self, batch: Batch, index: int) -> int:
-        """One token for each that decodes, and the first one for each whose prompt is computed; returns when the first
-        was written."""
+        """Write one token per decoding sequence, and the first token of each finished prefill; returns the time of the
+        first write."""
         row, self._ahead = self._ahead, None
         if row is None or row.batch is not batch or row.step != index:
             row = self._row(batch, index)
@@ -429,17 +429,17 @@ class StepWriter:
         if row.parts:
             first_at = self._send(row)
         for part in row.others:
-            if not part.sequence.aborted:  # its client may have left a moment ago
+            if not part.sequence.aborted:  # its client may have just disconnected
                 part.token()
         return first_at
 
     def prepare(self, batch: Batch, index: int) -> None:
-        """The step begins: make what will be sent when it ends."""
+        """At the start of a step, prepare the bytes to send at its end."""
         if self._reader is not None:
             self._ahead = self._row(batch, index)
 
     def forget(self) -> None:
-        """Somebody left: their socket may soon be another's."""
+        """Drop the row after a disconnect, because the descriptor may be reused."""
         self._ahead = None
 
     def _row(self, batch: Batch, index: int) -> StepRow:
@@ -459,14 +459,14 @@ class StepWriter:
         assert self._reader is not None
         stamps, sizes = self._reader.send_each(row.fds, row.chunks)
         instants = memoryview(stamps).cast("q")
-        for part, at in zip(row.parts, instants, strict=False):  # the last instant is after all sends
+        for part, at in zip(row.parts, instants, strict=False):  # the last time is after all sends
             part.written(at)
         if sizes:
             self._send_rest(row, memoryview(sizes).cast("q"))
         return instants[0]
 
     def _send_rest(self, row: StepRow, sizes: "memoryview[int]") -> None:
-        """What a socket did not take waits in the reply's buffer; a client that is gone is noticed there."""
+        """Bytes that a socket did not accept wait in the reply's buffer, which also notices disconnects."""
         for part, data, size in zip(row.parts, row.chunks, sizes, strict=True):
             if size < len(data):
                 part.answer.reply.raw(data[size:])

@@ -1,11 +1,11 @@
-"""A server whose tokens come in bursts, one write per event, and which logs the span of every write: the truth that the
-stated uncertainty of reads is held against. Over TLS too, where the metronome does not go.
+"""A server that sends tokens in bursts, one write per event, and logs the time span of every write: the truth for the
+stated uncertainty of reads. Unlike the metronome it supports TLS.
 
     python -m inferometer.simulator.bursts --seed 1 --pause 8ms
 
-prints one JSON line with its port, serves until its stdin closes, and then writes its truth to stdout. What was handed
-to the kernel over loopback is in the client's socket when the write returns. The bursts join tokens in one read, and
-some events are so large that a read does not take all of a burst.
+prints one JSON line with its port, serves until its stdin closes, and then writes its truth to stdout. Over
+loopback, written bytes are in the client's socket when the write returns. Bursts put several tokens into one read, and
+some events are so large that a read does not take a whole burst.
 """
 
 import argparse
@@ -37,23 +37,23 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding
 LARGEST_BURST = 5
 GAPS_S = (0.0, 0.0, 3e-5, 3e-4, 1.5e-3)  # between the events of a burst
 TEXTS = (1,) * 30 + (200,) * 9 + (7_000,)  # characters: five of the last fill a read twice
-LONGEST_NAP_S = 5e-4  # before requests are looked for again
+LONGEST_NAP_S = 5e-4  # between two checks for requests
 PATIENCE_S = 60.0
 SIOCOUTQNSD = 0x894B  # linux/sockios.h
-WITHHELD_NS = 3600 * NANOSECONDS  # the span of a write that the kernel did not send at once: the instant is unknown
+WITHHELD_NS = 3600 * NANOSECONDS  # the span of a write that the kernel did not send at once: its time is unknown
 
 # -- server ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class BurstStream:
-    """One answer on its way: what of it is still to be written, and when it was."""
+    """One answer in progress: the events left to write, and the times of its writes."""
 
     id: str
     connection: socket.socket
     received_at: int
     tokens: int
-    burst: int = 0  # events left of the one under way
+    burst: int = 0  # events left of the current burst
     sent_at: list[int] = field(default_factory=list)
     took_ns: list[int] = field(default_factory=list)
 
@@ -98,7 +98,7 @@ class Bursts:
         return connection.fileno()
 
     def _begin(self, connection: socket.socket) -> bool:
-        """A request came, or the client left: whether there is one."""
+        """Handle a new request or a disconnect; returns whether there was one."""
         data = b""
         with suppress(OSError):
             while b"\r\n\r\n" not in data:
@@ -118,13 +118,13 @@ class Bursts:
         heapq.heappush(self._due, (now() + int(pause_s * NANOSECONDS), self._random.getrandbits(60), stream))
 
     def _write_what_is_due(self) -> None:
-        """One event of each at most, so that requests have their turn."""
+        """Write at most one event per stream, so that requests are handled in between."""
         for _ in range(len(self._due)):
             if self._due[0][0] > now():
                 return
             stream = heapq.heappop(self._due)[2]
             stream.burst = (stream.burst or self._random.randint(1, LARGEST_BURST)) - 1
-            with suppress(OSError):  # the client is gone, or does not read
+            with suppress(OSError):  # the client disconnected, or does not read
                 self._write(stream)
                 if len(stream.sent_at) < stream.tokens:
                     pause_s = self._pause_s * self._random.uniform(0.5, 1.5)
@@ -143,7 +143,7 @@ class Bursts:
         stream.took_ns.append(WITHHELD_NS if _unsent(stream.connection) else ended_at - begun_at)
 
     def truth(self) -> bytes:
-        """As the metronome writes it; here every write has its span."""
+        """The truth in the metronome's format, with a span for every write."""
         spans = [
             (number, event, took_ns)
             for number, stream in enumerate(self.streams)
@@ -162,7 +162,7 @@ class Bursts:
 
 
 def _unsent(connection: socket.socket) -> int:
-    """Bytes that the kernel took and has not sent: its congestion control, or a full window, makes them wait."""
+    """Bytes that the kernel accepted but has not sent, because of congestion control or a full window."""
     return int.from_bytes(fcntl.ioctl(connection, SIOCOUTQNSD, bytes(4)), sys.byteorder)
 
 
@@ -182,7 +182,7 @@ def main() -> None:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(options.certificate, options.key)
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
-        send_at_once(listener)  # what is accepted inherits it
+        send_at_once(listener)  # accepted connections inherit it
         bursts = Bursts(listener, options.seed, options.pause, tls)
         print(json.dumps({"port": listener.getsockname()[1]}), flush=True)
         bursts.serve()
@@ -202,7 +202,7 @@ class RunningBursts:
         self.url = f"http{'s' * secure}://localhost:{json.loads(child.stdout.readline())['port']}"
 
     def truth(self) -> Truth:
-        """Ends it."""
+        """End the server and read its truth."""
         assert self._child.stdin is not None and self._child.stdout is not None
         self._child.stdin.close()
         return Truth.read(self._child.stdout.read())
@@ -210,7 +210,7 @@ class RunningBursts:
 
 @contextmanager
 def running_bursts(pause_s: float, seed: int = 1, tls: tuple[Path, Path] | None = None) -> Iterator[RunningBursts]:
-    """On a free port; `tls` are a certificate and its key."""
+    """Start it on a free port; `tls` are a certificate and its key."""
     options = ["--seed", str(seed), "--pause", f"{pause_s!r}s"]
     options += [] if tls is None else ["--certificate", os.fspath(tls[0]), "--key", os.fspath(tls[1])]
     command = python_command("inferometer.simulator.bursts", *options)

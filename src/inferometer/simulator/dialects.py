@@ -1,6 +1,6 @@
-"""The simulator's answers in other APIs' words: Responses, Anthropic's messages, TGI, embeddings and rerank.
+"""The simulator's answers in other APIs: Responses, Anthropic's messages, TGI, embeddings and rerank.
 
-Each answer is one object that knows how far it has come; the engine behind it is the same.
+Each answer is one object with its progress; the engine is the same for all.
 """
 
 import time
@@ -36,13 +36,13 @@ def chunk(data: bytes) -> bytes:
 
 
 def chunks(events: list[bytes]) -> bytes:
-    """A chunk for each event."""
+    """One chunk per event."""
     return b"".join(map(chunk, events))
 
 
 @dataclass(slots=True)
 class Answering:
-    """What all events of one answer share, and which of its parts were requested."""
+    """The common fields of the events of one answer, and the requested options."""
 
     chat: bool
     id: str
@@ -93,11 +93,11 @@ class Answering:
         return event(self._envelope(True) | {"choices": [choice]} | usage | ending)
 
     def opening(self, index: int) -> list[bytes]:
-        """What goes before the first token."""
+        """The events before the first token."""
         return [self.role_event(index)] if self.chat else []
 
     def ending(self, made: int, cached: int, usage: bool = True, done: bool = True) -> list[bytes]:
-        """What goes behind the last one, as far as it is wanted."""
+        """The events after the last token, as far as requested."""
         counted = [self.usage_event(made, cached)] if usage and self.include_usage else []
         return [*counted, *([DONE] if done else [])]
 
@@ -145,13 +145,13 @@ def _chat_message(index: int, text: str, finish_reason: str) -> dict[str, Any]:
 
 
 class Frames(Protocol):
-    """The chunks of tokens that are neither the first nor the last."""
+    """Makes the chunks of tokens that are neither the first nor the last."""
 
     def frame(self, word: bytes, made: int) -> bytes: ...
 
 
 class TokenFrames:
-    """Frames of one-token events, made from a template: a hundredth of what encoding each would take."""
+    """Chunks of one-token events, made from a template in a hundredth of the time of encoding each."""
 
     __slots__ = ("_head", "_middle", "_prompt_tokens", "_size", "_tail")
 
@@ -177,8 +177,8 @@ class TokenFrames:
 
 
 class EventFrames:
-    """Chunks made event by event: for APIs in which more than the text changes, and for
-    words that JSON escapes."""
+    """Chunks made event by event: for APIs in which more than the text changes, and for words that need JSON
+    escapes."""
 
     def __init__(self, answering: Answering, index: int) -> None:
         self._answering, self._index = answering, index
@@ -218,13 +218,13 @@ DIMENSIONS = 64
 
 
 def named_event(value: dict[str, Any]) -> bytes:
-    """A server-sent event that is named as its data is typed."""
+    """A server-sent event whose name is the type of its data."""
     return b"event: %b\ndata: %b\n\n" % (value["type"].encode(), dumps(value))
 
 
 @dataclass(slots=True)
 class Dialect(Answering):
-    """An answer of one choice whose first `reasoning` tokens are thoughts."""
+    """An answer with one choice whose first `reasoning` tokens are reasoning."""
 
     reasoning: int = 0
     reason: str = "stop"
@@ -238,7 +238,7 @@ class Dialect(Answering):
         return b": nothing to say yet\n\n"
 
     def note(self, text: str, made: int, finish_reason: str | None) -> bool:
-        """Remember it; returns whether it is a thought. The last token is none, so that there is an answer."""
+        """Count a token; returns whether it is reasoning. The last token never is, so that there is an answer."""
         self.reason = finish_reason or self.reason
         thought = made <= self.reasoning and finish_reason is None
         (self.thoughts if thought else self.texts).append(text)
@@ -246,7 +246,7 @@ class Dialect(Answering):
 
     @property
     def begins_text(self) -> bool:
-        """Whether the token just noted is the first that a reader sees, behind thoughts."""
+        """Whether the token just counted is the first visible one after the reasoning."""
         return len(self.texts) == 1 and bool(self.thoughts)
 
 
@@ -337,7 +337,7 @@ class ResponsesAnswering(Dialect):
 
 
 def _share_out(answering: Dialect, text: str, reason: str) -> None:
-    """A whole answer's words, as they would have been streamed."""
+    """Split the words of a whole answer into reasoning and text, as in a stream."""
     words = text.split()
     for made, word in enumerate(words, 1):
         answering.note(f" {word}", made, reason if made == len(words) else None)
@@ -429,14 +429,14 @@ class TgiAnswering(Dialect):
 
 
 class TranscriptAnswering(Answering):
-    """Speech to text: chat's events where it streams, a bare text where it does not."""
+    """Speech to text: chat events in a stream, otherwise only the text."""
 
     def whole(self, texts: list[str], reasons: list[str], made: int, cached: int) -> bytes:
         return dumps({"text": "".join(texts), "usage": self.final_usage(made, cached)})
 
 
 class EmbeddingsAnswering(Dialect):
-    """A vector for each input, decided by the words that the engine would have generated."""
+    """A vector for each input, derived from the words that the engine would generate."""
 
     def whole(self, texts: list[str], reasons: list[str], made: int, cached: int) -> bytes:
         data = [{"object": "embedding", "index": index, "embedding": _vector(text)} for index, text in enumerate(texts)]

@@ -1,5 +1,5 @@
 """The scheduler of an inference engine: continuous batching under a token budget, chunked prefill, a paged cache with
-prefix caching, preemption by recomputation; and the sequences it works on."""
+prefix caching, preemption by recomputation; and its sequences."""
 
 import heapq
 from bisect import bisect_right
@@ -12,30 +12,30 @@ from inferometer.simulator.tokens import Tokens
 
 # -- blocks of the KV cache --------------------------------------------------------------------------------------------
 
-# The paged key-value cache, by content: a full block is known by its tokens and all before them.
+# The paged key-value cache, indexed by content: a full block is identified by its tokens and all tokens before them.
 #
 # A block is *private* (partly filled, or not published yet), *live* (published and held by at least one sequence) or
-# *idle* (published, held by nobody: a hit if asked for again, the oldest evicted first when room is needed). Two
-# sequences that compute the same block share it from then on.
+# *idle* (published, not held by any sequence: it can be hit again, and the oldest is evicted first if space is needed).
+# If two sequences compute the same block, they share it from then on.
 
 
 @dataclass(slots=True, eq=False)
 class BlockRun:
-    """Blocks that follow each other and are held by the same sequences; kept together, because an hour of load
-    moves millions of blocks and nearly all of them alone. Of its tokens only the first `blocks` blocks are there."""
+    """Consecutive blocks that the same sequences hold. They are stored together, because an hour of load moves millions
+    of blocks. Only the first `blocks` blocks of its tokens are in the cache."""
 
     tokens: Tokens
     blocks: int
     holders: int = 0
-    before: Self | None = None  # the run that it continues
-    behind: dict[Tokens, Self] = field(default_factory=dict)  # those that continue it, by their first block
+    before: Self | None = None  # the previous run
+    behind: dict[Tokens, Self] = field(default_factory=dict)  # the following runs, by their first block
 
 
 class BlockPool:
-    """Counts private blocks and keeps the others as a tree of runs. `private + live + idle <= capacity`, always.
+    """Counts private blocks and stores the others as a tree of runs. `private + live + idle <= capacity` always holds.
 
-    A run is split where sequences part. Whoever holds a run holds all before it, and lets go of the last one first:
-    so no run is evicted before those that continue it.
+    A run is split where sequences diverge. A sequence that holds a run holds all runs before it, and releases the
+    last one first, so no run is evicted before the runs that continue it.
     """
 
     def __init__(self, capacity: int, block_size: int) -> None:
@@ -49,23 +49,23 @@ class BlockPool:
 
     @property
     def free(self) -> int:
-        """Blocks that can be had, evicting idle ones if need be."""
+        """The number of available blocks, including idle ones that can be evicted."""
         return self.capacity - self.private - self.live
 
     @property
     def usage(self) -> float:
-        """Share of the blocks that sequences hold."""
+        """The share of blocks held by sequences."""
         return 1 - self.free / self.capacity
 
     def take(self, blocks: int) -> None:
-        """Make so many blocks private; the caller has checked `free`."""
+        """Take a number of blocks as private; the caller has checked `free`."""
         self.private += blocks
         excess = self.private + self.live + self.idle - self.capacity
         while excess > 0:
             excess -= self._evict(excess)
 
     def _evict(self, most: int) -> int:
-        """Up to so many blocks off the end of the oldest idle run."""
+        """Evict up to a number of blocks from the end of the oldest idle run."""
         run = next(iter(self._idle_runs))
         count = min(most, run.blocks)
         run.blocks -= count
@@ -80,7 +80,7 @@ class BlockPool:
         del run.before.behind[run.tokens[: self._size]]
 
     def match(self, tokens: Tokens) -> tuple[int, int]:
-        """How many of the leading blocks are there, and how many of these are idle."""
+        """The number of cached leading blocks, and how many of these are idle."""
         present = idle = 0
         for run, common in self._along(tokens, self._root):
             present += common
@@ -88,7 +88,7 @@ class BlockPool:
         return present, idle
 
     def _along(self, tokens: Tokens, run: BlockRun) -> Iterator[tuple[BlockRun, int]]:
-        """The runs behind this one that the tokens go along, and how many blocks of each they have."""
+        """The runs that follow this one along the tokens, and the number of matching blocks of each."""
         at, size = 0, self._size
         while (follower := run.behind.get(tokens[at : at + size])) is not None:
             run, common = follower, self._common(follower, tokens, at)
@@ -99,7 +99,7 @@ class BlockPool:
                 return
 
     def _common(self, run: BlockRun, tokens: Tokens, at: int) -> int:
-        """How many blocks the run has in common with the tokens from `at`; at least one."""
+        """The number of blocks that the run shares with the tokens from `at`; at least one."""
         size = self._size
         most = min(run.blocks, (len(tokens) - at) // size)
 
@@ -109,7 +109,7 @@ class BlockPool:
         return most if not differ(most) else bisect_right(range(1, most), False, key=differ)
 
     def hold(self, tokens: Tokens, behind: BlockRun | None = None) -> BlockRun | None:
-        """Take part in the blocks that are there, behind a run that is held; returns the last one held."""
+        """Hold the cached blocks that follow a held run; returns the last held run."""
         for follower, common in self._along(tokens, behind or self._root):
             run = follower
             if common < run.blocks:
@@ -124,7 +124,7 @@ class BlockPool:
         return behind
 
     def _split_off(self, run: BlockRun, blocks: int) -> BlockRun:
-        """The beginning of a run as one of its own; the rest is what those who hold it know, and keeps its place."""
+        """Split off the beginning of a run as a new run; the rest stays the object that its holders refer to."""
         at = blocks * self._size
         head = BlockRun(run.tokens[:at], blocks, run.holders, run.before)
         run.tokens = run.tokens[at:]
@@ -139,8 +139,8 @@ class BlockPool:
         run.before.behind[run.tokens[: self._size]] = run
 
     def publish(self, tokens: Tokens, behind: BlockRun | None) -> BlockRun | None:
-        """Private blocks that are now full become findable, behind the last run that the caller holds; returns the new
-        last one."""
+        """Publish private blocks that are now full, after the last run that the caller holds; returns the new last
+        run."""
         self.private -= len(tokens) // self._size
         known = sum(common for _, common in self._along(tokens, behind or self._root)) * self._size
         last = self.hold(tokens[:known], behind) if known else behind
@@ -152,7 +152,7 @@ class BlockPool:
         return run
 
     def release(self, last: BlockRun | None, private: int) -> None:
-        """Let go of a run and all before it; the tail becomes idle first, so that it is evicted before a prefix that
+        """Release a run and all runs before it; the tail becomes idle first, so it is evicted before a prefix that
         others may share."""
         self.private -= private
         run = last
@@ -176,32 +176,32 @@ class BlockPool:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """`spans` are the steps, as [first, end), that gave it one token each."""
+    """A request in the engine. `spans` are the ranges of steps, [first, end), that generated one token each."""
 
     prompt: Tokens
-    answer: tuple[str, ...]  # the whole answer; its length decides when it is finished
+    answer: tuple[str, ...]  # the whole answer; its length determines when it is finished
     waiter: Any = None  # the receiver of its tokens
     made: int = 0  # tokens generated so far
     computed: int = 0  # tokens whose keys and values are in the cache
-    cached: int | None = None  # prompt tokens found in the cache when first admitted
-    arrived_at: int = 0  # when the engine got it; set by the caller, who has the clock
+    cached: int | None = None  # prompt tokens in the cache at first admission
+    arrived_at: int = 0  # when it reached the engine; set by the caller, which has the clock
     admitted_at: int | None = None  # when its first chunk began; set by the caller
     preemptions: int = 0
     aborted: bool = False
     spans: list[list[int]] = field(default_factory=list)
-    held: BlockRun | None = None  # the last run of blocks that it holds by content
-    published: int = 0  # leading blocks held by content; those beyond are private
-    room: int = 0  # tokens that its blocks can hold
-    settled: int = 0  # the step up to which these numbers are right, while it decodes
-    length: int = field(init=False)  # of the prompt and what is made
-    left: int = field(init=False)  # tokens still to make
+    held: BlockRun | None = None  # the last published run that it holds
+    published: int = 0  # leading published blocks; the others are private
+    room: int = 0  # capacity of its blocks, in tokens
+    settled: int = 0  # the step up to which these numbers are current, while it decodes
+    length: int = field(init=False)  # tokens of the prompt and generated so far
+    left: int = field(init=False)  # tokens still to generate
 
     def __post_init__(self) -> None:
         self.length = len(self.prompt)
         self.left = len(self.answer)
 
     def give(self, first_step: int, end: int) -> None:
-        """The steps from `first_step` to `end` gave it a token each."""
+        """Record that the steps from `first_step` to `end` generated a token each."""
         tokens = end - first_step
         self.made += tokens
         self.length += tokens
@@ -212,7 +212,7 @@ class Sequence:
             self.spans.append([first_step, end])
 
     def catch_up(self, step: int, block_size: int) -> None:
-        """It has decoded in every step since it was settled."""
+        """Update its numbers: it has decoded in every step since `settled`."""
         if step > self.settled:
             self.computed += step - self.settled
             self.room = -(-self.computed // block_size) * block_size
@@ -220,7 +220,7 @@ class Sequence:
             self.settled = step
 
     def tokens(self, start: int, end: int) -> Tokens:
-        """Those of the prompt and, behind it, of the answer."""
+        """The tokens of the prompt, then those of the answer."""
         prompt = len(self.prompt)
         if end <= prompt:
             return self.prompt[start:end]
@@ -231,18 +231,18 @@ class Sequence:
 
 
 class Decoding:
-    """Knows when the first is finished, how much context they read and when they need blocks.
+    """The decoding sequences: when the first is finished, how much context they read, and when they need blocks.
 
-    A sequence takes a new block in the steps where `length % block_size == 1`. As length and step grow together,
-    `(length - step) % block_size` stays the same while it decodes: its phase.
+    A sequence takes a new block in the steps where `length % block_size == 1`. Length and step grow together, so
+    `(length - step) % block_size`, its phase, is constant while it decodes.
     """
 
     def __init__(self, block_size: int) -> None:
         self.members: dict[Sequence, None] = {}  # in the order of joining
-        self.context = 0  # tokens of theirs in the cache
+        self.context = 0  # their tokens in the cache
         self._block_size = block_size
-        self._phases = [0] * block_size  # how many have each phase
-        self._finishes: list[tuple[int, int, Sequence]] = []  # a heap; entries of those who left are stale
+        self._phases = [0] * block_size  # number of sequences per phase
+        self._finishes: list[tuple[int, int, Sequence]] = []  # a heap; entries of removed sequences are stale
         self._joined = 0
 
     def join(self, sequence: Sequence, step: int) -> None:
@@ -269,7 +269,7 @@ class Decoding:
         return self._finishes[0][0]
 
     def finished(self, step: int) -> list[Sequence]:
-        """Those who have all their tokens after `step` steps."""
+        """The sequences that have all their tokens after `step` steps."""
         done = []
         while self._finishes and self._finishes[0][0] <= step:
             entry = heapq.heappop(self._finishes)
@@ -282,9 +282,9 @@ class Decoding:
         return sequence not in self.members or finish != sequence.settled + sequence.left
 
     def blocks_for(self, first_step: int, steps: int) -> int:
-        """How many blocks they take in so many steps."""
+        """The number of blocks that they take in a number of steps."""
         size = self._block_size
-        if steps <= 1:  # of nearly every second question
+        if steps <= 1:  # about half of the calls
             return self._phases[(1 - first_step) % size] if steps else 0
         rounds, rest = divmod(steps, size)
         some = sum([self._phases[(1 - step) % size] for step in range(first_step, first_step + rest)])
@@ -296,7 +296,7 @@ class Decoding:
 
 @dataclass(slots=True)
 class Batch:
-    """One step, or `steps` equal ones: who decodes, and who gets how many tokens of prefill."""
+    """One step, or `steps` equal ones: the decoding sequences, and the prefill tokens per sequence."""
 
     first_step: int
     steps: int
@@ -311,7 +311,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Counters:
-    """What the engine has done since it began."""
+    """Counters of the engine since its start."""
 
     preemptions: int = 0
     prompt_tokens: int = 0  # of admitted requests
@@ -341,7 +341,7 @@ class SimulatorEngine:
         self.step = 0
         self.counters = Counters()
         self._decoding = Decoding(block_size)
-        self._aborted: list[Sequence] = []  # running, to be let go of when the step ends
+        self._aborted: list[Sequence] = []  # running, to be released when the step ends
 
     @property
     def capacity_tokens(self) -> int:
@@ -355,7 +355,7 @@ class SimulatorEngine:
         self.waiting.append(sequence)
 
     def abort(self, sequence: Sequence) -> None:
-        """Forget a sequence: at once while it waits, else when the step that holds it completes."""
+        """Remove a sequence: at once if it waits, else when its current step completes."""
         sequence.aborted = True
         if sequence in self.running:
             self._aborted.append(sequence)
@@ -363,16 +363,16 @@ class SimulatorEngine:
             self.waiting.remove(sequence)
 
     def settle(self, sequence: Sequence) -> None:
-        """Bring the sequence's own numbers up to date; while it decodes they are not."""
+        """Update the sequence's own numbers, which are not current while it decodes."""
         if sequence in self._decoding.members:
             sequence.catch_up(self.step, self.block_size)
 
     def plan(self, most_steps: int = 1 << 30) -> Batch | None:
-        """The next run of steps, with the blocks of its first step taken; None when there is nothing to do."""
+        """The next run of steps, with the blocks of its first step allocated; None if there is no work."""
         preemptions = self.counters.preemptions
         self._make_room()
         chunks = self._continued()
-        while self.running and not self._decoding.members and not chunks:  # half-computed prompts hold every block
+        while self.running and not self._decoding.members and not chunks:  # partly computed prompts hold all blocks
             self._preempt(self.running.pop())
             chunks = self._continued()
         preempted = self.counters.preemptions > preemptions
@@ -386,7 +386,7 @@ class SimulatorEngine:
         return Batch(self.step, steps, decodes, chunks, context)
 
     def complete(self, batch: Batch, steps: int) -> list[Sequence]:
-        """The first `steps` steps of the batch have happened; returns those that are finished by it."""
+        """Complete the first `steps` steps of the batch; returns the finished sequences."""
         if steps > 1:
             self.pool.take(self._decoding.blocks_for(self.step + 1, steps - 1))
         self._decoding.advance(steps)
@@ -399,12 +399,12 @@ class SimulatorEngine:
         self._aborted.clear()
         for sequence in finished:
             self._let_go(sequence)
-            if sequence in self.running:  # else it was aborted and then preempted
+            if sequence in self.running:  # otherwise it was aborted and then preempted
                 self.running.remove(sequence)
         return finished
 
     def _computed(self, sequence: Sequence, tokens: int) -> None:
-        """A chunk is done; the last one gives a token, and the sequence goes on decoding."""
+        """Complete a prefill chunk; the last one generates a token, and the sequence then decodes."""
         sequence.computed += tokens
         self._publish(sequence)
         if sequence.computed == sequence.length:
@@ -413,7 +413,7 @@ class SimulatorEngine:
             self._decoding.join(sequence, self.step)
 
     def _let_go(self, sequence: Sequence) -> None:
-        """Out of the batch, its blocks free."""
+        """Remove a sequence from the batch and free its blocks."""
         if sequence in self._decoding.members:
             self._decoding.leave(sequence, self.step)
         self._publish(sequence)
@@ -423,7 +423,7 @@ class SimulatorEngine:
         sequence.published = sequence.room = 0
 
     def _make_room(self) -> None:
-        """Take the blocks that the decodes of the next step need; while there are none, preempt the last admitted."""
+        """Allocate the blocks for the decodes of the next step; while there are too few, preempt the last admitted."""
         needed = self._decoding.blocks_for(self.step, 1)
         if needed <= self.pool.free:
             self.pool.take(needed)
@@ -448,7 +448,7 @@ class SimulatorEngine:
             self.waiting.appendleft(sequence)
 
     def _continued(self) -> list[tuple[Sequence, int]]:
-        """Chunks for prompts that are partly computed, as far as tokens and blocks go."""
+        """Chunks for partly computed prompts, within the token budget and the free blocks."""
         decoding = self._decoding.members
         if len(decoding) == len(self.running):
             return []
@@ -463,7 +463,7 @@ class SimulatorEngine:
         return chunks
 
     def _admitted(self, budget: int) -> list[tuple[Sequence, int]]:
-        """First chunks of those who wait, in order, until one does not fit."""
+        """First chunks of waiting sequences, in order, until one does not fit."""
         chunks = []
         budget -= len(self._decoding.members)
         while budget > 0 and self.waiting and len(self.running) < self.max_sequences:
@@ -480,8 +480,8 @@ class SimulatorEngine:
         return chunks
 
     def _hits(self, sequence: Sequence) -> tuple[int, int]:
-        """Leading blocks that are cached, and how many of them are unused; the last token is always computed, for it
-        gives the next one."""
+        """The number of cached leading blocks, and how many of them are idle. The last token is always computed,
+        because it generates the next one."""
         if not self.prefix_caching:
             return 0, 0
         return self.pool.match(sequence.tokens(0, sequence.length - 1))
@@ -498,7 +498,7 @@ class SimulatorEngine:
         self.running.append(sequence)
 
     def _steps_alike(self) -> int:
-        """Until the first of them is finished or the blocks do not suffice; the first step has its blocks."""
+        """The number of equal steps until the first sequence finishes or the blocks do not suffice."""
         steps = self._decoding.first_finish() - self.step
         free = self.pool.free
         if len(self._decoding.members) * self._blocks(steps) <= free:
@@ -518,7 +518,7 @@ class SimulatorEngine:
         sequence.room += blocks * self.block_size
 
     def _publish(self, sequence: Sequence) -> None:
-        """Let others find the blocks that are full."""
+        """Publish the full blocks."""
         full = sequence.computed // self.block_size
         if not self.prefix_caching or full <= sequence.published:
             return

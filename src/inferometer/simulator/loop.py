@@ -1,4 +1,4 @@
-"""Puts the engine on a clock: steps follow each other at absolute deadlines, and whole runs of them are one event."""
+"""Runs the engine on a clock: steps end at absolute deadlines, and a run of steps is one event."""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -12,18 +12,18 @@ _FIRST_STEPS = 1 << 14
 
 
 class StepEnds:
-    """When each step ended; old ones are forgotten when no sequence needs them."""
+    """The end times of steps; old ones are dropped when no sequence needs them."""
 
     def __init__(self) -> None:
         self._ends: Instants = array("q")
         self._first = 0  # step of _ends[0]
-        self._many = _FIRST_STEPS  # so many, and it is time to forget
+        self._many = _FIRST_STEPS  # number of entries at which old ones are dropped
 
     def append(self, ends: Instants, oldest_needed: Callable[[], int]) -> None:
         self._ends.extend(ends)
         if len(self._ends) > self._many:
             self._forget(oldest_needed())
-            self._many = max(_FIRST_STEPS, 2 * len(self._ends))  # or forgetting would come too often
+            self._many = max(_FIRST_STEPS, 2 * len(self._ends))  # so that dropping is rare
 
     def _forget(self, step: int) -> None:
         del self._ends[: step - self._first]
@@ -34,7 +34,7 @@ class StepEnds:
         return self._ends[-1]
 
     def of(self, spans: list[list[int]]) -> Instants:
-        """The ends of these steps, one after the other."""
+        """The end times of these ranges of steps, concatenated."""
         ends: Instants = array("q")
         for first, end in spans:
             ends += self._ends[first - self._first : end - self._first]
@@ -42,8 +42,8 @@ class StepEnds:
 
 
 class EngineLoop:
-    """Runs the engine. `on_finished` gets each finished sequence at its last step's end. Where each step is wanted,
-    `on_begin` and `on_step` are called when one begins and ends, with the batch and the number of the step in it."""
+    """Runs the engine. `on_finished` gets each finished sequence at the end of its last step. If set, `on_begin` and
+    `on_step` are called at the start and end of each step, with the batch and the number of the step in it."""
 
     def __init__(
         self,
@@ -72,13 +72,13 @@ class EngineLoop:
         self._completing = False
 
     def admit(self, _prompt_tokens: int, action: Callable[[], None], extra_ns: int = 0) -> None:
-        """A request comes in now; the action follows when the frontend is done with it."""
+        """A request arrives now; the action runs when the frontend has processed it."""
         self.clock.call_at(self.clock.now() + self.frontend_ns + extra_ns, action)
 
     def add(self, sequence: Sequence) -> None:
-        """The sequence arrives now; a step that is under way is not disturbed."""
+        """The sequence arrives now; the current step is not changed."""
         sequence.arrived_at = self.clock.now()
-        blocked = bool(self.engine.waiting)  # then another one in the queue changes nothing
+        blocked = bool(self.engine.waiting)  # then another waiting sequence changes nothing
         self.engine.add(sequence)
         if self._batch is not None:
             if not blocked:
@@ -87,17 +87,17 @@ class EngineLoop:
             self._begin(self.clock.now())
 
     def abort(self, sequence: Sequence) -> None:
-        """Let go of a sequence; its blocks are free when the step under way ends."""
+        """Remove a sequence; its blocks are freed when the current step ends."""
         self.engine.abort(sequence)
         if self._batch is not None:
             self._cut()
 
     def instants(self, sequence: Sequence) -> Instants:
-        """When its tokens were made; available until `on_finished` returns."""
+        """The times of its tokens; available until `on_finished` returns."""
         return self.step_ends.of(sequence.spans)
 
     def instants_so_far(self, sequence: Sequence) -> Instants:
-        """The same in the middle of a run of steps, for a sequence that is given up."""
+        """The same in the middle of a run of steps, for an aborted sequence."""
         self.engine.settle(sequence)
         made = self.step_ends.of(sequence.spans)
         if self._batch is None or sequence not in self._batch.decodes:
@@ -108,8 +108,8 @@ class EngineLoop:
         batch = self._batch = self.engine.plan()
         if batch is None:
             return
-        # Where steps are shorter than we can follow, deadlines lag behind the clock: but no step begins before those
-        # whom it admits have come, or they would have their first token before they came.
+        # If steps are too short for us, deadlines lag behind the clock. But no step begins before the sequences that it
+        # admits have arrived, or they would get their first token before their arrival.
         at = max([at, *(sequence.arrived_at for sequence, _ in batch.chunks if sequence.admitted_at is None)])
         self._ends = self.step_time.ends(
             at, batch.prefill_tokens, len(batch.decodes), batch.context, batch.steps, batch.first_step
@@ -127,7 +127,7 @@ class EngineLoop:
             self._on_begin(self._batch, self._done)
 
     def _cut(self) -> None:
-        """End the run of steps with the one that is under way."""
+        """End the run of steps with the current step."""
         assert self._batch is not None
         keep = bisect_left(self._ends, self.clock.now(), self._done) + 1
         if keep >= len(self._ends):
@@ -145,7 +145,7 @@ class EngineLoop:
         if self._on_step is not None:
             self._done += 1
             self._on_step(batch, self._done - 1, ends[self._done - 1])
-            if self._done < len(self._ends):  # a client that left during the step may have cut the run
+            if self._done < len(self._ends):  # a disconnect during the step may have cut the run
                 self._arm()
                 return
         self._complete(batch)
@@ -163,7 +163,7 @@ class EngineLoop:
         self._begin(ends[-1])
 
     def _oldest_needed(self, finished: list[Sequence]) -> int:
-        """The first step that a sequence still refers to; those of the batch are always kept."""
+        """The first step that a sequence still needs; steps of the batch are always kept."""
         everyone = [*self.engine.running, *self.engine.waiting, *finished]
         for sequence in everyone:
             self.engine.settle(sequence)

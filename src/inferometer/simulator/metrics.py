@@ -54,7 +54,7 @@ MOST_WAITING = 4096
 
 
 class BucketCounts:
-    """Counts per bucket, many values at a time."""
+    """Counts per bucket, for many values at once."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
@@ -71,13 +71,13 @@ class BucketCounts:
         self._sum += float(values.sum())
 
     def buckets(self) -> tuple[list[tuple[str, float]], float]:
-        """Cumulative, as Prometheus has them, and the sum."""
+        """Cumulative buckets as in Prometheus, and the sum."""
         names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
         return list(zip(names, accumulate(self._counts), strict=True)), self._sum
 
 
 class Drafts:
-    """Speculative decoding by its counters: an answer is cut into drafts, of which some tokens are accepted."""
+    """The counters of speculative decoding: an answer is split into drafts, of which some tokens are accepted."""
 
     def __init__(self, settings: SpeculationSettings, seed: int) -> None:
         self._settings = settings
@@ -85,7 +85,7 @@ class Drafts:
         self.drafts = self.drafted = self.accepted = 0
 
     def count(self, tokens: int) -> None:
-        """Of an answer: the first token comes from the prompt, each step after it brings one and those accepted."""
+        """Count an answer: the prefill generates the first token, each later step one plus the accepted ones."""
         left, length = tokens - 1, self._settings.tokens
         while left > 0:
             refused = np.flatnonzero(self._random.random(length) >= self._settings.acceptance)
@@ -95,7 +95,7 @@ class Drafts:
 
 
 class Metrics:
-    """Counts while the server runs; `exposition` writes it down."""
+    """Counters of a running server; `exposition` writes them as text."""
 
     def __init__(self, settings: SimulatorSettings, engine: SimulatorEngine) -> None:
         self._settings = settings
@@ -107,7 +107,7 @@ class Metrics:
         self._speculation = Drafts(settings.speculation, settings.seed) if settings.speculation else None
         self._finished = dict.fromkeys(("stop", "length", "abort", "error", "repetition"), 0)
         self._http: dict[tuple[str, str, str], int] = {}
-        self._waiting: deque[tuple[Sequence, int, int, Instants]] = deque()  # sequences that left, to be counted
+        self._waiting: deque[tuple[Sequence, int, int, Instants]] = deque()  # finished sequences, to be counted
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -125,7 +125,7 @@ class Metrics:
         self._generation_tokens += steps * len(batch.decodes)
         end = batch.first_step + steps
         whole = sum(1 for sequence, _ in batch.chunks if sequence.spans and sequence.spans[-1][1] == end)
-        self._generation_tokens += whole  # a prompt that is computed gives a token at once
+        self._generation_tokens += whole  # a completed prefill generates a token at once
 
     def step_late(self, late_ns: int) -> None:
         self._observe("inferometer:step_lateness_seconds", max(0, late_ns) / 1e9)
@@ -133,8 +133,8 @@ class Metrics:
     def request_done(
         self, sequence: Sequence, reason: str, received_at: int, joined_at: int, instants: Instants
     ) -> None:
-        """A sequence left the engine; `instants` are when its tokens were made. Noted now and counted in a quiet
-        moment: many may leave with one step, and the next one is due."""
+        """Queue a finished sequence with the times of its tokens, to be counted in idle time: many may finish in one
+        step, and the next step is due."""
         self._finished[reason] += 1
         if len(instants):
             self._waiting.append((sequence, received_at, joined_at, instants))
@@ -142,7 +142,7 @@ class Metrics:
             self.work_off()
 
     def work_off(self) -> bool:
-        """Count one of those that left; False when none is left to be."""
+        """Count one queued sequence; False if there is none."""
         if not self._waiting:
             return False
         self._count(*self._waiting.popleft())

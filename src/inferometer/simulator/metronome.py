@@ -1,10 +1,10 @@
-"""A lean server that ticks: each stream gets one token per interval by absolute deadlines, 150,000 to 200,000 events/s
-on one core, and the instant before every send is logged. The truth that calibration, bench and tests compare with.
+"""A fast server with exact timing: each stream gets one token per interval by absolute deadlines, 150,000 to 200,000
+events/s on one core, and the time before every send is logged. Calibration, benchmarks and tests compare with it.
 
     python -m inferometer.simulator.metronome --port 0 --first 50ms --interval 5.4ms
 
 prints one JSON line with its ports, and ends on SIGTERM or when its stdin closes. Several may share a port, each on a
-core of its own: `metronome_process`. It is no engine: see `engine`.
+separate core: `metronome_process`. It does not simulate an engine; `engine` does.
 """
 
 import argparse
@@ -31,18 +31,18 @@ from inferometer.wire.compiled import compiled
 from inferometer.wire.reactor import BATCH, Reactor, now
 from inferometer.wire.server import HttpRequest, HttpServer, Reply, head
 
-SLOT_NS = 100_000  # streams whose deadlines are this close are sent to together
+SLOT_NS = 100_000  # streams with deadlines this close are sent together
 MOST_SLOTS = 1024
-SLICE_NS = 300_000  # longest stretch of sending before new requests are looked at again
-HELD_NS = 50_000  # a send takes 3 to 10 us; one that takes longer than this is logged with its span
+SLICE_NS = 300_000  # maximum time of sending between two checks for requests
+HELD_NS = 50_000  # a send takes 3 to 10 us; a longer one is logged with its duration
 Ints = NDArray[np.int64]
 TRUTH_SCHEMA = "inferometer/metronome-truth/1"
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """When tokens are due. With `service_ns` requests wait in line for one server that takes so long for each, until
-    its first token: an M/D/1 queue when arrivals are Poisson."""
+    """When tokens are due. With `service_ns`, requests queue for one server with that service time until the first
+    token: an M/D/1 queue if arrivals are Poisson."""
 
     first_ns: int
     interval_ns: int
@@ -51,47 +51,47 @@ class Beat:
 
 MODELS = b'{"object":"list","data":[{"id":"%s","object":"model"}]}' % MODEL.encode()
 STREAM_HEAD = head(200, {"content-type": "text/event-stream; charset=utf-8", "transfer-encoding": "chunked"})
-FAR = 1 << 62  # a slot that never comes
-NUMBER_BITS = 32  # answers that one of several has ids for
+FAR = 1 << 62  # a slot that is never reached
+NUMBER_BITS = 32  # bits of answer ids per process
 
 
 class MetronomeStream:
-    """One answer on its way, and what is known of it for the truth."""
+    """One answer in progress, with its data for the truth."""
 
     __slots__ = ("due_at", "id", "last_slot", "received_at", "reply")
 
     def __init__(self, answer_id: str, received_at: int, due_at: int, last_slot: int, reply: Reply) -> None:
         self.id = answer_id
         self.received_at = received_at
-        self.due_at = due_at  # its first token; the others follow at the interval
+        self.due_at = due_at  # of its first token; the others follow at the interval
         self.last_slot = last_slot
-        self.reply: Reply | None = reply  # None: all is sent, or the client is gone
+        self.reply: Reply | None = reply  # None: everything is sent, or the client disconnected
 
     def send_in_turn(self, data: bytes) -> int:
-        """Sends through the reply's buffer, once something waits in it."""
+        """Sends through the reply's buffer, which is used once it has unsent bytes."""
         if self.reply is not None:
             self.reply.raw(data)
         return len(data)
 
 
 class SentPage(NamedTuple):
-    """What was sent to the same streams of a slot, turn after turn."""
+    """The sends to an unchanged set of streams in a slot, turn by turn."""
 
     streams: list[MetronomeStream]
-    turns: list[bytes]  # each the instants before its sends and after the last, packed int64
+    turns: list[bytes]  # each with the times before its sends and after the last one, packed int64
 
 
 class Spoke:
-    """The streams of one slot, as the columns that the sending loop walks along."""
+    """The streams of one slot, as columns for the sending loop."""
 
     def __init__(self, pages: list[SentPage]) -> None:
         self._pages = pages
-        self._page: SentPage | None = None  # where this one writes; None: a new one, for the streams are others
+        self._page: SentPage | None = None  # the current page; None: start a new one, because the streams have changed
         self.streams: list[MetronomeStream] = []
         self.sends: list[Callable[[bytes], int]] = []
-        self.fds = array("i")  # -1 for those that only Python can send to
+        self.fds = array("i")  # -1 for streams that Python must send to
         self.payloads: list[Iterator[bytes]] = []
-        self.ends_slot = FAR  # when the first of them ends
+        self.ends_slot = FAR  # slot in which the first of them ends
 
     def add(self, stream: MetronomeStream, payloads: Iterator[bytes]) -> None:
         assert stream.reply is not None
@@ -106,8 +106,8 @@ class Spoke:
         self._page = None
 
     def play(self) -> None:
-        """Send every stream its next event. The hot loop: after a system call each instruction is slow and each
-        cache line cold, so that all that can be done before the first send or after the last is done there."""
+        """Send every stream its next event. This is the hot loop: after a system call instructions are slow and cache
+        lines cold, so all possible work is done before the first send or after the last one."""
         payloads = [*map(next, self.payloads)]
         if self._page is None:
             self._page = SentPage(self.streams.copy(), [])
@@ -122,22 +122,22 @@ class Spoke:
             self._buffer_rest(payloads, memoryview(sizes).cast("q"))
 
     def _send(self, payloads: list[bytes]) -> tuple[bytes, bytes]:
-        """As `send_each` of the compiled reader: the instants before each send and after the last; and what each socket
-        took, where one did not take all."""
+        """Like `send_each` of the compiled reader: the times before each send and after the last one, and the accepted
+        bytes per socket if one did not accept all."""
         stamps, sizes = array("q"), array("q")
         stamp, took, clock = stamps.append, sizes.append, now
         for send, payload in zip(self.sends, payloads, strict=True):
             stamp(clock())
             try:
                 took(send(payload))
-            except OSError:  # its buffer is full, or the client is gone
+            except OSError:  # its buffer is full, or the client disconnected
                 took(0)
         stamp(clock())
         whole = sizes.tolist() == [*map(len, payloads)]
         return stamps.tobytes(), b"" if whole else sizes.tobytes()
 
     def _buffer_rest(self, payloads: list[bytes], sizes: Iterable[int]) -> None:
-        """What a socket did not take, and all that follows on it, goes through the reply's buffer, in order."""
+        """Send bytes that a socket did not accept, and all later ones, through the reply's buffer."""
         for i, (payload, size) in enumerate(zip(payloads, sizes, strict=True)):
             if size < len(payload):
                 self.fds[i] = -1
@@ -145,13 +145,13 @@ class Spoke:
                 self.sends[i](payload[size:])
 
     def leave(self, stream: MetronomeStream) -> None:
-        """The client of one is gone, and its descriptor may soon be another's."""
+        """Remove a stream whose client disconnected, because the descriptor may be reused."""
         if stream in self.streams:
             self.fds[self.streams.index(stream)] = -1
             self.ends_slot = min(self.ends_slot, stream.last_slot)
 
     def drop_ended(self, slot: int) -> int:
-        """Finish the streams whose last event was sent; returns how many."""
+        """Finish the streams whose last event was sent; returns their number."""
         keeps = [stream.last_slot > slot for stream in self.streams]
         for stream in compress(self.streams, map(not_, keeps)):
             if stream.reply is not None:
@@ -167,8 +167,8 @@ class Spoke:
 
 
 class Metronome:
-    """Answers requests by the beat. All streams have the same interval, so that a wheel of slots that turns once per
-    interval holds them without any sorting: a stream keeps its slot from its first token to its last."""
+    """Answers requests with exact timing. All streams have the same interval, so a wheel of slots that turns once per
+    interval needs no sorting: a stream keeps its slot from its first token to its last."""
 
     def __init__(self, reactor: Reactor, beat: Beat, answered: int = 0) -> None:
         self._reactor = reactor
@@ -177,12 +177,12 @@ class Metronome:
         self._slot_ns = max(beat.interval_ns // spokes, 1)
         self._pages: list[SentPage] = []
         self._wheel = [Spoke(self._pages) for _ in range(spokes)]
-        self._slot = 0  # the next one to be played; its instant is slot * slot_ns, its spoke wheel[slot % spokes]
+        self._slot = 0  # the next slot; its time is slot * slot_ns, its spoke wheel[slot % spokes]
         self._playing = 0  # streams on the wheel
         self._fresh: list[tuple[int, int, MetronomeStream, Iterator[bytes]]] = []  # a heap: first slot, number, stream
         self._streams: list[MetronomeStream] = []
-        self._answered = answered  # makes the ids: those of others who share the port begin elsewhere
-        self._free_at = 0  # when the one server of `service_ns` has worked off its queue
+        self._answered = answered  # for the ids: processes that share the port start at other numbers
+        self._free_at = 0  # when the queue for `service_ns` is empty
         self._ticking = False
 
     def answer(self, request: HttpRequest, reply: Reply) -> None:
@@ -203,9 +203,9 @@ class Metronome:
                 reply.respond(404, b'{"error":{"message":"the metronome has no such path","code":404}}')
 
     def truth(self) -> bytes:
-        """A JSON line about every request since the truth was last deleted, then all send instants as int64. We may
-        lose the processor between a clock reading and the send behind it: of a send that took long, the true instant is
-        only known to lie before the next reading, so its span is reported."""
+        """A JSON line about every request since the truth was last deleted, then all send times as int64. The process
+        may lose the CPU between a clock reading and its send: a long send happened at an unknown time before the next
+        reading, so its duration is reported."""
         streams = self._streams
         sent_at, held = sent_in(self._pages, streams)
         facts = {
@@ -238,12 +238,12 @@ class Metronome:
         reply.raw(STREAM_HEAD)
         reply.on_close = partial(self._leave, stream)
         self._streams.append(stream)
-        heappush(self._fresh, (slot, self._answered, stream, part.payloads))  # stamps may be out of order
+        heappush(self._fresh, (slot, self._answered, stream, part.payloads))  # arrival times may be out of order
         self._wake()
 
     def _leave(self, stream: MetronomeStream) -> None:
-        """The client is gone: the stream drops off the wheel when its turn comes. That may be the turn that is being
-        played, if this was its last event: there is none for another one."""
+        """Handle a disconnect: the stream is removed from the wheel at its next turn, or in the current turn if this
+        was its last event, because there is no later one."""
         stream.reply = None
         stream.last_slot = min(stream.last_slot, self._slot)
         for spoke in self._wheel:
@@ -256,14 +256,14 @@ class Metronome:
         return self._free_at
 
     def _wake(self) -> None:
-        """Have the next slot played when its time comes, unless that is arranged already."""
+        """Schedule the next slot, unless it is scheduled."""
         slot = self._next_slot()
         if slot is not None and not self._ticking:
             self._ticking = True
             self._reactor.call_at(slot * self._slot_ns, self._tick)
 
     def _next_slot(self) -> int | None:
-        """The first slot in which something is due."""
+        """The first slot with a due event."""
         fresh = self._fresh[0][0] if self._fresh else None
         if not self._playing:
             return fresh
@@ -273,7 +273,7 @@ class Metronome:
         return slot if fresh is None else min(slot, fresh)
 
     def _tick(self) -> None:
-        """Play the slots whose time has come, but let new requests in now and then when there are many."""
+        """Send the due slots; if there are many, handle new requests in between."""
         self._ticking = False
         at = now()
         until = at + SLICE_NS
@@ -284,12 +284,12 @@ class Metronome:
         self._wake()
 
     def _play(self, slot: int) -> None:
-        """One event of every stream in the slot, those included whose first token is due in it."""
+        """Send one event of every stream in the slot, including streams whose first token is due in it."""
         spoke = self._wheel[slot % len(self._wheel)]
         while self._fresh and self._fresh[0][0] <= slot:
             planned, _, stream, payloads = heappop(self._fresh)
             if stream.reply is not None:
-                stream.last_slot += slot - planned  # a late stream ends as much later: no event is left out
+                stream.last_slot += slot - planned  # a late stream ends later too: no event is skipped
                 spoke.add(stream, payloads)
                 self._playing += 1
         spoke.play()
@@ -300,8 +300,8 @@ class Metronome:
 def sent_in(
     pages: list[SentPage], streams: list[MetronomeStream]
 ) -> tuple[list[list[Ints]], list[tuple[int, int, int]]]:
-    """Of each stream the instants of its sends, part by part; and of those that took long: which stream, which of its
-    events, how many nanoseconds."""
+    """The send times of each stream, part by part; and for long sends the stream, the event and the duration in
+    nanoseconds."""
     number = {stream: i for i, stream in enumerate(streams)}
     sent_at: list[list[Ints]] = [[] for _ in streams]
     held: list[tuple[int, int, int]] = []
@@ -318,16 +318,16 @@ def sent_in(
 
 
 def serve(beat: Beat, host: str, port: int, number: int = 0) -> None:
-    """Run until SIGTERM, or until stdin closes; prints its address on stdout. The port may be shared with others; on
-    the second one it answers alone, for its own truth."""
-    reactor = Reactor(turn=BATCH)  # asked for more than it can send, it would let no request in
+    """Run until SIGTERM, or until stdin closes; prints its address on stdout. The port may be shared
+    with other processes; the second port belongs to this process, for its truth."""
+    reactor = Reactor(turn=BATCH)  # overloaded, it would otherwise accept no requests
     metronome = Metronome(reactor, beat, number << NUMBER_BITS)
     server = HttpServer(reactor, metronome.answer, host, port, stamps=True, shared=True)
     alone = HttpServer(reactor, metronome.answer, host)
     for number in (signal.SIGTERM, signal.SIGINT):
         reactor.on_signal(number, reactor.stop)
     _stop_with_stdin(reactor)
-    gc.disable()  # a collection would hold up every stream; what is kept here has no cycles
+    gc.disable()  # a collection would delay every stream; our data has no cycles
     print(json.dumps({"port": server.port, "own_port": alone.port, "pid": os.getpid()}), flush=True)
     reactor.run()
     server.close()
@@ -335,7 +335,7 @@ def serve(beat: Beat, host: str, port: int, number: int = 0) -> None:
 
 
 def _stop_with_stdin(reactor: Reactor) -> None:
-    """So that a metronome does not outlive the one who started it."""
+    """End with stdin, so that a metronome does not outlive its parent."""
 
     def drain(_events: int) -> None:
         if not os.read(stdin, 4096):

@@ -1,5 +1,5 @@
-"""The metronome as child processes: started, asked for their truth, and ended with the one who started them; a client's
-records held against that truth, and the queue that it is with `--service`."""
+"""The metronome as child processes: starts them, fetches their truth, and ends them with their parent; compares a
+client's records with that truth; and the formulas of the queue with `--service`."""
 
 import http.client
 import json
@@ -24,18 +24,18 @@ from inferometer.wire.child import python_command
 # -- events of a stream ------------------------------------------------------------------------------------------------
 
 # The bytes that the metronome sends, prepared so that an event costs one concatenation: vLLM's events with chunked
-# framing, of one size throughout a stream, because the token's text makes up for the digits of the counts.
+# framing. All events of a stream have the same size, because the token's text compensates for the digits of the counts.
 
 MODEL = "metronome"
-CREATED = 1_700_000_000  # any instant will do, as long as its size does not change
+CREATED = 1_700_000_000  # any time with the same number of digits
 LONGEST = 100_000  # tokens of an answer
 _TEXT = b" perpendicularities"  # cut to the width that the counts leave
-_WIDTH = 18  # of a token's text and the digits of its two counts
+_WIDTH = 18  # width of a token's text and the digits of its two counts
 
 
 @dataclass(frozen=True, slots=True)
 class StreamRequest:
-    """What a request asks for, as far as the metronome cares."""
+    """The fields of a request that the metronome uses."""
 
     api: Literal["completions", "chat"]
     tokens: int
@@ -45,7 +45,7 @@ class StreamRequest:
 
     @classmethod
     def of(cls, path: str, body: bytes) -> "StreamRequest | str":
-        """The request of a body, or what is wrong with it."""
+        """The request in a body, or the error in it."""
         try:
             fields = orjson.loads(body)
         except orjson.JSONDecodeError as error:
@@ -75,14 +75,14 @@ class Score:
 
 
 def score(requested: StreamRequest, number: int) -> Score:
-    """What to send for a request; `number` makes its id."""
+    """The sends for a request; `number` makes its id."""
     answer_id = _answer_id(requested, number)
     prefix, tails = _shape(requested)
     events: Iterator[bytes] = map(prefix.replace(_answer_id(requested, 0), answer_id).__add__, tails)
     last = chunk(_event(requested, answer_id, requested.tokens, b'"length"')) + _ending(requested, answer_id)
     payloads = chain(events, (last,))
     if requested.api == "chat":
-        role = chunk(_role_event(requested, answer_id))  # carries no token: it goes out with the first one, as vLLM's
+        role = chunk(_role_event(requested, answer_id))  # carries no token: sent with the first one, as in vLLM
         payloads = chain((role + next(payloads),), payloads)
     return Score(answer_id.decode(), payloads)
 
@@ -94,7 +94,7 @@ def chunk(data: bytes) -> bytes:
 
 @lru_cache(maxsize=64)
 def _shape(requested: StreamRequest) -> tuple[bytes, list[bytes]]:
-    """What answers to equal requests share: the event up to its text, and the rest of each but the last one."""
+    """The common parts of answers to equal requests: the event up to its text, and its rest (except the last event)."""
     events = [chunk(_event(requested, _answer_id(requested, 0), i, b"null")) for i in range(1, requested.tokens)]
     cut = events[0].index(_TEXT[:2]) if events else 0
     return events[0][:cut] if events else b"", [event[cut:] for event in events]
@@ -141,7 +141,7 @@ def _usage(requested: StreamRequest, count: int) -> bytes:
 
 
 def _prompt_tokens(prompt: Any) -> int:
-    """Token ids are counted; of text every word is one token."""
+    """The number of prompt tokens: ids, or words of a text."""
     match prompt:
         case str():
             return len(prompt.split())
@@ -158,19 +158,19 @@ def _prompt_tokens(prompt: Any) -> int:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Truth:
-    """What the metronome did: request i sent its tokens at `sent_at[offsets[i]:offsets[i + 1]]`."""
+    """The metronome's log: request i sent its tokens at `sent_at[offsets[i]:offsets[i + 1]]`."""
 
     ids: list[str]
     received_at: Ints
     first_due_at: Ints
     offsets: Ints
     sent_at: Ints  # just before the send
-    took_ns: Ints  # 0, or the span of a send that was held up: it happened somewhere in there
+    took_ns: Ints  # 0, or the duration of a delayed send, which happened at some time in it
     interval_ns: int
 
     @classmethod
     def read(cls, data: bytes) -> "Truth":
-        """From the bytes of `GET /truth`."""
+        """Parse the bytes of `GET /truth`."""
         line, _, instants = data.partition(b"\n")
         facts: Mapping[str, Any] = json.loads(line)
         offsets = offsets_of(np.array(facts["sent"], np.int64))
@@ -189,7 +189,7 @@ class Truth:
 
     @classmethod
     def together(cls, parts: Sequence["Truth"]) -> "Truth":
-        """Of several that shared a port."""
+        """Merge the truth of processes that share a port."""
         if len(parts) == 1:
             return parts[0]
         return cls(
@@ -203,7 +203,7 @@ class Truth:
         )
 
     def since_sent(self, event: Ints, at: Ints) -> Ints:
-        """From the sends of events to the given instants; 0 for an instant inside the span of a held-up send."""
+        """The time from the sends of events to the given times; 0 for a time within a delayed send."""
         earliest = self.sent_at[event]
         return at - np.clip(at, earliest, earliest + self.took_ns[event])
 
@@ -214,32 +214,32 @@ class Truth:
         return self.sent_at - (np.repeat(self.first_due_at, counts) + number * self.interval_ns)
 
     def events_per_s(self) -> float:
-        """Between the first and the last send; the pause before the first tokens of a round counts."""
+        """The rate between the first and the last send, including pauses before the first tokens of a round."""
         span_ns = int(self.sent_at.max() - self.sent_at.min()) if len(self.sent_at) > 1 else 0
         return (len(self.sent_at) - 1) / span_ns * 1e9 if span_ns else 0.0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ReadErrors:
-    """A client's reads against the sends of their tokens, in nanoseconds; one entry per token-bearing read, the
-    `request_*` ones per request. An error is positive where the client was late."""
+    """A client's reads compared with the sends of their tokens, in nanoseconds; one entry per token-bearing read, or
+    per request (`request_*`). A positive error means that the client was late."""
 
     read_error: Ints  # read_at - send of the newest token of the read
-    oldest: Ints  # read_at - send of its oldest token: must lie within `slack`
+    oldest: Ints  # read_at - send of its oldest token: must be within `slack`
     slack: Ints
-    request_ttft: Ints  # as the client saw it: first read - sent_at
-    request_true_ttft: Ints  # as the server did it: first send - received_at
-    request_error: Ints  # first read - send of its newest token: the error that is the client's
-    unmatched: int  # requests of the records that the truth does not know, or with tokens that it did not send
+    request_ttft: Ints  # measured by the client: first read - sent_at
+    request_true_ttft: Ints  # true at the server: first send - received_at
+    request_error: Ints  # first read - send of its newest token: the client's error
+    unmatched: int  # requests that are missing in the truth, or that have tokens that it did not send
 
     def inside(self, allowance_ns: int) -> Mask:
-        """Reads whose tokens were all sent within the stated uncertainty; the allowance is for the way through the
-        kernel, which no one can see, and for converting between two clocks."""
+        """Reads whose tokens were all sent within the stated uncertainty; the allowance covers the unobservable path
+        through the kernel, and the conversion between two clocks."""
         return (self.read_error >= -allowance_ns) & (self.oldest <= self.slack + allowance_ns)
 
 
 def compare(records: Records, truth: Truth) -> ReadErrors:
-    """Join records and truth on the answer's id, and every read to the sends of its tokens."""
+    """Join records and truth by the answer's id, and every read with the sends of its tokens."""
     place = {answer_id: i for i, answer_id in enumerate(truth.ids)}
     index = np.array([place.get(answer_id, -1) for answer_id in records.request_id], np.int64)
     whole = _tokens(records) <= np.diff(truth.offsets)[index]
@@ -262,14 +262,14 @@ def compare(records: Records, truth: Truth) -> ReadErrors:
 
 
 def _tokens(records: Records) -> Ints:
-    """Tokens of each record's reads together."""
+    """The sum of tokens over each record's reads."""
     upto: Ints = np.concatenate([np.zeros(1, np.int64), np.cumsum(records.read_tokens)])
     tokens: Ints = upto[records.read_offsets[1:]] - upto[records.read_offsets[:-1]]
     return tokens
 
 
 def quantile_s(values_ns: Ints, q: float) -> float | None:
-    """A quantile of nanoseconds in seconds; None without any."""
+    """A quantile of nanoseconds in seconds; None if there are no values."""
     if not len(values_ns):
         return None
     return float(np.quantile(values_ns, q, method="inverted_cdf")) / 1e9
@@ -277,15 +277,15 @@ def quantile_s(values_ns: Ints, q: float) -> float | None:
 
 # -- metronome process -----------------------------------------------------------------------------------------------
 
-PATIENCE_S = 60.0  # to answer, and to end
+PATIENCE_S = 60.0  # timeout for an answer, and for the end
 
 
-CORES_TO_SHARE = 4  # from as many on, two metronomes share the port; with fewer they would take the client's
+CORES_TO_SHARE = 4  # from this number on, two metronomes share the port; with fewer they would take the client's cores
 
 
 @dataclass(frozen=True, slots=True)
 class RunningMetronome:
-    """Where it listens. Ask for the truth when the load is over: writing it out takes its time."""
+    """The addresses of a running metronome. Fetch the truth after the load, because writing it takes time."""
 
     port: int
     pids: tuple[int, ...]
@@ -299,7 +299,7 @@ class RunningMetronome:
         return Truth.together([Truth.read(answer) for answer in self._from_all("GET")])
 
     def forget(self) -> None:
-        """Begin a new truth."""
+        """Delete the truth and start a new one."""
         self._from_all("DELETE")
 
     def _from_all(self, method: str) -> list[bytes]:
@@ -318,7 +318,7 @@ def _response(port: int, method: str, path: str) -> bytes:
 
 
 def processes_for(service_s: float | None) -> int:
-    """Two where there are cores for them and Linux deals clients out; a queue for one server cannot be shared."""
+    """The number of processes: two if there are enough cores and Linux balances connections; one for a queue."""
     linux = sys.platform.startswith("linux")
     return 2 if linux and service_s is None and (os.cpu_count() or 1) >= CORES_TO_SHARE else 1
 
@@ -327,7 +327,7 @@ def processes_for(service_s: float | None) -> int:
 def running_metronome(
     first_s: float = 0.05, interval_s: float = 0.0054, service_s: float | None = None, processes: int | None = None
 ) -> Iterator[RunningMetronome]:
-    """A metronome of our own on a free port; of so many processes, or as many as the machine has room for."""
+    """Start a metronome on a free port, with a number of processes or as many as fit the machine."""
     count = processes_for(service_s) if processes is None else processes
     args = ["--first", f"{first_s!r}s", "--interval", f"{interval_s!r}s"]
     args += [] if service_s is None else ["--service", f"{service_s!r}s"]
@@ -343,7 +343,7 @@ def running_metronome(
 
 @contextmanager
 def _process(args: list[str]) -> Iterator[dict[str, int]]:
-    """One of them, and what it reports about itself; it ends when its stdin is closed."""
+    """One process, and its JSON line; it ends when its stdin is closed."""
     command = python_command("inferometer.simulator.metronome", *args)
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdin is not None and child.stdout is not None
@@ -370,7 +370,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def waits_at_most(t: float, rate: float, service_s: float) -> float:
-    """The share of requests that wait no longer than t."""
+    """The share of requests that wait at most t."""
     load = rate * service_s
     if load >= 1:
         return 0.0
@@ -380,7 +380,7 @@ def waits_at_most(t: float, rate: float, service_s: float) -> float:
 
 
 def true_rate(t: float, share: float, service_s: float) -> float:
-    """The highest rate at which that share waits no longer than t."""
+    """The highest rate at which this share waits at most t."""
     low, high = 0.0, 1 / service_s
     for _ in range(60):
         middle = (low + high) / 2

@@ -1,19 +1,19 @@
 """An engine that schedules one step ahead, as vLLM does by default, behind a frontend of one process.
 
-While the GPU computes step n, the CPU launches step n + 1. Tokens of a step are known when its computation is over and
-the next step is launched: a slow launch (a prefill too large for CUDA graphs) delays the tokens of the step before it.
-With S the instant at which a step is scheduled and launched, G the end of its computation, E the instant at which its
-tokens are known and F the one at which the frontend has sent them:
+While the GPU computes step n, the CPU launches step n + 1. Tokens of a step are known when its computation has ended
+and the next step is launched: a slow launch (a prefill too large for CUDA graphs) delays the tokens of the previous
+step. With S the time at which a step is scheduled and launched, G the end of its computation, E the time at which its
+tokens are known and F the time at which the frontend has sent them:
 
-    S(n) = E(n - 2)                                      two steps at most are under way
+    S(n) = E(n - 2)                                      at most two steps are in progress
     G(n) = max(max(G(n - 1), S(n)) + g(n), S(n) + l(n) + tail)
     E(n) = max(G(n), S(n + 1) + l(n + 1))
     g(n) = max(base, (t_p + u t_h) * (tokens + attended / attention_tokens)) + t_d * decodes + t_c * context
     F(n) = max(E(n), frontend free) + t_o * tokens made
 
-u is the share of the last second or so in which the GPU computed prefill: at its power limit its clock falls.
+u is the share of about the last second in which the GPU computed prefill: at the power limit its clock is reduced.
 
-Whoever arrives passes the frontend, waits for the next E, and then for the step that is launched already.
+A request passes the frontend, waits for the next E, and then for the step that is already launched.
 """
 
 from array import array
@@ -70,7 +70,8 @@ class PipelineTime:
         )
 
     def launch_ns(self, prefill_tokens: int, sequences: int) -> float:
-        """Of the CPU: one graph for decodes, a graph in pieces for small mixed steps, else kernel by kernel."""
+        """The CPU time of a launch: one graph for decodes, a piecewise graph for small mixed steps, else eager
+        kernels."""
         if prefill_tokens + sequences > self.graph_tokens:
             launch = self.launch_eager_ns
         else:
@@ -78,23 +79,23 @@ class PipelineTime:
         return launch + self.launch_sequence_ns * sequences
 
     def compute_ns(self, prefill_tokens: int, decodes: int, context: int, attended: float, busy: float = 0.0) -> float:
-        """Of the GPU; `attended` is the context that each prefill token reads, summed over the tokens, `busy` the share
-        of the time before in which it computed prefill."""
+        """The GPU time of a step; `attended` is the context that each prefill token reads, summed over the tokens,
+        `busy` the recent share of time in which it computed prefill."""
         token_ns = self.compute_token_ns + busy * self.throttle_token_ns
         compute = token_ns * (prefill_tokens + decodes + attended / self.attention_tokens)
         return max(self.base_ns, compute) + self.decode_sequence_ns * decodes + self.context_token_ns * context
 
 
 def attended(batch: Batch) -> float:
-    """Sum over the prefill tokens of the context that each reads: cached before, and half of its own chunk."""
+    """The context that prefill tokens read, summed: the cached tokens before, and half of the own chunk per token."""
     return sum(tokens * (sequence.computed + tokens / 2) for sequence, tokens in batch.chunks)
 
 
-BUSY_NS = NANOSECONDS  # over which it counts how busy the GPU was: a power limit acts within a second
+BUSY_NS = NANOSECONDS  # averaging time of the GPU's load: a power limit acts within a second
 
 
 class Busyness:
-    """The share of the time in which prefill was computed, the older the less it counts."""
+    """The share of time in which prefill was computed, with decreasing weight of the past."""
 
     def __init__(self) -> None:
         self._share, self._at = 0.0, 0.0
@@ -105,46 +106,44 @@ class Busyness:
         return min(1.0, self._share)
 
     def add(self, duration_ns: float) -> None:
-        """Computed from the instant that was last asked for."""
+        """Add computing time since the last queried time."""
         kept = exp(-duration_ns / BUSY_NS)
         self._share = self._share * kept + 1 - kept
         self._at += duration_ns
 
 
-JOINED = (
-    0.8  # of the work on a token where those of earlier steps wait too: its text is made, but not a write of its own
-)
-FIRST = 0.5  # work on the prompt when an answer begins, of that to tokenize it
-TURNS = 0.02  # of the frontend's time that a prompt gets while there is other work: never quite none
+JOINED = 0.8  # of the work per token while tokens of earlier steps wait too: no separate write
+FIRST = 0.5  # work on the prompt when an answer begins, relative to tokenizing it
+TURNS = 0.02  # of the frontend's time for prompts while there is other work
 
 
 class Frontend:
-    """One process before and behind the engine. It reads requests, sends tokens and ends answers in the order in which
-    they come up; where tokens of several steps wait, little is saved (`JOINED`), so there is a rate of tokens above
-    which it lags ever more. Prompts are tokenized one by one, while there is nothing else to do, and a little (`TURNS`)
-    while there is: without that they would starve where tokens keep the frontend busy."""
+    """One process before and after the engine. It reads requests, sends tokens and ends answers in order. Joining
+    tokens of several steps saves little (`JOINED`), so there is a maximum token rate. Prompts are tokenized one by one
+    in idle time, and slowly (`TURNS`) while there is other work; otherwise they would starve while tokens keep the
+    frontend busy."""
 
     def __init__(self, settings: SimulatorSettings) -> None:
         unit, ahead = NANOSECONDS / settings.speed, settings.pipeline
         assert ahead is not None
         self.fixed_ns = settings.frontend_ns
-        self.half_request_ns = round(ahead.frontend_request * unit / 2)  # to read it, and to end its answer
+        self.half_request_ns = round(ahead.frontend_request * unit / 2)  # to read a request, and to end its answer
         self.prompt_token_ns = ahead.frontend_token * unit
         self._sent_token_ns = ahead.frontend_output * unit
         self.free_at = 0
-        self._worked_ns = 0  # of all that came up so far
-        self._sends_from = -1  # when the newest work begins, if that is tokens to send
+        self._worked_ns = 0  # of all work so far
+        self._sends_from = -1  # start of the newest work, if that is sending tokens
 
     def work(self, at: int, work_ns: int) -> int:
-        """Something comes up; returns when it is done."""
+        """Add work; returns the time when it is done."""
         self.free_at = max(at, self.free_at) + work_ns
         self._worked_ns += work_ns
         self._sends_from = -1
         return self.free_at
 
     def send(self, at: int, tokens: int, prompt_tokens: int = 0) -> int:
-        """Tokens of one step come out of the engine; returns when they are sent. `prompt_tokens` are those of the
-        answers that begin with them: the first text of an answer needs the end of its prompt decoded."""
+        """Send the tokens of one step; returns the time when they are sent. `prompt_tokens` belong to answers that
+        begin in this step: the first text of an answer requires decoding the end of its prompt."""
         begin, joins = max(at, self.free_at), self._sends_from > at
         work_ns = self._sent_token_ns * tokens * (JOINED if joins else 1.0)
         sends_from = self._sends_from if joins else begin
@@ -153,23 +152,23 @@ class Frontend:
         return sent_at
 
     def worked_ns(self, now: int) -> int:
-        """How long it has worked up to an instant, of what came up before."""
+        """The working time up to a time, of the work added before."""
         return self._worked_ns - max(0, self.free_at - now)
 
 
 @dataclass(slots=True)
 class _Coming:
-    """Steps whose tokens come out at `ends`; those before `next` have been sent."""
+    """Steps whose tokens are known at `ends`; those before `next` have been sent."""
 
     ends: Instants
     tokens: int  # of one step
-    prompt_tokens: int = 0  # of the answers that begin with it
+    prompt_tokens: int = 0  # of the answers that begin in it
     next: int = 0
 
 
 @dataclass(slots=True)
 class _Prompt:
-    """One to be tokenized: the work that is left, and since when, with what the frontend had worked by then."""
+    """A prompt to tokenize: the remaining work at a time, and the frontend's working time up to then."""
 
     left_ns: int
     extra_ns: int
@@ -178,8 +177,8 @@ class _Prompt:
 
 
 class PipelinedLoop:
-    """Runs the engine on a clock; `on_finished` gets each finished sequence when its last token is sent. The engine is
-    brought forward when the next step is scheduled, which is before the tokens of the step come out."""
+    """Runs the engine on a clock; `on_finished` gets each finished sequence when its last token is sent. The engine's
+    state advances when the next step is scheduled, before the tokens of the current step are known."""
 
     def __init__(
         self,
@@ -195,22 +194,22 @@ class PipelinedLoop:
         self.engine = engine
         self.time = time
         self._launch_noise = launch_noise
-        self.step_ends = StepEnds()  # of steps whose tokens are sent
+        self.step_ends = StepEnds()  # end times of steps whose tokens are sent
         self._frontend = frontend
         self._noise = noise
         self._on_finished = on_finished
-        self._batch: Batch | None = None  # the newest that was launched
-        self._ends: Instants = array("q")  # of its steps; the last may come out later, when the next is launched
-        self._coming: deque[_Coming] = deque()  # of steps before these
+        self._batch: Batch | None = None  # the latest launched batch
+        self._ends: Instants = array("q")  # of its steps; the last one may end later, when the next step is launched
+        self._coming: deque[_Coming] = deque()  # earlier steps
         self._gpu_free_at = 0
         self._busy = Busyness()
-        self._out_before = 0  # when the step before the newest came out
-        self._timer: Timer | None = None  # of the next scheduling
-        self._prompts: deque[_Prompt] = deque()  # that the frontend has to tokenize
-        self._unfinished: dict[Sequence, None] = {}  # finished in a step whose tokens are not sent
+        self._out_before = 0  # end of the step before the latest
+        self._timer: Timer | None = None  # for the next scheduling
+        self._prompts: deque[_Prompt] = deque()  # to be tokenized by the frontend
+        self._unfinished: dict[Sequence, None] = {}  # finished, but not all tokens sent
 
     def admit(self, prompt_tokens: int, action: Callable[[], None], extra_ns: int = 0) -> None:
-        """A request comes in now; the action follows when the frontend has read it and tokenized its prompt."""
+        """A request arrives now; the action runs when the frontend has read it and tokenized its prompt."""
         frontend, clock = self._frontend, self.clock
         self._send(clock.now())
         read_at = frontend.work(clock.now(), frontend.half_request_ns)
@@ -223,7 +222,7 @@ class PipelinedLoop:
             self._tokenize()
 
     def _tokenize(self) -> None:
-        """Go on with the first prompt for as long as nothing else comes up; look again when it should be done."""
+        """Tokenize the first prompt in idle time; check again when it should be done."""
         now, frontend, prompt = self.clock.now(), self._frontend, self._prompts[0]
         self._send(now)
         worked_ns = frontend.worked_ns(now)
@@ -264,14 +263,14 @@ class PipelinedLoop:
         return self.step_ends.of(sequence.spans)
 
     def instants_so_far(self, sequence: Sequence) -> Instants:
-        """The same for a sequence that is given up."""
+        """The same for an aborted sequence."""
         self._send(self.clock.now())
         self.engine.settle(sequence)
         made = self.step_ends.of(sequence.spans)
         return made[: bisect_right(made, self.clock.now())]
 
     def _cut(self) -> None:
-        """End the run of steps with the one that is launched already when the one under way comes out."""
+        """End the run of steps with the step that is already launched when the current one ends."""
         assert self._batch is not None
         under_way = bisect_left(self._ends, self.clock.now())
         if under_way + 2 >= len(self._ends):
@@ -282,7 +281,7 @@ class PipelinedLoop:
         self._arm()
 
     def _arm(self) -> None:
-        """The next step is scheduled when the last but one that was launched comes out."""
+        """Schedule the next step for the end of the second-last launched step."""
         if self._timer is not None:
             self._timer.cancel()
         at = self._ends[-2] if len(self._ends) > 1 else self._out_before
@@ -299,7 +298,7 @@ class PipelinedLoop:
         if batch is not None:
             launched_at += round(self._launch_ns(batch))
         if before is None:
-            self._out_before = launched_at  # nothing is under way: the next step follows the launch of this one
+            self._out_before = launched_at  # idle: the next step follows the launch of this one
         else:
             self._come_out(before, finished, launched_at)
         if batch is not None:
@@ -312,7 +311,7 @@ class PipelinedLoop:
         return launch
 
     def _come_out(self, batch: Batch, finished: list[Sequence], launched_at: int) -> None:
-        """The instants of the steps before this one are fixed now."""
+        """Fix the end times of the steps before this one."""
         self._ends[-1] = self._out_before = max(self._ends[-1], launched_at)
         begun = [len(sequence.prompt) for sequence, _ in batch.chunks if sequence.computed >= len(sequence.prompt)]
         self._coming[-1].tokens = len(batch.decodes) + len(begun)
@@ -322,7 +321,7 @@ class PipelinedLoop:
             self.clock.call_at(self._out_before, lambda: self._finish(finished))
 
     def _finish(self, finished: list[Sequence]) -> None:
-        """The last tokens of these have come out."""
+        """Finish sequences whose last tokens are known."""
         self._send(self.clock.now())
         self.clock.call_at(self.step_ends.last, lambda: self._tell(finished))
         self._frontend.work(self.clock.now(), self._frontend.half_request_ns * len(finished))
@@ -333,7 +332,7 @@ class PipelinedLoop:
             del self._unfinished[sequence]
 
     def _send(self, until: int) -> None:
-        """Let the frontend send what has come out by an instant."""
+        """Let the frontend send the tokens known at a time."""
         while self._coming:
             coming = self._coming[0]
             ends, first = coming.ends, coming.next
@@ -368,7 +367,7 @@ class PipelinedLoop:
         self._arm()
 
     def _decode_ends(self, batch: Batch, begin: int, launched_at: int) -> Instants:
-        """Of a run of steps in which the same sequences decode."""
+        """The end times of a run of steps in which the same sequences decode."""
         time, decodes = self.time, len(batch.decodes)
         contexts = batch.context + decodes * np.arange(batch.steps)
         weights = max(time.base_ns, time.compute_token_ns * decodes)

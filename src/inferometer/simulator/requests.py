@@ -1,5 +1,5 @@
-"""Reads the bodies that clients send, refuses them as vLLM would, and makes the sequence that the engine is given; the
-same for the server and for virtual time."""
+"""Parses request bodies, rejects them as vLLM does, and makes the sequence for the engine; for the server and for
+virtual time."""
 
 import json
 import random
@@ -31,7 +31,7 @@ class Generation:
 
 
 def too_long(generation: Generation, settings: SimulatorSettings) -> str | None:
-    """Why the model's context cannot hold it, and which parameter is to blame, as vLLM words it."""
+    """vLLM's error if the model's context is too short: the message, and the parameter to blame."""
     room, prompt = settings.max_model_len, len(generation.tokens)
     if generation.max_tokens is not None and generation.max_tokens > room:
         return (
@@ -68,7 +68,7 @@ def sequence_for(generation: Generation, settings: SimulatorSettings) -> tuple[S
 
 
 def _structured_answer(wanted: Structured, print_: int, settings: SimulatorSettings) -> tuple[str, ...] | None:
-    """All of it ends by itself, whatever else is requested; a share is spoiled, chosen by the prompt."""
+    """A structured answer, which ends by itself; a share, chosen by the prompt, is made invalid."""
     try:
         words = structured_words(wanted, print_)
     except (ValueError, LookupError, TypeError) as problem:
@@ -79,11 +79,11 @@ def _structured_answer(wanted: Structured, print_: int, settings: SimulatorSetti
 
 # -- questions -------------------------------------------------------------------------------------------------------
 
-_DEFAULT_MAX_TOKENS = 16  # of completions; chat goes on to the end of the context
+_DEFAULT_MAX_TOKENS = 16  # for completions; chat continues to the end of the context
 
 
 class RefusalError(Exception):
-    """Answered with an error status and a body of vLLM's shape."""
+    """A request that is answered with an error status and a body in vLLM's format."""
 
     def __init__(self, status: int, message: str, kind: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -95,14 +95,14 @@ class RefusalError(Exception):
 
 @dataclass(slots=True)
 class Question:
-    """One request's body, understood; several prompts make several choices."""
+    """One parsed request body; several prompts make several choices."""
 
     chat: bool
     stream: bool
     include_usage: bool
     continuous_usage: bool
     generations: list[Generation]
-    reasoning: int = 0  # how many of the first tokens are thoughts, at most
+    reasoning: int = 0  # maximum number of reasoning tokens at the beginning
 
     @property
     def prompt_tokens(self) -> int:
@@ -147,7 +147,7 @@ def check_model(fields: dict[str, Any], settings: SimulatorSettings) -> None:
 
 
 def generation_for(prompt: Any, fields: dict[str, Any], chat: bool, settings: SimulatorSettings) -> Generation:
-    """What is requested of the engine, in OpenAI's names; a refusal where the model cannot hold it."""
+    """The generation for a body with OpenAI's fields; an error if it does not fit the model's context."""
     most = _whole(fields, "max_completion_tokens") if chat else None
     most = most if most is not None else _whole(fields, "max_tokens")
     generation = Generation(
@@ -195,7 +195,7 @@ def _whole(fields: dict[str, Any], name: str) -> int | None:
 
 # -- dialect questions -----------------------------------------------------------------------------------------------
 
-TGI_TOKENS = 100  # that TGI makes where none are requested
+TGI_TOKENS = 100  # TGI's default
 
 
 def _question(prompts: list[Any], options: dict[str, Any], settings: SimulatorSettings, **more: Any) -> Question:
@@ -249,7 +249,7 @@ def read_tgi(body: bytes, settings: SimulatorSettings, stream: bool) -> Question
 
 
 def read_transcription(body: bytes, settings: SimulatorSettings) -> Question:
-    """A form with a sound file, which stands for one token in 640 bytes: 20 ms of speech at 16 kHz."""
+    """A form with a sound file; 640 bytes (20 ms of speech at 16 kHz) count as one token."""
     fields, sound = _form(body)
     if not sound:
         raise bad("a file is needed", "file")
@@ -284,7 +284,7 @@ def _form(body: bytes) -> tuple[dict[str, str], bytes]:
 
 
 def read_embeddings(body: bytes, settings: SimulatorSettings) -> Question:
-    """One token of the engine's stands for the pass that makes a vector."""
+    """An embedding request; one generated token represents the pass that computes a vector."""
     fields = read_json(body)
     check_model(fields, settings)
     given = fields.get("input")
@@ -296,7 +296,7 @@ def read_embeddings(body: bytes, settings: SimulatorSettings) -> Question:
 
 
 def read_rerank(body: bytes, settings: SimulatorSettings) -> Question:
-    """The query goes with every document."""
+    """A rerank request; every document is computed together with the query."""
     fields = read_json(body)
     check_model(fields, settings)
     query, documents = fields.get("query"), fields.get("documents")
@@ -308,18 +308,18 @@ def read_rerank(body: bytes, settings: SimulatorSettings) -> Question:
 
 # -- structured answers ------------------------------------------------------------------------------------------------
 
-# Answers of a form that a request asks for, as words: JSON that a schema allows, a match of a regular expression, one
-# of some choices. Schemas and expressions are those of benchmarks: what is beyond them is answered with a refusal.
+# Structured answers, as words: JSON for a schema, a match of a regular expression, or one of several choices. The
+# schemas and expressions of benchmarks are supported; others are rejected.
 
-SPOILED = "~"  # behind an answer that is spoiled on purpose: no JSON, no choice
-_MOST_REPEATS = 4  # beyond the fewest, of what an expression repeats
-_DEEPEST = 20  # levels of a schema; one may refer to itself
+SPOILED = "~"  # appended to make an answer invalid on purpose
+_MOST_REPEATS = 4  # beyond the minimum number of repeats of an expression
+_DEEPEST = 20  # levels of a schema, which may be recursive
 _WORDS_OF = {"CATEGORY_DIGIT": digits, "CATEGORY_WORD": ascii_letters + digits + "_", "CATEGORY_SPACE": " "}
 
 
 def structured_words(wanted: Structured, print_: int) -> tuple[str, ...] | None:
-    """The whole answer to a prompt with this fingerprint; None where the form is free: a grammar is not followed.
-    ValueError for a form that is not understood."""
+    """The whole answer to a prompt with this fingerprint; None for free text and grammars. ValueError for an
+    unsupported format."""
     rng = random.Random(print_)
     if wanted.form == "grammar":
         return None
@@ -393,7 +393,7 @@ class _Maker:
     def _object(self, schema: dict[str, Any]) -> dict[str, Any]:
         properties = schema.get("properties") or {}
         names = [*dict.fromkeys([*properties, *schema.get("required", [])])]
-        if self._depth > _DEEPEST // 2:  # what may be left out is, or a schema that refers to itself had no end
+        if self._depth > _DEEPEST // 2:  # omit optional parts, so that recursive schemas end
             names = schema.get("required", [])
         return {name: self.value(properties.get(name)) for name in names}
 
@@ -431,7 +431,7 @@ _FORMATS = {
 
 
 def _match(pattern: str, rng: random.Random) -> str:
-    """A text that the expression matches from its beginning to its end."""
+    """A text that the whole expression matches."""
     text = _text_of(re._parser.parse(pattern), rng)  # type: ignore[attr-defined]
     if re.fullmatch(pattern, text) is None:
         raise ValueError(f"the regular expression {pattern!r} is beyond the simulator")
@@ -457,7 +457,7 @@ def _piece(code: str, value: Any, rng: random.Random) -> str:
         fewest, most, part = value
         times = rng.randint(fewest, min(int(most), fewest + _MOST_REPEATS))
         return "".join(_text_of(part, rng) for _ in range(times))
-    return ""  # an anchor; what else there is shows when the text does not match
+    return ""  # an anchor; for anything else the text will not match
 
 
 def _letters(choices: Any) -> str:

@@ -33,7 +33,7 @@ from inferometer.simulator.tokens import tape, tokens_of
 from inferometer.wire.reactor import Reactor, now
 from inferometer.wire.server import HttpRequest, HttpServer, Reply
 
-Route = Callable[[HttpRequest, Reply], int | None]  # returns the status where it is not 200
+Route = Callable[[HttpRequest, Reply], int | None]  # returns the status if it is not 200
 ReadRequest = Callable[[bytes, SimulatorSettings], Question]
 _DIALECTS: dict[str, tuple[ReadRequest, type[Answering]]] = {
     "/v1/completions": (lambda body, settings: read_question(body, False, settings), Answering),
@@ -50,7 +50,7 @@ _DIALECTS: dict[str, tuple[ReadRequest, type[Answering]]] = {
 }
 _JSON = {"content-type": "application/json"}
 _VERSION = dialects.dumps({"version": dialects.VERSION})
-LINGER_NS = 2_000_000_000  # load processes that lost their parent too need half a second to cancel what they sent
+LINGER_NS = 2_000_000_000  # load processes that lost their parent need half a second to cancel their requests
 LOOK_AGAIN_NS = 20_000_000
 
 
@@ -79,11 +79,11 @@ class SimulatorServer:
         self.metrics = Metrics(settings, self.loop.engine)
         reactor.idle = self.metrics.work_off
         self._draw_faults = settings.faults.drawer()
-        tape()  # made once, before the first request
+        tape()  # computed once, before the first request
         self._process = secrets.token_hex(4)
         self._number = 0
         self._started = int(time.time())
-        self.answering = 0  # requests for tokens that are not over
+        self.answering = 0  # generation requests in progress
         self._doomed: set[object] = set()  # connections that will be closed at their next request
         self._routes = self._all_routes()
         self.http = HttpServer(reactor, self._handle, host, port, stamps=True)
@@ -108,7 +108,7 @@ class SimulatorServer:
         }
 
     def _handle(self, request: HttpRequest, reply: Reply) -> None:
-        """Find who answers; what they refuse becomes an error body."""
+        """Route a request; rejections become error bodies."""
         if self._doomed and reply._connection in self._doomed:  # only the connection identifies a client
             self._doomed.discard(reply._connection)
             reply.close()
@@ -158,7 +158,7 @@ class SimulatorServer:
         reply.respond(200, b"")
 
     def _generate(self, read: ReadRequest, kind: type[Answering], request: HttpRequest, reply: Reply) -> int | None:
-        """Take up a request for tokens; returns the status where it is already answered with a failure."""
+        """Start a generation request; returns the status if it was answered with an error."""
         faults = self._faults_of(request)
         if faults.close_before:
             reply.close()
@@ -217,8 +217,8 @@ class SimulatorServer:
         return FaultyAnswer(question, answering, reply, truth, self._answer_over, faults, self.reactor)
 
     def _join(self, answer: SimulatedAnswer) -> None:
-        """The frontend is done with it: headers go out, and the engine takes it up."""
-        if answer.truth.ending:  # its client left meanwhile
+        """The frontend has processed it: send the headers, and add it to the engine."""
+        if answer.truth.ending:  # its client disconnected meanwhile
             return
         answer.joined_at = now()
         answer.start()
@@ -243,7 +243,7 @@ class SimulatorServer:
         sequence.waiter = None
 
     def _answer_over(self, answer: SimulatedAnswer, ending: str) -> None:
-        """The last byte was written, or the client left: note it, and free what is still being computed."""
+        """After the last byte or a disconnect: log it, and abort sequences that are still computed."""
         if answer.truth.ending:
             return
         self.truth.ended(answer.truth, ending)
@@ -271,13 +271,13 @@ def run_server(
     truth_path: Path | None = None,
     until_stdin_closes: bool = False,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; then write the truth log, if asked."""
+    """Serve until SIGTERM or SIGINT; then write the truth log, if requested."""
     reactor = Reactor()
     server = SimulatorServer(reactor, settings, host, port)
     undo = [reactor.on_signal(number, reactor.stop) for number in (signal.SIGTERM, signal.SIGINT)]
     if until_stdin_closes:
         _stop_with_stdin(reactor, server)
-    gc.freeze()  # a full collection must not stop every stream while it looks at what was imported
+    gc.freeze()  # a full collection must not stop every stream to traverse imported objects
     try:
         on_ready(server)
         reactor.run()
@@ -291,8 +291,8 @@ def run_server(
 
 
 def _stop_with_stdin(reactor: Reactor, server: SimulatorServer) -> None:
-    """Whoever started us holds the other end: when it dies, so do we; but not before those who still read answers
-    left, or they would record cut answers that were none."""
+    """End when our parent dies and stdin closes, but only after clients have disconnected, because they would record
+    cut answers otherwise."""
     fd = sys.stdin.fileno()
 
     def readable(_events: int) -> None:

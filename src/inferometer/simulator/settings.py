@@ -1,4 +1,4 @@
-"""What can be set on the simulator, as a section of a plan, and how long one step of the engine takes by it."""
+"""The settings of the simulator, as a section of a plan, and the time of an engine step that follows from them."""
 
 import random
 import re
@@ -20,7 +20,7 @@ from inferometer.vocabulary import attribute_at, count, seconds
 
 # -- faults ------------------------------------------------------------------------------------------------------------
 
-# What the simulator can do wrong on purpose, decided by shares and a seed or asked for by a request's header.
+# Injected faults, chosen by shares and a seed, or requested by a header of a request.
 #
 # x-simulate-fault: stall=200ms, no-usage
 
@@ -29,25 +29,25 @@ HEADER = "x-simulate-fault"
 
 @dataclass(slots=True)
 class Faults:
-    """What goes wrong with one request; the default is nothing."""
+    """The faults of one request; by default none."""
 
     status: int | None = None  # answered with this error instead
     retry_after_s: float | None = None
-    slow_headers_s: float = 0.0  # headers only after this long
+    slow_headers_s: float = 0.0  # delay before the headers
     stall_s: float = 0.0  # silence in the middle of the stream
-    cut: int | None = None  # connection closed after so many tokens
+    cut: int | None = None  # connection closed after this number of tokens
     tokens_per_chunk: int = 1
     split_utf8: bool = False  # a chunk in two sends, cut inside a character
     split_line: bool = False  # a chunk in two sends, cut inside a line
     no_usage: bool = False
     no_done: bool = False
-    role_only: bool = False  # a first chunk that has a role and no content, also where the API has none
+    role_only: bool = False  # a first chunk with a role and no content, even if the API has none
     close_after: bool = False  # connection closed without notice after a complete answer
     close_before: bool = False  # connection closed instead of answering
     close_next: bool = False  # connection closed instead of answering the next request on it
 
 
-NONE = Faults()  # for all requests that nothing goes wrong with
+NONE = Faults()  # for all requests without faults
 
 
 def _given(_text: str) -> bool:
@@ -71,7 +71,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any], str]] = {
     "close-next": ("close_next", _given, ""),
 }
 NAMES = tuple(_FIELDS)
-ON_THE_WIRE = {  # what these are faults of; neither exists in virtual time
+ON_THE_WIRE = {  # faults that cannot exist in virtual time, and what they affect
     "split-utf8": "bytes",
     "split-line": "bytes",
     "close-after": "connections",
@@ -81,7 +81,7 @@ ON_THE_WIRE = {  # what these are faults of; neither exists in virtual time
 
 
 def parse_faults(text: str) -> Faults:
-    """`status=429, retry-after=2s` as faults; a name without a value takes its usual one."""
+    """`status=429, retry-after=2s` as faults; a name without a value gets its default."""
     faults = Faults()
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, _, value = part.partition("=")
@@ -103,7 +103,7 @@ def not_virtual(texts: Iterable[str], where: str) -> list[str]:
 
 
 class FaultShares(Section):
-    """Which faults happen by themselves: each as `fault: share of requests`, `"stall=200ms": 0.01`."""
+    """The shares of injected faults: `fault: share of requests`, `"stall=200ms": 0.01`."""
 
     shares: dict[str, float] = Field({}, description="e.g. {'status=429, retry-after=1s': 0.02, cut=5: 0.01}")
     seed: int = Field(0, ge=0)
@@ -117,7 +117,7 @@ class FaultShares(Section):
             raise ValueError(f"the shares of faults add up to {sum(self.shares.values()):g}, more than 1")
 
     def drawer(self) -> Callable[[], Faults]:
-        """A function that decides, request after request, what goes wrong with it."""
+        """A function that draws the faults of each request."""
         rng = random.Random(self.seed)
         texts, weights = list(self.shares), list(self.shares.values())
 
@@ -168,10 +168,10 @@ class Accelerator:
     memory_bytes: float
     max_batched_tokens: int  # vLLM's default token budget of a step on it
     max_sequences: int
-    name: str  # as its driver reports it
+    name: str  # the driver's name
 
     def times(self, count: int) -> "Accelerator":
-        """Tensor parallelism over so many, with communication left out."""
+        """Tensor parallelism over a number of GPUs, without communication."""
         scaled = (count * self.bandwidth_per_s, count * self.flops_per_s, count * self.memory_bytes)
         return Accelerator(*scaled, self.max_batched_tokens, self.max_sequences, self.name)
 
@@ -236,7 +236,7 @@ def preset_named(name: str) -> dict[str, Any]:
 
 
 def with_preset(args: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with those of their preset below them: what is written out goes before it."""
+    """The settings on top of their preset: explicit settings have priority."""
     if args.get("preset") is None:
         return dict(args)
     below = preset_named(str(args["preset"]))
@@ -253,7 +253,8 @@ _FEW = 32
 
 
 class Noise:
-    """Factor of step `i`: lognormal with mean 1, a function of (seed, i) however the steps are requested."""
+    """The noise factor of step `i`: lognormal with mean 1, a function of (seed, i) independent of the order of
+    calls."""
 
     def __init__(self, sigma: float, seed: int) -> None:
         self._sigma = sigma
@@ -304,8 +305,8 @@ class StepTime:
             self._noise = Noise(self.jitter, self.seed)
 
     def ends(self, at: int, prefill_tokens: int, sequences: int, context: int, steps: int, first_step: int) -> Instants:
-        """When `steps` steps end that begin at an instant, one after the other; the context grows by a token per
-        decoding sequence each step. Most runs are of a few steps, for which numpy takes longer to begin than to do."""
+        """The end times of consecutive steps from a start time; the context grows by a token per decoding sequence and
+        step. Most runs have few steps, for which numpy's overhead exceeds the work."""
         base, prefill, decode, per_context, mixed = self._ps
         first = base + prefill * prefill_tokens + decode * sequences + per_context * context
         if prefill_tokens:
@@ -328,7 +329,7 @@ def _few_ends(at: int, steps: range, first: int, growth: int) -> Iterator[int]:
 # -- settings --------------------------------------------------------------------------------------------------------
 
 _FITTED = StepTime()
-_SETTINGS_OF_FILE = "inferometer.simulator.fitting.server_model:settings_of_file"  # which is made of these settings
+_SETTINGS_OF_FILE = "inferometer.simulator.fitting.server_model:settings_of_file"  # imports this module
 
 
 class StepTimeSettings(Section):
@@ -442,7 +443,7 @@ class SimulatorSettings(Section):
 
 
 def _with_model_file(args: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with those of a model's file below them. The name of the file is gone afterwards: read once."""
+    """The settings on top of those of a model's file. The file name is removed, so that it is read once."""
     if args.get("model_file") is None:
         return dict(args)
     if args.get("preset") is not None:
@@ -458,7 +459,7 @@ def _with_model_file(args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settings_from(args: Mapping[str, Any], where: str = "server.args") -> SimulatorSettings:
-    """Settings as a plan gives them; every mistake at once."""
+    """The settings of a plan; all errors are raised together."""
     try:
         return SimulatorSettings.model_validate(dict(args))
     except ValidationError as error:
@@ -471,7 +472,7 @@ def _mistake(error: ErrorDetails, above: str) -> str:
         return f"{where} is not a setting of the simulator"
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input should ")
     if error["type"] == "value_error" and not message.startswith("must "):
-        return f"{where}: {message}"  # a message of its own, which contains the value
+        return f"{where}: {message}"  # our own message, which contains the value
     if error["type"] == "model_type":
         return f"{where} must be settings by name, got {as_written(error['input'])}"
     got = f", got {as_written(error['input'])}" if error["loc"] else ""

@@ -1,4 +1,4 @@
-"""The simulator's tokenizer: a token per word; and its model: pseudo-random words that depend on the prompt only."""
+"""The simulator's tokenizer (one token per word) and its model (pseudo-random words that depend only on the prompt)."""
 
 import random
 import zlib
@@ -9,13 +9,13 @@ from typing import Any, cast
 from inferometer.workload.session import Prompt, words_of
 
 Token = str | int
-Tokens = tuple[Token, ...]  # not lists: the garbage collector would look into each that is cached
+Tokens = tuple[Token, ...]  # not lists, which the garbage collector would traverse in the cache
 _TAPE_LENGTH = 1 << 16
 _SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in ("a", "e", "i", "o", "u", "ä", "ö")]
 
 
 def tokens_of(prompt: Prompt) -> Tokens:
-    """Words of a text, the ids of a list of ids, or chat messages with three tokens of template around each."""
+    """The tokens: words of a text, a list of ids, or chat messages with three template tokens each."""
     if isinstance(prompt, str):
         return tuple(words_of(prompt))
     if prompt and isinstance(prompt[0], dict):
@@ -36,21 +36,21 @@ def _chat_tokens(messages: Iterable[dict[str, Any]]) -> Tokens:
 
 
 def _content(content: Any) -> str:
-    """The text of a message: a string, or a list of parts of which the text ones count."""
+    """The text of a message: a string, or the text parts of a list."""
     if isinstance(content, list):
         return " ".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     return content if isinstance(content, str) else ""
 
 
 def fingerprint(tokens: Sequence[Token], seed: int) -> int:
-    """Of both ends of the prompt, to be quick; the same in every process, unlike `hash`; decides the answer."""
+    """A hash of both ends of the prompt that determines the answer; unlike `hash` it is the same in every process."""
     ends = [len(tokens), *tokens[:8], *tokens[-8:]]
     return zlib.crc32(" ".join(map(str, ends)).encode(), seed)
 
 
 @cache
 def tape() -> tuple[str, ...]:
-    """All words that are ever answered, in order; an answer is a stretch of it. Some are not ASCII, on purpose."""
+    """All words of answers, in order; an answer is a part of it. Some are not ASCII, on purpose."""
     rng = random.Random(8)
     words = ["".join(rng.choices(_SYLLABLES, k=rng.randint(1, 4))) for _ in range(4096)]
     return tuple(rng.choices(words, k=_TAPE_LENGTH))
@@ -66,10 +66,10 @@ def answer_words(print_: int, length: int) -> tuple[str, ...]:
 
 
 def answer_text(words: Sequence[str]) -> str:
-    """As it is streamed: a space before each word, as most tokenizers have it."""
+    """The streamed text: a space before each word, as with most tokenizers."""
     return f" {' '.join(words)}" if words else ""
 
 
 def natural_length(print_: int, mean: int) -> int:
-    """Where the answer would end by itself: geometric with this mean, decided by the prompt."""
+    """The length at which the answer ends by itself: geometric with this mean, determined by the prompt."""
     return 1 + int(random.Random(print_).expovariate(1 / max(mean - 0.5, 0.5)))

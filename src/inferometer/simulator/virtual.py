@@ -1,5 +1,5 @@
-"""A whole plan in virtual time: the same drive loop, workload and pace against the simulated engine, an hour of load in
-seconds, with records as real."""
+"""Runs a whole plan in virtual time: the same drive loop, workload and arrivals with the simulated engine. An hour of
+load takes seconds and gives ordinary records."""
 
 from array import array
 from collections.abc import Callable, Mapping
@@ -53,7 +53,7 @@ from inferometer.workload.session import NOWHERE, Request, Workload, WorkloadCon
 
 @lru_cache(4096)
 def _ones(count: int) -> bytes:
-    """The same object for all records of one length: an hour of load would fill memory with ones."""
+    """A shared array of ones per length: otherwise an hour of load would fill the memory with ones."""
     return np.ones(count, "<i8").tobytes()
 
 
@@ -63,7 +63,7 @@ def _zeros(count: int) -> bytes:
 
 
 class SimulatedReads(NamedTuple):
-    """What a client would see of the tokens made so far: when it reads how many, and when the answer may end."""
+    """The reads of a client: their times and tokens, and the earliest end of the answer."""
 
     at: Instants
     tokens: Instants
@@ -71,8 +71,8 @@ class SimulatedReads(NamedTuple):
 
 
 def delivered(made: Instants, faults: Faults, length: int) -> SimulatedReads:
-    """Tokens that were made at these instants, collected into chunks and held up by a stall in the middle of the
-    `length` tokens, as the simulator's server writes them. Without usage a chunk counts as one token."""
+    """The reads for tokens generated at these times, collected into chunks and delayed by a stall in the middle of the
+    `length` tokens, as the simulator's server sends them. Without usage a chunk counts as one token."""
     at, tokens = array("q"), array("q")
     size, free_at = faults.tokens_per_chunk, 0
     for start in range(0, len(made), size):
@@ -91,8 +91,8 @@ def delivered(made: Instants, faults: Faults, length: int) -> SimulatedReads:
 
 
 class VirtualTransport:
-    """Carries requests to a simulated engine; every token is a read of its own, at the end of its step. `faults` are
-    those that the requests of a traffic class ask for by a header; others happen by the shares of the settings."""
+    """Sends requests to a simulated engine; every token is a separate read, at the end of its step. `faults` are those
+    that a traffic class requests by a header; others are drawn by the shares of the settings."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class VirtualTransport:
         self.clock = clock
         self.settings = settings or SimulatorSettings()
         self.name = name
-        self._on_sequence = on_sequence  # gets every finished sequence and when its tokens were made
+        self._on_sequence = on_sequence  # gets every finished sequence and the times of its tokens
         self._requested_faults = {name: _requested_faults(text) for name, text in (faults or {}).items()}
         if mistakes := not_virtual(self.settings.faults.shares, "server.args.faults"):
             raise PlanError(mistakes, IN_REAL_TIME)
@@ -122,13 +122,13 @@ class VirtualTransport:
         return flight.give_up
 
     def _faults_of(self, request: Request, traffic: str) -> Faults:
-        """As the server has it: one is drawn for every request, and what a header asks for goes before it."""
+        """As in the server: faults are drawn for every request, and those of a header have priority."""
         drawn = self._draw_faults()
         own = next((text for name, text in request.headers.items() if name.lower() == HEADER), None)
         return self._requested_faults.get(traffic, drawn) if own is None else _requested_faults(own)
 
     def prepare(self, _request: Request, _traffic: str, _session: int) -> int:
-        """Nothing: time stands still while requests are made."""
+        """Does nothing: virtual time does not pass while requests are generated."""
         return 0
 
     def _finished(self, sequence: Sequence) -> None:
@@ -153,7 +153,7 @@ def _requested_faults(text: str) -> Faults:
 
 
 class _Flight:
-    """One request under way."""
+    """One request in flight."""
 
     __slots__ = (
         "_done",
@@ -192,14 +192,14 @@ class _Flight:
         self._done = done
         self._number = number
         self._faults = faults
-        self._length = 0  # of the whole answer; a fault may cut it
+        self._length = 0  # of the whole answer, which a fault may cut
         self._limit: Timer | None = None
-        self._made: Instants | None = None  # once all is computed
+        self._made: Instants | None = None  # when everything is computed
         self._over = False
         self._record = _record(request, ticket, transport)
 
     def begin(self) -> None:
-        """Take the time of the frontend, then join the engine's queue, or be refused."""
+        """Spend the frontend's time, then join the engine's queue, or be rejected."""
         settings = self._transport.settings
         generation = generation_of(self._request)
         self._sequence, self._reason = sequence_for(generation, settings)
@@ -226,20 +226,21 @@ class _Flight:
 
     @property
     def _leaves_early(self) -> bool:
-        """Whether the client closes the connection before the answer is over: what it gets is all that is made."""
+        """Whether the client closes the connection before the answer ends, so that only the received tokens are
+        generated."""
         if self._leaves_after is None:
             return False
         return self._leaves_after < (self._cut_after if self._is_cut else self._length)
 
     @property
     def _cut_after(self) -> int:
-        """Tokens that are sent before the connection is closed: whole chunks."""
+        """The tokens sent before the connection is closed, in whole chunks."""
         assert self._faults.cut is not None
         size = self._faults.tokens_per_chunk
         return min(-(-self._faults.cut // size) * size, self._length)
 
     def _limit_time(self) -> None:
-        """The plan's time limit, for requests that a fault delays: without any, virtual time has always waited."""
+        """Apply the plan's timeout to requests that a fault delays; without faults, virtual time has no timeouts."""
         limit_s = self._transport._time_limit_s
         if limit_s is not None:
             at = self._transport.clock.now() + round(limit_s * NANOSECONDS)
@@ -269,7 +270,7 @@ class _Flight:
         self.finish("status", array("q"))
 
     def computed(self, made: Instants) -> None:
-        """The engine is done with it. What a fault holds up comes later, and the answer ends only then."""
+        """The engine has finished it. Reads delayed by a fault arrive later, and the answer ends after them."""
         outcome: Outcome = "cancelled" if self._leaves_early else "cut" if self._is_cut else "ok"
         if self._faults is NONE or not self._faults.stall_s:
             self._end(outcome, made)
@@ -289,7 +290,7 @@ class _Flight:
             self.finish(outcome, made)
 
     def give_up(self, outcome: Outcome) -> None:
-        """The drive loop ends it: what has come so far is kept."""
+        """Cancelled by the drive loop: the reads so far are kept."""
         if self._over:
             return
         made = self._made
@@ -304,7 +305,7 @@ class _Flight:
         self._over = True
         if self._limit is not None:
             self._limit.cancel()
-        self._sequence.waiter = None  # no cycle: the garbage collector would have to look for it
+        self._sequence.waiter = None  # avoids a reference cycle
         record = self._record
         record.outcome = outcome
         record.ended_at = self._transport.clock.now()
@@ -332,7 +333,7 @@ class _Flight:
         record.events = tokens
 
     def _fill_as_delivered(self, record: Record, instants: Instants) -> None:
-        """The same for a faulty answer, as far as it came."""
+        """The same for a faulty answer, as far as it arrived."""
         reads = delivered(instants, self._faults, self._length)
         came = sum(at <= self._transport.clock.now() for at in reads.at)
         record.request_id = f"cmpl-{self._number:016x}"
@@ -360,7 +361,7 @@ class _Flight:
 
 
 def generation_of(request: Request) -> Generation:
-    """A requested length is kept, as with `ignore_eos`, unless the body sets it to false."""
+    """The generation of a request: a requested length is exact, as with `ignore_eos`, unless the body disables that."""
     body, length = request.body, request.output_tokens
     return Generation(
         tokens=tokens_of(request.prompt),
@@ -380,14 +381,14 @@ def _record(request: Request, ticket: Ticket, transport: VirtualTransport) -> Re
 
 # -- rehearsal -------------------------------------------------------------------------------------------------------
 
-START_AT = NANOSECONDS  # not 0, so that no instant can be mistaken for a missing one
+START_AT = NANOSECONDS  # not 0, which would look like a missing time
 
 
 MakeTransport = Callable[[VirtualClock], Transport]
 
 
 def simulated_run(plan: Plan, note: Callable[[str], None] = NOWHERE.note) -> Run:
-    """A run that was never sent: measured and judged like any other, not kept. A target's address is left out; `note`
+    """A simulated run, measured and judged like any other, but not stored. The target's address is removed; `note`
     receives notes on the workload for the user."""
     started = datetime.now(UTC)
     plan = without_address(plan)
@@ -410,7 +411,7 @@ def finished_run(
     started: datetime,
     samples: Samples | None = None,
 ) -> Run:
-    """The run that these records are: measured, its limits judged, its verdict given."""
+    """The run of these records, with its measures, limits and verdict."""
     summary = summarize(records, plan, facts)
     if samples is not None:
         summary = observed(samples, [], records, plan, summary, start_of(records, facts))
@@ -445,8 +446,8 @@ def rehearse(
     transport_of: MakeTransport | None = None,
     nonce: str | None = None,
 ) -> tuple[Records, Facts]:
-    """Every record of the plan as the simulator would answer it, and what else is known. `transport_of` makes
-    what answers in place of one simulator, such as a fleet of them."""
+    """All records of the plan in virtual time, with further data. `transport_of` can replace the single simulator, for
+    example by a fleet."""
     records: list[Record] = []
     settings = settings or settings_of(plan)
     clock = VirtualClock(START_AT)
@@ -479,13 +480,13 @@ def rehearse(
 
 
 def planned_faults(plan: Plan) -> dict[str, str]:
-    """What the requests of each class ask to go wrong, by their headers."""
+    """The faults that the requests of each class request by their headers."""
     headers = {traffic.name: {**plan.target.headers, **traffic.headers} for traffic in plan.classes}
     return {name: text for name, own in headers.items() for header, text in own.items() if header.lower() == HEADER}
 
 
 def settings_of(plan: Plan) -> SimulatorSettings:
-    """What the plan sets on its server, where that is the simulator."""
+    """The simulator settings of the plan's server."""
     return settings_from(plan.server.args if plan.server and plan.server.type == "simulator" else {})
 
 
@@ -496,7 +497,7 @@ def workloads_of(plan: Plan, settings: SimulatorSettings, note: Callable[[str], 
 
 
 def prime(traffic: str, workload: Workload, clock: VirtualClock, transport: Transport) -> None:
-    """What is sent before the load takes virtual time too."""
+    """Send the priming requests, which take virtual time too."""
     primer = Primer(traffic, primes_of(workload, 1), clock, transport, clock.stop)
     primer.start()
     if not primer.over:
@@ -524,7 +525,7 @@ def _drives(
 
 
 def run_drives(clock: VirtualClock, drives: list[Drive], drain_s: float) -> None:
-    """Until all is answered, or the drain deadline after the last was sent."""
+    """Run until all requests are answered, or until the drain deadline after the last send."""
 
     def over() -> None:
         if all(drive.over for drive in drives):

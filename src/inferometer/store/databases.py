@@ -1,5 +1,5 @@
-"""The two databases of an index, SQLite and PostgreSQL, opened for each query, so that any number of processes can
-use it at once."""
+"""The two databases of an index, SQLite and PostgreSQL, opened for each query, so that any number of processes can use
+it at the same time."""
 
 import os
 import shlex
@@ -22,10 +22,10 @@ from inferometer.store.query import regexp
 from inferometer.store.tables import SCHEMA, is_current, migrate
 
 INDEX = "index.sqlite"
-ATTEMPT_S = 1.0  # how long one attempt waits for another process, before we print that we wait
-LOCKED_S = 60.0  # how long we wait in all
-PAUSE_S = 0.05  # between attempts: some are refused at once
-CONNECT_S = 10  # PostgreSQL answers by then, or it is not there
+ATTEMPT_S = 1.0  # how long one attempt waits for another process, before a message is printed
+LOCKED_S = 60.0  # how long we wait in total
+PAUSE_S = 0.05  # between attempts: some are refused immediately
+CONNECT_S = 10  # PostgreSQL answers within this time, or it is not reachable
 _WRITES = "inferometer_writes"
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_CONSTRAINT)
@@ -34,39 +34,39 @@ _UNWRITABLE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANT
 
 
 class Database(Protocol):
-    """Where the tables are."""
+    """The location of the tables."""
 
     @property
     def shown(self) -> str:
-        """Its place as it may be printed."""
+        """Its location in a form that may be printed."""
 
     def reading(self) -> Any:
-        """A context with a connection that sees one moment."""
+        """A context with a connection that sees a consistent snapshot."""
 
     def writing(self) -> Any:
-        """A context with a connection whose changes come all at once, or not at all."""
+        """A context with a connection whose changes are applied together, or not at all."""
 
     def held(self, key: int) -> Any:
-        """A context that only one process at a time is in, among all that use this index with this key."""
+        """A context that only one process at a time can enter, among all that use this index with this key."""
 
     def discard(self) -> None:
-        """What is in it is not what we wrote: the next question finds an empty one, to be filled from the folders."""
+        """Drop invalid content: the next query finds an empty index, to be filled from the folders."""
 
     def close(self) -> None:
-        """Until the next question."""
+        """Close until the next query."""
 
 
 class Unwritable(StoreError):
-    """The disk is full, read-only or broken, or another process does not let go: what is there can still be read."""
+    """The disk is full, read-only or broken, or another process holds a lock: the existing data can still be read."""
 
 
 class Broken(StoreError):
-    """The index is not what we wrote; everything in it is in the folders too."""
+    """The content of the index is invalid; everything in it is also in the folders."""
 
 
 class SqliteIndex:
-    """A file next to the run folders, made anew if it is missing or broken. It stays open between queries:
-    SQLite tidies up whenever the last connection is closed, which takes longer than entering a run."""
+    """A file next to the run folders, recreated if it is missing or broken. It stays open between queries: SQLite
+    cleans up when the last connection is closed, which takes longer than adding a run."""
 
     def __init__(self, folder: Path, home: Path | None = None) -> None:
         self.file = folder / INDEX
@@ -85,16 +85,16 @@ class SqliteIndex:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Takes its turn among the writers at once, instead of failing half way."""
+        """Queues for the write lock at the start, instead of failing half way."""
         with self._translated_errors(), self._connected(writes=True) as db, db.begin():
             yield db
 
     def held(self, key: int) -> Any:
-        """Whoever shares the file shares the disk, and takes turns by locks on it."""
+        """Processes that share the file share the disk, and use file locks on it."""
         return nullcontext()
 
     def discard(self) -> None:
-        """Set aside for inspection, unless another process has done so already."""
+        """Set aside for inspection, unless another process has already done so."""
         if self._engine is not None:
             self._engine.dispose()
         if self._opened_as is None or self._seen() == self._opened_as:
@@ -116,8 +116,8 @@ class SqliteIndex:
             yield db
 
     def _prepared(self) -> Engine:
-        """The file may have been deleted, replaced or broken since the last question."""
-        if os.path.lexists(self.file) and not self.file.is_file():  # a folder, a pipe, a link to nothing
+        """The file may have been deleted, replaced or damaged since the last query."""
+        if os.path.lexists(self.file) and not self.file.is_file():  # a folder, a pipe, a broken link
             _set_aside(self.file)
         engine = self._open()
         self._opened_as = self._seen() or self._opened_as
@@ -140,7 +140,7 @@ class SqliteIndex:
         return self._engine
 
     def _seen(self) -> tuple[int, int] | None:
-        """Which file it is, and for whom: a connection is nothing to share with a forked process."""
+        """Identifies the file and this process: a connection must not be shared with a forked process."""
         try:
             return os.getpid(), self.file.stat().st_ino
         except OSError:
@@ -168,7 +168,7 @@ class SqliteIndex:
 
 
 class MemoryIndex:
-    """In memory, for a store that cannot be written to: it follows the folders each time."""
+    """In memory, for a store that cannot be written: it is rebuilt from the folders each time."""
 
     shown = "memory"
 
@@ -187,11 +187,11 @@ class MemoryIndex:
             yield db
 
     def held(self, key: int) -> Any:
-        """It is ours alone."""
+        """Only this process uses it."""
         return nullcontext()
 
     def discard(self) -> None:
-        """It is new each time."""
+        """Nothing to do: it is new each time."""
 
     def close(self) -> None:
         self._engine.dispose()
@@ -201,7 +201,7 @@ class PostgresIndex:
     """One index for a team, by URL."""
 
     def __init__(self, url: str) -> None:
-        from inferometer.plan.secrets import redacted_url  # brings the whole plan along
+        from inferometer.plan.secrets import redacted_url  # imports the whole plan
 
         self.shown = redacted_url(url)
         self._engine = _postgres_engine(url, self.shown)
@@ -219,7 +219,7 @@ class PostgresIndex:
 
     @contextmanager
     def held(self, key: int) -> Iterator[None]:
-        """For the whole session and not for a transaction: what is kept inside has transactions of its own."""
+        """For the whole session and not for a transaction, because the code inside has transactions of its own."""
         with (
             self._translated_errors(),
             self._prepared().connect().execution_options(isolation_level="AUTOCOMMIT") as db,
@@ -231,7 +231,7 @@ class PostgresIndex:
                 db.execute(text("select pg_advisory_unlock(:key)"), {"key": key})
 
     def discard(self) -> None:
-        """A team's index is not ours to throw away."""
+        """A team's index is not ours to delete."""
         raise StoreError(f"{self.shown}: the index is damaged", "rebuild it: inferometer store reindex")
 
     def close(self) -> None:
@@ -257,11 +257,11 @@ def sqlite_engine(url: str) -> Engine:
 
     @event.listens_for(engine, "connect")
     def connected(connection: Any, _record: object) -> None:
-        connection.isolation_level = None  # we begin transactions ourselves, see below
+        connection.isolation_level = None  # transactions are started explicitly, see below
         connection.execute("pragma synchronous = normal")  # kill -9 safe; what a power cut loses is in the folders
         connection.execute("pragma cache_size = -65536")  # KiB, used when needed: 10,000 runs have 1.4 million numbers
         connection.execute("pragma wal_autocheckpoint = 8000")  # pages: every 30 MB instead of every dozen runs
-        connection.create_function("regexp", 2, regexp, deterministic=True)  # in linear time, unlike SQLAlchemy's own
+        connection.create_function("regexp", 2, regexp, deterministic=True)  # linear time, unlike SQLAlchemy's own
 
     @event.listens_for(engine, "begin")
     def begun(db: Connection) -> None:
@@ -276,7 +276,7 @@ def sqlite_engine(url: str) -> Engine:
 
 
 def _waiting_for(db: Connection, attempt: Callable[[], Any]) -> None:
-    """Takes its turn: waits for another process that writes, and prints that."""
+    """Waits for another process that is writing, and prints a message."""
     until, is_silent = time.monotonic() + LOCKED_S, True
     while True:
         try:
@@ -292,12 +292,12 @@ def _waiting_for(db: Connection, attempt: Callable[[], Any]) -> None:
 
 
 def _code(error: DBAPIError) -> int:
-    """Of SQLite, without its details."""
+    """SQLite's error code, without its extended part."""
     return int(getattr(error.orig, "sqlite_errorcode", None) or 0) & 0xFF
 
 
 def _is_broken(error: DBAPIError) -> bool:
-    """Whether the file or its tables are not what we wrote; a full disk or a lock is no sign of that."""
+    """Whether the file or its tables are invalid; a full disk or a lock does not mean that."""
     if not isinstance(error.orig, sqlite3.Error):
         return False
     text = str(error.orig).lower()
@@ -310,7 +310,7 @@ def _is_broken(error: DBAPIError) -> bool:
 
 
 def _prepare(engine: Engine) -> None:
-    """The tables as this version knows them."""
+    """Creates or migrates the tables of this version."""
     with engine.connect() as db:
         if is_current(db):
             return
@@ -323,18 +323,18 @@ def _prepare(engine: Engine) -> None:
 def _switch_on_wal(engine: Engine) -> None:
     raw = engine.raw_connection()
     try:
-        with suppress(sqlite3.OperationalError):  # locked: another process is just switching it on
+        with suppress(sqlite3.OperationalError):  # locked: another process is switching it on
             raw.cursor().execute("pragma journal_mode = wal")
     finally:
         raw.close()
 
 
 def _set_aside(file: Path) -> None:
-    """Keep a broken index for inspection; everything in it is in the folders too."""
+    """Keep a broken index for inspection; everything in it is also in the folders."""
     if not os.path.lexists(file):
         return
     aside = file.with_name(f"{file.name}.broken")
-    if aside.is_dir() or (file.is_dir() and os.path.lexists(aside)):  # neither can take the other's place
+    if aside.is_dir() or (file.is_dir() and os.path.lexists(aside)):  # neither can replace the other
         aside = file.with_name(f"{file.name}.broken-{time.time_ns()}")
     with translated_errors(file):
         file.replace(aside)
@@ -364,7 +364,7 @@ def _postgres_engine(url: str, shown: str) -> Engine:
 
 
 def _sentence(error: DBAPIError) -> str:
-    """The driver's message on one line; it names host and user, never the password."""
+    """The driver's message on one line; it contains host and user, never the password."""
     lines = [line.strip() for line in str(error.orig).splitlines() if line.strip()]
     return "; ".join(lines[:2]) or type(error.orig).__name__
 
@@ -383,6 +383,6 @@ def _postgres_hint(error: DBAPIError) -> str | None:
 
 
 def ping(database: Database) -> None:
-    """Whether it answers, to be known before a run starts and not after it."""
+    """Whether it answers, tested before a run starts and not after it."""
     with database.reading() as db:
         db.execute(text("select 1"))

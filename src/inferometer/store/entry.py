@@ -18,7 +18,7 @@ from inferometer.store.shapes import Damaged, DamagedError, damaged_by
 from inferometer.vocabulary import MEASURES, number, percent, seconds
 
 DAMAGED = "damaged"
-CHANGING = (DAMAGED, "partial")  # states in which a run is looked at again each time
+CHANGING = (DAMAGED, "partial")  # states in which a run is read again for each query
 _MEASURES = ("ttft", "ttft_scheduled", "tpot", "itl", "e2e", "e2e_scheduled")
 HEADLINE = tuple(f"{name}.{statistic}" for name in _MEASURES for statistic in ("p50", "p99"))
 
@@ -28,7 +28,7 @@ class Entry:
     id: str
     started_at: str
     state: str  # of the run, or "damaged"
-    folder: Path  # where it is, or will be once it is fetched
+    folder: Path  # its location, or the one after it is fetched
     kind: str = "serving"
     source: str | None = None
     verdict: str | None = None
@@ -38,20 +38,20 @@ class Entry:
     engine: str | None = None
     engine_version: str | None = None
     commit: str | None = None
-    hardware: str | None = None  # in words
+    hardware: str | None = None  # as text
     requests: int | None = None
     workload_id: str | None = None
     stack_id: str | None = None
     hardware_id: str | None = None
-    values: dict[str, float] = field(default_factory=dict)  # "ttft.p50": 0.12; the headline, and what was requested
-    weak: str | None = None  # keys of percentiles of too few samples, with a blank between them
-    parameters: dict[str, str] = field(default_factory=dict)  # of the plan, those that were requested
+    values: dict[str, float] = field(default_factory=dict)  # "ttft.p50": 0.12; the headline, and requested keys
+    weak: str | None = None  # keys of percentiles of too few samples, separated by blanks
+    parameters: dict[str, str] = field(default_factory=dict)  # requested settings of the plan
     tags: tuple[str, ...] = ()
     experiment: str | None = None
     case: str | None = None
     location: str = ""  # `runs/<id>` in the store, file://host/path, s3://bucket/path
     damage: str | None = None  # why it cannot be read
-    remedy: str | None = None  # what to do about that
+    remedy: str | None = None  # how to fix that
 
     @property
     def weak_keys(self) -> frozenset[str]:
@@ -59,12 +59,12 @@ class Entry:
 
     @property
     def is_predicted(self) -> bool:
-        """A model of a server predicted it, nothing was measured: `SimulatorSettings.predicts` names it so."""
+        """Predicted by a model of a server instead of measured: `SimulatorSettings.predicts` is part of the name."""
         return self.engine is not None and ", predicted by " in self.engine
 
     @property
     def identity(self) -> str | None:
-        """The key of `judge.identity`: entries with the same one are one line of history."""
+        """The key of `judge.identity`: entries with the same key form one line of history."""
         parts = (self.workload_id, self.stack_id, self.hardware_id)
         return None if None in parts else "-".join(map(str, parts))
 
@@ -75,7 +75,7 @@ class IndexRow:
 
     id: str
     started: str = ""  # UTC, so that it sorts
-    started_as: str = ""  # as the run has it, with its zone
+    started_as: str = ""  # as stored in the run, with its time zone
     state: str
     kind: str = "serving"
     source: str | None = None
@@ -101,7 +101,7 @@ class IndexRow:
 
 @dataclass(frozen=True)
 class Listing:
-    """All that the index keeps of a run."""
+    """Everything that the index stores about a run."""
 
     row: IndexRow
     quantities: dict[str, Quantity]
@@ -110,7 +110,7 @@ class Listing:
 
 
 def listing_of(run: Run, location: str) -> Listing:
-    """Raises `StoreError` where the numbers of a run are not what they should be."""
+    """Raises `StoreError` if numbers of a run are invalid."""
     folder = run.folder or Path(run.id)
     try:
         values = indexed(run.summary)
@@ -124,13 +124,13 @@ def listing_of(run: Run, location: str) -> Listing:
 
 
 def damaged_listing(damaged: Damaged, location: str) -> Listing:
-    """Something is there, and it is not lost: it is listed as what it is."""
+    """A damaged run is not lost: it is listed as damaged."""
     row = IndexRow(id=damaged.id, state=DAMAGED, location=location, damage=damaged.cause, remedy=damaged.remedy)
     return Listing(row, {}, {}, Marks())
 
 
 def listing_at(folder: Path, location: str) -> Listing | None:
-    """Of a run folder. None for a folder that was just made, and has nothing in it yet."""
+    """For a run folder. None for a folder that was just created and is still empty."""
     try:
         return listing_of(load_run(folder), location)
     except DamagedError as error:
@@ -147,8 +147,8 @@ def _is_empty(folder: Path) -> bool:
 
 
 def flat(plan: Any, path: tuple[str | int, ...] = ()) -> dict[str, str]:
-    """A plan as paths and what is written at their ends: `{"load.rate": "10"}`."""
-    from inferometer.plan.overrides import written  # brings the whole plan along, which a list can do without
+    """A plan as paths and values: `{"load.rate": "10"}`."""
+    from inferometer.plan.overrides import written  # imports the whole plan, which lists do not need
 
     if isinstance(plan, Mapping):
         return {at: text for name, part in plan.items() for at, text in flat(part, (*path, str(name))).items()}
@@ -158,14 +158,14 @@ def flat(plan: Any, path: tuple[str | int, ...] = ()) -> dict[str, str]:
 
 
 def text_of(value: object) -> str:
-    """As YAML writes it: `true`, and 10 for 10.0."""
+    """As written in YAML: `true`, and 10 for 10.0."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def number_of(text: str) -> float | None:
-    """A setting as a number where it is one: `10`, `60s`, `2k`, `1%`."""
+    """A setting as a number if it is one: `10`, `60s`, `2k`, `1%`."""
     if text[:1] not in "0123456789.+-":
         return None
     for read in (seconds, number, percent):
@@ -178,7 +178,7 @@ def number_of(text: str) -> float | None:
 
 
 def utc_text(started: str) -> str:
-    """An instant so that texts sort as times do; empty where there is none."""
+    """An instant in a form in which texts sort by time; empty if unknown."""
     try:
         return datetime.fromisoformat(started).astimezone(UTC).isoformat(timespec="milliseconds")
     except ValueError:
@@ -214,8 +214,8 @@ def _row(run: Run, identified: Identity, values: Mapping[str, Quantity], locatio
 
 
 def _is_headline(quantity: Quantity, run: Run) -> bool:
-    """Numbers of the whole run, of what requests have the quantiles people ask for, of a run's own measures (the
-    latency of a batch) the mean. Scheduled latencies only where the run headlines them, as an open loop does."""
+    """Numbers of the whole run, the common quantiles of per-request measures, and the mean of a run's own measures (the
+    latency of a batch). Scheduled latencies only if they are the run's headline, as in an open loop."""
     if quantity.name.endswith("_scheduled") and quantity.name not in run.summary.headline:
         return False
     own_mean = quantity.statistic == "mean" and quantity.name not in MEASURES
@@ -227,7 +227,8 @@ def _target(plan: StoredPlan) -> str | None:
 
 
 def _hardware(run: Run) -> str | None:
-    """Accelerators, counted; else what was reported, else the machine where the target is on it, else its hosts."""
+    """Accelerators with their number; else what was reported, else the machine if the target runs on it, else its
+    hosts."""
     subject, machine = run.subject, run.environment.machine
     if subject.accelerators:
         return ", ".join(f"{count}x {name}" for name, count in sorted(subject.accelerator_counts.items()))

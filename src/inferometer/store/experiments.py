@@ -39,8 +39,8 @@ from inferometer.store.store import Store
 
 # -- definitions and results -------------------------------------------------------------------------------------------
 
-# What an experiment's folder says of it: how it was defined, and what came of it, a type for each kind. Those that do
-# an experiment make them, everybody else reads attributes; JSON is their encoding.
+# The content of an experiment's folder: its definition and its result, a type for each kind. The conductors of
+# experiments create them, everything else reads their attributes; JSON is their encoding.
 
 ExperimentKind = Literal["sweep", "search", "ab"]
 Side = Literal["a", "b"]
@@ -49,7 +49,7 @@ Side = Literal["a", "b"]
 
 
 class PlannedCase(msgspec.Struct, frozen=True, kw_only=True):
-    """A case that the experiment was begun with."""
+    """A case of the experiment when it was started."""
 
     name: str
     label: str = ""
@@ -61,9 +61,9 @@ class PlannedCase(msgspec.Struct, frozen=True, kw_only=True):
 class SweepDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """An experiment with all its cases, so that a reader knows which are missing; without secrets."""
 
-    file: str | None = None  # None: it was made in Python
+    file: str | None = None  # None: created in Python
     overrides: tuple[str, ...] = ()
-    changes: tuple[str, ...] = ()  # made in another tool's file before it was read
+    changes: tuple[str, ...] = ()  # changes made to another tool's file before it was read
     experiment: JsonObject = {}  # settings, as in its file
     cases: list[PlannedCase] = []
 
@@ -94,13 +94,13 @@ DEFINITIONS: dict[ExperimentKind, type[ExperimentDefinition]] = {
 
 
 class StrategyChange(PairedChange, frozen=True, kw_only=True):
-    """How a number of a case differs from the baseline's under the same other settings."""
+    """The difference of a case's number from the baseline's with otherwise equal settings."""
 
     case: str
     baseline: str
     settings: JsonObject  # of the axes
     measure: str
-    text: str = ""  # the change as a person reads it
+    text: str = ""  # the change as text
 
 
 class ClassEffect(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ class ClassEffect(msgspec.Struct, frozen=True, kw_only=True):
 class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     WHERE_KNOWN: ClassVar = ("effects", "changes")
 
-    cases: dict[str, int] = {}  # how many ended in which state
+    cases: dict[str, int] = {}  # number of cases by final state
     effects: list[ClassEffect] | None = None  # of classes that were switched off
     changes: list[StrategyChange] | None = None  # against the baseline
 
@@ -151,7 +151,7 @@ class DoneBlock(msgspec.Struct, frozen=True):
 
 
 class AbResult(Comparison, frozen=True, kw_only=True):
-    """A comparison with the blocks that it was made of; `ab --json` prints the same."""
+    """A comparison with its blocks; `ab --json` prints the same."""
 
     id: str | None = None
     pairs: Pairs | None = None
@@ -170,7 +170,7 @@ ABOUT, CASES, RESULT, LOCK = "experiment.json", "cases.jsonl", "result.json", ".
 
 @dataclass(frozen=True)
 class KeptExperiment:
-    """What is known of an experiment. A case that failed before there was a run has none."""
+    """A stored experiment. A case that failed before there was a run has none."""
 
     id: str
     kind: ExperimentKind
@@ -178,7 +178,7 @@ class KeptExperiment:
     started_at: str
     definition: ExperimentDefinition
     cases: list[ExperimentCase] = field(default_factory=list)
-    result: ExperimentResult | None = None  # None: it is not over
+    result: ExperimentResult | None = None  # None: it has not finished
     folder: Path | None = None
 
     @property
@@ -189,31 +189,31 @@ class KeptExperiment:
 
     @property
     def latest(self) -> list[ExperimentCase]:
-        """The cases, each as it was done last: one that was interrupted may have been done again."""
+        """The latest attempt at each case: an interrupted one may have been repeated."""
         return list({case.name: case for case in self.cases}.values())
 
 
 @dataclass(frozen=True)
 class CaseRow:
-    """A case that was done, and all its numbers: what tables, charts and files of an experiment are made of."""
+    """A finished case with all its numbers: the input of an experiment's tables, charts and files."""
 
     name: str
     label: str  # without the number of the repeat
     parameters: JsonObject
     repeat: int
-    state: str  # of its run; "failed" where there is none
+    state: str  # of its run; "failed" if there is none
     run: str | None = None
     verdict: str | None = None
     error: str | None = None
     wall_s: float | None = None
     limits_missed: tuple[str, ...] = ()
-    exit_code: int = 0  # what its run alone would have ended with
+    exit_code: int = 0  # exit code for this run alone
     values: dict[str, Quantity] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class ExperimentFolder:
-    """An experiment being done."""
+    """A running experiment."""
 
     path: Path
 
@@ -222,14 +222,14 @@ class ExperimentFolder:
         return self.path.name
 
     def add(self, case: ExperimentCase) -> None:
-        """A case that is done, in one piece and on disk before the next begins."""
+        """Adds a finished case, written completely and to disk before the next one starts."""
         line = orjson.dumps(structs.asdict(case), option=orjson.OPT_SERIALIZE_NUMPY) + b"\n"
         with translated_errors(self.path), (self.path / CASES).open("ab", buffering=0) as file:
             whole = _whole(self.path / CASES)
-            file.truncate(whole)  # half a line of a writer that was killed
+            file.truncate(whole)  # an incomplete line of a killed writer
             try:
                 written = file.write(line)
-                if written < len(line):  # the disk is full in the middle of it; the next write reports it
+                if written < len(line):  # the disk became full during the write; the next one reports it
                     file.write(line[written:])
                 os.fsync(file.fileno())
             except OSError:
@@ -237,14 +237,15 @@ class ExperimentFolder:
                 raise
 
     def redefine(self, definition: ExperimentDefinition) -> None:
-        """The file of the experiment was edited, and it goes on with the new one; the old one is kept next to it."""
+        """The file of the experiment was edited, and it continues with the new version; the old one is kept next to
+        it."""
         about = Document(read_json(self.path / ABOUT, "experiment"))
         earlier = [*about.values_of("earlier"), about.get("definition")]
         _write(self.path / ABOUT, {**about, "definition": document_of(definition), "earlier": earlier})
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """For one process alone: two that resume it would do the same cases."""
+        """For a single process: two that resume it would run the same cases."""
         with translated_errors(self.path), (self.path / LOCK).open("ab") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -264,7 +265,7 @@ class ExperimentFolder:
 def new_experiment(
     store: Path, kind: ExperimentKind, name: str | None, definition: ExperimentDefinition
 ) -> ExperimentFolder:
-    """A folder of its own for an experiment that starts now."""
+    """A new folder for an experiment that starts now."""
     started = datetime.now(UTC)
     path = store / "experiments" / run_id(started)
     about = {"kind": kind, "name": name, "started": started.isoformat(timespec="milliseconds")}
@@ -281,7 +282,7 @@ def _write(file: Path, content: JsonObject) -> None:
 
 
 def load_experiment(path: Path) -> KeptExperiment:
-    """A `DamagedError` names what is wrong with one that cannot be read."""
+    """Raises a `DamagedError` that names the problem if it cannot be read."""
     read = read_experiment(path)
     if isinstance(read, Damaged):
         raise read.error
@@ -289,7 +290,7 @@ def load_experiment(path: Path) -> KeptExperiment:
 
 
 def read_experiment(path: Path) -> KeptExperiment | Damaged:
-    """From its folder; this is the one place where that is read."""
+    """From its folder; this is the only place where such a folder is read."""
     try:
         if not is_there(path / ABOUT):
             raise StoreError(f"{path}: not an experiment folder", "create one with inferometer sweep")
@@ -316,7 +317,7 @@ def _read_result(file: Path, kind: ExperimentKind) -> ExperimentResult:
 
 
 def experiments_of(store: Path, warn: Callable[[Damaged], None] = lambda _damaged: None) -> list[KeptExperiment]:
-    """The newest first; folders that are none are passed over, and so are damaged ones, once `warn` knows of them."""
+    """Newest first; other folders are skipped, and so are damaged ones, after a call of `warn`."""
     known = []
     for file in sorted((store / "experiments").glob(f"*/{ABOUT}"), reverse=True):
         read = read_experiment(file.parent)
@@ -328,7 +329,7 @@ def experiments_of(store: Path, warn: Callable[[Damaged], None] = lambda _damage
 
 
 def find_experiment(store: Path, wanted: str) -> KeptExperiment:
-    """By its id, the beginning of its id, its name (the newest of that name) or `latest`."""
+    """By its id, the start of its id, its name (the newest with that name) or `latest`."""
     damaged: list[Damaged] = []
     known = experiments_of(store, damaged.append)
     if named := [experiment for experiment in damaged if wanted and experiment.id.startswith(wanted)]:
@@ -352,7 +353,7 @@ _OF_ONE_SIZE = re.compile(r"latency_bs\d+(_in\d+_out\d+)?")
 
 
 def case_row(case: ExperimentCase, run: Run | None, basis: Basis | None = None) -> CaseRow:
-    """A line of an experiment with the numbers of its run."""
+    """A case as a line of an experiment, with the numbers of its run."""
     limits = run.summary.limits if run else []
     return CaseRow(
         name=case.name,
@@ -371,8 +372,8 @@ def case_row(case: ExperimentCase, run: Run | None, basis: Basis | None = None) 
 
 
 def case_values(run: Run, basis: Basis | None = None) -> dict[str, Quantity]:
-    """As `quantities` names them; the batch size of a latency run is a parameter, so that it is `latency.p50` in all
-    cases and they make one column."""
+    """Named as in `quantities`; the batch size of a latency run is a parameter, so that its number is `latency.p50` in
+    all cases and they form one column."""
     values = quantities(run.summary, basis)
     if run.kind != "latency" or len({quantity.name for quantity in values.values()}) != 1:
         return values
@@ -380,7 +381,7 @@ def case_values(run: Run, basis: Basis | None = None) -> dict[str, Quantity]:
 
 
 def rows_of(kept: KeptExperiment, store: Store) -> list[CaseRow]:
-    """Every case as it was done last. A run that was deleted since leaves its parameters."""
+    """The latest attempt at every case. If its run was deleted since, only its parameters remain."""
     runs = [_run_of(case, store) for case in kept.latest]
     basis = common_basis(run.summary for run in runs if run is not None)
     return [case_row(case, run, basis) for case, run in zip(kept.latest, runs, strict=True)]
@@ -394,12 +395,12 @@ def _run_of(case: ExperimentCase, store: Store) -> Run | None:
 
 
 def _whole(file: Path) -> int:
-    """Bytes up to the end of the last whole line."""
+    """Bytes up to the end of the last complete line."""
     return file.read_bytes().rfind(b"\n") + 1
 
 
 def _cases(file: Path) -> Iterator[ExperimentCase]:
-    """Whole lines; the last of a killed writer may be half of one."""
+    """Complete lines only; the last line of a killed writer may be incomplete."""
     lines = file_bytes(file).splitlines(keepends=True) if is_there(file) else []
     for number, line in enumerate(lines, 1):
         if not line.endswith(b"\n"):

@@ -68,7 +68,7 @@ _SECOND = """
 
 
 def run_id(started: datetime) -> str:
-    """Seconds in UTC and one of 3,900 names: ids of the same second may clash, and are then drawn again."""
+    """Seconds in UTC and one of 3,900 names: ids of the same second may collide, and are then drawn again."""
     draw = random.SystemRandom()
     return f"{_second(started)}-{draw.choice(_FIRST.split())}-{draw.choice(_SECOND.split())}"
 
@@ -90,8 +90,8 @@ PLAN, RECORDS, SAMPLES = "plan.yaml", "records.parquet", "samples.parquet"
 OBSERVER_LOG = "log-observer.bin"
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # in C: five times as fast
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-LARGEST_IN_MEMORY = 25 * HELD_READS  # bytes of logs; a read has 24 or a little more
-FOLDERS_READ: deque[Path] = deque(maxlen=1000)  # by this process, the last ones
+LARGEST_IN_MEMORY = 25 * HELD_READS  # bytes of logs; a read takes 24 or slightly more
+FOLDERS_READ: deque[Path] = deque(maxlen=1000)  # the last ones read by this process
 LEAST_FREE = 16 * 2**20  # bytes; a run of 10,000 requests of 100 tokens has a log of 25 MB
 
 
@@ -110,7 +110,7 @@ class RunFolder:
 
     @property
     def store(self) -> Path:
-        """The folder that holds this run and the others."""
+        """The folder that contains this run and others."""
         return self.path.parent.parent
 
     def log_path(self, shard: int) -> Path:
@@ -118,11 +118,11 @@ class RunFolder:
 
     @property
     def observer_log(self) -> Path:
-        """What is sampled during the load; read with the logs of the shards."""
+        """The samples during the load; read together with the logs of the shards."""
         return self.path / OBSERVER_LOG
 
     def write_plan(self, plan: JsonObject) -> None:
-        """As a plan that can be run again; the schema version is a comment, for a plan has no field for it."""
+        """As a plan that can be run again; the schema version is a comment, because a plan has no field for it."""
         self._write_file(PLAN, plan_bytes(plan))
 
     def write_environment(self, environment: Environment) -> None:
@@ -135,14 +135,14 @@ class RunFolder:
         self._write("verdict", verdict_document(verdict))
 
     def write_state(self, state: State) -> None:
-        """`partial` until the run has an end state."""
+        """`partial` until the run has a final state."""
         self._write("run", about_run(self.started_at, state, self.kind, self.source))
         if state != "partial":
             self._write_file(MANIFEST, manifest_bytes(manifest_of(self.path)))
 
     def gather(self) -> tuple[Records, Gathered]:
-        """Turn the shards' logs into columns: read once and written from memory, or streamed where they are large.
-        They are removed once everything in them is kept elsewhere."""
+        """Turns the shards' logs into columns: read once and written from memory, or streamed if they are large. They
+        are removed once everything in them is stored elsewhere."""
         logs = logs_of(self.path)
         with translated_errors(self.path):
             small = sum(log.stat().st_size for log in logs) <= LARGEST_IN_MEMORY
@@ -161,11 +161,11 @@ class RunFolder:
         return records, gathered
 
     def observed(self) -> Gathered:
-        """What the observer logged during a load that is not ours."""
+        """The observer's log of a load that we did not send."""
         return read_logs([self.observer_log])[1] if self.observer_log.is_file() else Gathered()
 
     def write_observed(self, records: Records | None, gathered: Gathered) -> None:
-        """Records and samples that did not come from logs of shards."""
+        """For records and samples that do not come from logs of shards."""
         if records is not None:
             write_parquet(records, self.path / RECORDS)
         if gathered.samples:
@@ -175,8 +175,8 @@ class RunFolder:
             self.observer_log.unlink(missing_ok=True)
 
     def abandon(self, because: BaseException | None = None) -> None:
-        """The run ended by an error: keep what there is to look at, or leave nothing behind. What a server printed is
-        worth a look only where the server is to blame."""
+        """The run ended with an error: keep files worth looking at, or leave nothing behind. A server's output is only
+        worth keeping if the server caused the error."""
         blamed = isinstance(because, TargetError) and any(self.path.glob("*.log"))
         loaded = [log for log in logs_of(self.path) if log.name != OBSERVER_LOG]
         if blamed or any(map(_has_entries, loaded)):
@@ -193,14 +193,14 @@ class RunFolder:
 
     def _write_file(self, name: str, content: bytes) -> None:
         with translated_errors(self.path):
-            (self.path / MANIFEST).unlink(missing_ok=True)  # it will be another run: the manifest is written at its end
+            (self.path / MANIFEST).unlink(missing_ok=True)  # the content changes: the manifest is written at the end
         with replacing(self.path / name) as draft:
             draft.write_bytes(content)
 
 
 def plan_bytes(plan: JsonObject) -> bytes:
     text = yaml.dump(dict(plan), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-    if not is_harmless(text):  # a name that turns the direction of writing reads back as it was, and is seen as escapes
+    if not is_harmless(text):  # such characters are stored as escapes, and read back unchanged
         text = yaml.dump(dict(plan), Dumper=_Dumper, sort_keys=False, allow_unicode=False)
     return f"# schema: {schema_of('plan')}\n{text}".encode()
 
@@ -223,7 +223,7 @@ def data_folder() -> Path:
 
 
 def check_writable(store: Path) -> None:
-    """Whether a run could be kept there, to be known before the load starts and not after it."""
+    """Whether a run could be stored there, tested before the load starts and not after it."""
     try:
         disk = _tried(store)
     except StoreError as error:
@@ -243,14 +243,14 @@ def _tried(store: Path) -> os.statvfs_result:
         runs = store / "runs"
         runs.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=runs) as probe:
-            probe.write(bytes(4096))  # a full disk still makes empty files
+            probe.write(bytes(4096))  # on a full disk empty files can still be created
         return os.statvfs(runs)
 
 
 def new_run(
     store: Path, started: datetime | None = None, kind: RunKind = "serving", source: str | None = None
 ) -> RunFolder:
-    """A folder of its own for a run that starts now."""
+    """A new folder for a run that starts now."""
     check_writable(store)
     started = started or datetime.now(UTC)
     folder = RunFolder(
@@ -261,7 +261,7 @@ def new_run(
 
 
 def load_run(path: str | Path, files_elsewhere: Collection[str] = ()) -> Run:
-    """A run from its folder; a `DamagedError` names what is wrong with one that cannot be read."""
+    """A run from its folder; a `DamagedError` names the problem if it cannot be read."""
     read = read_run(Path(path), files_elsewhere)
     if isinstance(read, Damaged):
         raise read.error
@@ -269,9 +269,9 @@ def load_run(path: str | Path, files_elsewhere: Collection[str] = ()) -> Run:
 
 
 def read_run(path: Path, files_elsewhere: Collection[str] = ()) -> Run | Damaged:
-    """A run from its folder, as far as it was written, or what is wrong with it; records are read when asked for. The
-    folder's name is the id, so that a copy is a run of its own. Files that are kept elsewhere too may be missing here.
-    This is the one place where a run folder is read: whatever comes out of it has the shape that all others rely on."""
+    """A run from its folder, as far as it was written, or what is wrong with it; records are read on request. The
+    folder's name is the id, so that a copy is a run of its own. Files in `files_elsewhere` may be missing here. This is
+    the only place where a run folder is read: its results have the form that all other code relies on."""
     if not _is_run(path):
         raise StoreError(f"{path}: not a run folder", "inferometer list shows the stored runs")
     try:
@@ -287,7 +287,7 @@ def _is_run(path: Path) -> bool:
     try:
         return path.is_dir() and any(is_there(path / name) for name in ("run.json", PLAN, "summary.json"))
     except (OSError, StoreError):
-        return True  # something is there, and may not be looked at
+        return True  # something exists, but access is denied
 
 
 def _read_run(path: Path, files_elsewhere: Collection[str]) -> Run:
@@ -299,7 +299,7 @@ def _read_run(path: Path, files_elsewhere: Collection[str]) -> Run:
     if summary is not None and verdict is None:
         if about.state != "partial":
             raise StoreError(f"{path}: verdict.json is missing, although there is a summary")
-        summary = None  # killed between the two: it is as if neither was written
+        summary = None  # killed between the two: as if neither was written
     return Run(
         id=_id_of(path),
         started_at=about.started,
@@ -329,19 +329,19 @@ def _id_of(path: Path) -> str:
 
 
 def load_partial(path: Path) -> Records:
-    """The records of a run that was killed, as far as its logs go."""
+    """The records of a killed run, from the complete part of its logs."""
     logs = logs_of(path)
     if not logs:
         raise StoreError(f"{path}: it has no logs, so nothing can be recovered")
     return read_logs(logs)[0]
 
 
-DRAWS = 100  # ids until those of the next second are taken
-AHEAD = timedelta(minutes=1)  # further into the future are only ids of a clock that was wrong
+DRAWS = 100  # tries before ids of the next second are used
+AHEAD = timedelta(minutes=1)  # ids further in the future come from a wrong clock
 
 
 def made_folder(store: Path, started: datetime, *, is_latest: bool = False) -> Path:
-    """With an id of its own; `is_latest`: one that comes after all others of its time, because `latest` goes by ids."""
+    """Creates a folder with a new id; `is_latest`: an id after all others of its time, because `latest` follows ids."""
     first, last = _second(started), _second(started + AHEAD)
     names = [path.name for path in (store / "runs").iterdir()] if is_latest else []
     newest = max((name for name in names if first <= name <= last), default="")
@@ -351,7 +351,7 @@ def made_folder(store: Path, started: datetime, *, is_latest: bool = False) -> P
         draws += 1
         if path.name <= newest:
             continue
-        with translated_errors(path), suppress(FileExistsError):  # drawn by another process in this second: draw again
+        with translated_errors(path), suppress(FileExistsError):  # another process has it: draw again
             path.mkdir()
             return path
 
@@ -364,7 +364,7 @@ class RunReaders(TypedDict):
 
 
 def readers(path: Path) -> RunReaders:
-    """What reads records and samples when they are requested."""
+    """Functions that read records and samples on request."""
     samples = _reader(path, lambda: read_samples(path / SAMPLES)) if is_there(path / SAMPLES) else None
     return {"read_records": _records_of(path), "read_samples": samples}
 
@@ -376,7 +376,7 @@ def _records_of(path: Path) -> Callable[[], Records] | None:
 
 
 def _reader(path: Path, read: Callable[[], Any]) -> Callable[[], Any]:
-    """Reads once. Whatever is wrong in the file is damage: what a Parquet library raises for it has no end."""
+    """Reads once. Any error in the file counts as damage, because Parquet libraries raise many kinds of errors."""
 
     @functools.cache
     def read_once() -> Any:
@@ -395,18 +395,18 @@ def _reader(path: Path, read: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def _check_plain(file: Path) -> None:
-    """A pipe in the place of a file would be waited for for ever."""
+    """Reading a pipe in place of a file would block for ever."""
     if is_there(file) and not file.is_file():
         raise StoreError(f"{file}: not a plain file")
 
 
 def logs_of(path: Path) -> list[Path]:
-    """The logs of the shards, and of the observer, that are still there, in order."""
+    """The existing logs of the shards and of the observer, in order."""
     return sorted((log for log in path.glob("log-*.bin") if log.is_file()), key=lambda log: (len(log.name), log.name))
 
 
 def _has_entries(log: Path) -> bool:
-    """Whether a shard came as far as the load."""
+    """Whether a shard reached the load."""
     try:
         reader = LogReader(log)
         return next(iter(reader), None) is not None or reader.skipped > 0
@@ -415,7 +415,7 @@ def _has_entries(log: Path) -> bool:
 
 
 def gathered_of(run: Run) -> Gathered:
-    """The notes and samples of a stored run, as its shards left them."""
+    """The notes and samples of a stored run, as written by its shards."""
     document, samples = _read(run.folder, "shards") if run.folder else {}, run.samples
     shards = decoded(document, ShardsFile, (run.folder or Path()) / "shards.json")
     gathered = Gathered(stored_clocks=shards.clocks)

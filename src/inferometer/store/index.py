@@ -1,5 +1,5 @@
-"""The index of a store: what `list` shows and `show` finds, in SQLite or PostgreSQL; made anew from the run folders
-when needed."""
+"""The index of a store, in SQLite or PostgreSQL: used by `list` and for finding runs; rebuilt from the run folders when
+needed."""
 
 import difflib
 import math
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 
 # -- index -----------------------------------------------------------------------------------------------------------
 
-AT_ONCE = 200  # runs that are entered by one statement, and ids that are requested by name
+AT_ONCE = 200  # runs entered per statement, and ids requested by name
 _LOCK = 0x1F0E7E13
 
 
 def one_writer(db: Connection) -> None:
-    """In PostgreSQL as in SQLite writers take turns: entering a run is deleting and inserting it."""
+    """In PostgreSQL writers take turns as in SQLite: entering a run means deleting and inserting it."""
     if db.dialect.name != "sqlite":
         db.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
 
 
 def enter(db: Connection, listings: Iterable[Listing]) -> None:
-    """Enter runs, or what is new about them. Their tags stay, those in their folders are added."""
+    """Enter or update runs. Their tags stay, and those in their folders are added."""
     one_writer(db)
     for part in _parts(listings):
         forget(db, [listing.row.id for listing in part])
@@ -71,8 +71,8 @@ def _storable_row(row: IndexRow) -> dict[str, str | int | None]:
 
 
 def _storable(value: Any) -> Any:
-    """What both databases can hold: numbers of 64 bits that are finite, text without NUL. Whoever reads a run sees to
-    it that there is nothing else; the index breaks for no one."""
+    """Values that both databases can hold: finite 64-bit numbers, text without NUL. Run folders are checked when they
+    are read; the index must not fail in any case."""
     if isinstance(value, str):
         return value.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
     if isinstance(value, int) and not SMALLEST_INT <= value <= LARGEST_INT:
@@ -97,7 +97,7 @@ def _enter_details(db: Connection, numbered: Sequence[tuple[int, Listing]]) -> N
 
 
 def _insert_many(db: Connection, table: Table, rows: list[tuple[Any, ...]]) -> None:
-    """Whole rows, as each driver takes them fastest: a run has 150 of them."""
+    """Inserts complete rows in the fastest form for each driver: a run has 150 of them."""
     columns = ", ".join(table.columns.keys())
     if rows and db.dialect.name == "sqlite":
         marks = ", ".join("?" * len(table.columns))
@@ -110,7 +110,7 @@ def _insert_many(db: Connection, table: Table, rows: list[tuple[Any, ...]]) -> N
 
 
 def enter_marks(db: Connection, run: str, marks: Marks) -> None:
-    """Add the content of a folder to the index; a baseline belongs to the run that got it last."""
+    """Adds the marks of a folder to the index; a baseline belongs to the last run it was set for."""
     if not (marks.tags or marks.baselines or marks.experiment):
         return
     for tag in sorted(marks.tags - set(tags_of(db, run))):
@@ -140,7 +140,7 @@ def tags_of(db: Connection, run: str) -> list[str]:
 
 
 def forget(db: Connection, ids: Sequence[str]) -> None:
-    """The runs; their marks stay until the runs are reported as gone."""
+    """Removes the runs; their marks stay until the runs are reported as deleted."""
     for part in _parts(ids):
         numbers = list(db.execute(select(runs.c.number).where(runs.c.id.in_(part))).scalars())
         for column in (quantities.c.run, parameters.c.run, runs.c.number) if numbers else ():
@@ -148,7 +148,7 @@ def forget(db: Connection, ids: Sequence[str]) -> None:
 
 
 def forget_all(db: Connection) -> None:
-    """Whole tables at once: SQLite drops their pages instead of looking for each row."""
+    """Clears complete tables: SQLite then drops their pages instead of searching for each row."""
     for table in (quantities, parameters, runs):
         db.execute(delete(table))
 
@@ -160,7 +160,7 @@ def forget_marks(db: Connection, ids: Sequence[str]) -> None:
 
 
 def followed_at(db: Connection, place: str) -> int | None:
-    """How old the folder's list of entries was when all of them were entered."""
+    """The modification time of the folder when all of its entries were entered."""
     return db.execute(select(followed.c.changed_at).where(followed.c.place == place)).scalar()
 
 
@@ -171,14 +171,14 @@ def set_followed(db: Connection, place: str, changed_at: int | None) -> None:
 
 
 def known_runs(db: Connection, changing_only: bool = False) -> dict[str, tuple[str, str]]:
-    """Of each run, or each that is not done or could not be read, its state and its location."""
+    """State and location of each run, or only of those that are not finished or could not be read."""
     question = select(runs.c.id, runs.c.state, runs.c.location)
     rows = db.execute(question.where(runs.c.state.in_(CHANGING)) if changing_only else question)
     return {id_: (state, location) for id_, state, location in rows}
 
 
 def imported_from(db: Connection, digest: str) -> list[str]:
-    """The runs that a file with this checksum became."""
+    """The runs imported from a file with this checksum."""
     return list(db.execute(select(runs.c.id).where(runs.c.imported_from == digest).order_by(runs.c.id)).scalars())
 
 
@@ -189,7 +189,7 @@ def count(db: Connection) -> int:
 def entries(
     db: Connection, home: Path, clauses: Sequence[Clause], order: Sequence[Any], limit: int | None
 ) -> list[tuple[int, Entry]]:
-    """With their numbers in the index."""
+    """Entries with their numbers from the index."""
     question = select(runs.c.number, runs.c.headline, *(runs.c[name] for name in _PLAIN))
     rows = db.execute(question.where(*clauses).order_by(*order).limit(limit)).all()
     names = [row.id for row in rows]
@@ -223,7 +223,7 @@ def _entry(
 
 
 def _check_types(row: Mapping[str, Any], values: Any) -> None:
-    """SQLite keeps any type in any column, and another program may have written one."""
+    """SQLite accepts any type in any column, and another program may have written one."""
     for name, value in row.items():
         if value is not None and type(value) is not (int if name == "requests" else str):
             raise TypeError(f"{name} is {value!r}")
@@ -236,7 +236,7 @@ _FIELDS = ["started_at" if name == "started_as" else name for name in _PLAIN]
 
 
 def folder_at(location: str, id_: str, home: Path) -> Path:
-    """Where the folder is; of a run in an object store, where it is once it is fetched."""
+    """Location of the folder; for a run in an object store, its location after it is fetched."""
     if location.startswith("file://"):
         return Path("/" + location.removeprefix("file://").partition("/")[2])
     return home / "cache" / id_ if "://" in location else home / location
@@ -250,7 +250,7 @@ class Details(NamedTuple):
 
 
 def details_of(db: Connection, names: Sequence[Name], numbers: Sequence[int]) -> dict[int, Details]:
-    """By the number of the run."""
+    """Details by the number of the run."""
     details = {number: Details({}, {}) for number in numbers}
     keys = [name.name for name in names if name.kind == "quantity"]
     paths = [name.name for name in names if name.kind == "parameter"]
@@ -270,7 +270,7 @@ def details_of(db: Connection, names: Sequence[Name], numbers: Sequence[int]) ->
 
 
 def numbers_of(db: Connection, keys: Sequence[str], ids: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Quantities by the ids of their runs."""
+    """Quantities by run id."""
     question = select(runs.c.id, quantities.c.key, quantities.c.value).where(
         runs.c.number == quantities.c.run, quantities.c.key.in_(keys)
     )
@@ -311,11 +311,11 @@ def _parts(things: Iterable[Any]) -> Iterator[list[Any]]:
 
 
 class Reindexed(NamedTuple):
-    """What was found when the index was made anew."""
+    """Result of rebuilding the index."""
 
     runs: int
-    uploaded: int  # of those, that had waited for it
-    damaged: dict[str, tuple[str, str]]  # by id: what is wrong, and what to do
+    uploaded: int  # of those, uploads that were pending
+    damaged: dict[str, tuple[str, str]]  # by id: the problem, and how to fix it
     half_uploaded: list[str]  # by another machine
 
 
@@ -344,8 +344,8 @@ def reindexed(store: "Store") -> Reindexed:
 
 
 def _forget_ours(store: "Store", db: Connection) -> None:
-    """Everything that is read from folders again; not what other machines keep. Baselines stay: one whose run was
-    deleted should be named as that."""
+    """Removes everything that will be read again from folders; not the entries of other machines. Baselines stay, so
+    that one with a deleted run can be reported as such."""
     known = known_runs(db)
     ours = [id_ for id_, (_, location) in known.items() if _is_ours(store, id_, location)]
     if len(ours) == len(known):
@@ -368,8 +368,8 @@ def _remote_listing(store: "Store", objects: Objects, id_: str) -> Listing:
         return damaged_listing(damaged_by(error, folder), location)
 
 
-# Which run is meant (an id, the start of one, its name, `latest`, a baseline, a tag), and its folder from wherever it
-# is: on this machine, or in an object store and then in the cache.
+# Finds a run (by id, the start of one, its name, `latest`, a baseline or a tag), and its folder: on this machine, or in
+# an object store and then in the cache.
 
 # -- find ------------------------------------------------------------------------------------------------------------
 
@@ -416,13 +416,13 @@ def _of_baseline(db: Connection, wanted: str) -> list[RunMatch]:
 
 
 def _of_tag(db: Connection, wanted: str) -> list[RunMatch]:
-    """The newest run that has it."""
+    """The newest run with this tag."""
     return [RunMatch(*row) for row in db.execute(_SOUGHT.where(tagged(wanted)).limit(1))]
 
 
 def _nth(db: Connection, back: int, home: Path) -> RunMatch:
-    """Of those that can be shown, if there are any: a run that failed before anything was sent has no numbers, and one
-    damaged folder, or a folder of something else, must not be in the way of the others."""
+    """Among runs that can be shown, if there are any: a run that failed before anything was sent has no numbers, and a
+    damaged folder, or an unrelated one, must not hide the others."""
     sound = runs.c.state != DAMAGED
     has_numbers = or_(runs.c.state != "failed", runs.c.requests.is_not(None))
     shown = and_(sound, has_numbers)
@@ -455,7 +455,7 @@ _SOUGHT = select(runs.c.id, runs.c.location).order_by(runs.c.id.desc())
 
 
 def whole_folder(store: "Store", place: RunMatch) -> Path:
-    """With all its files."""
+    """The folder with all its files."""
     objects = store.objects_of(place.location)
     if objects is None:
         return _local(store, place)
@@ -465,7 +465,7 @@ def whole_folder(store: "Store", place: RunMatch) -> Path:
 
 
 def lazy_run(store: "Store", place: RunMatch) -> Run:
-    """Its large files come when they are requested."""
+    """Its large files are fetched on request."""
     objects = store.objects_of(place.location)
     if objects is None:
         return load_run(_local(store, place))
@@ -480,7 +480,7 @@ def lazy_run(store: "Store", place: RunMatch) -> Run:
 def _reading(
     objects: Objects, place: RunMatch, folder: Path, files: Files, name: str, ask: Callable[[Run], Any]
 ) -> Callable[[], Any] | None:
-    """None where the run has no such file."""
+    """None if the run has no such file."""
 
     def read() -> Any:
         objects.fetch_file(place.location, folder, name, files)

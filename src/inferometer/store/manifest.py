@@ -1,5 +1,5 @@
-"""What is written about a run in its folder: `marks.json`, the tags, baselines and experiment that people give it,
-which may change; and the manifest, every other file with size and checksum, written last. A run without one was
+"""Additional files of a run folder: `marks.json`, the tags, baselines and experiment that users assign, which may
+change; and the manifest, with size and checksum of every other file, written last. A run without a manifest was
 killed."""
 
 import hashlib
@@ -28,7 +28,7 @@ _LABEL = re.compile(r"[A-Za-z0-9][\w.:/+@-]{0,99}")
 @dataclass(frozen=True)
 class Marks:
     tags: frozenset[str] = frozenset()
-    baselines: dict[str, str] = field(default_factory=dict)  # name to the instant at which it was set: the last counts
+    baselines: dict[str, str] = field(default_factory=dict)  # name to the instant it was set: the last one applies
     experiment: str | None = None
     case: str | None = None
 
@@ -49,7 +49,7 @@ class Marks:
 
 
 def checked_label(text: str, what: str) -> str:
-    """A tag or a baseline's name as it can be written in commands and lists."""
+    """A tag or a baseline's name that can be used in commands and lists."""
     if _LABEL.fullmatch(text):
         return text
     hint = "use letters, digits and . _ - : / + @, at most 100 characters, a letter or digit first"
@@ -97,7 +97,7 @@ Files = dict[str, FileFacts]
 
 
 def manifest_of(folder: Path) -> Files:
-    """Of all files that are there; marks may change and are no part of it."""
+    """Of all existing files; marks may change and are not included."""
     with translated_errors(folder):
         names = sorted(path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
         return {name: _facts(folder / name) for name in names if name not in (MANIFEST, MARKS)}
@@ -126,7 +126,7 @@ def read_manifest(folder: Path) -> Files | None:
 
 
 def files_in(content: bytes, where: object) -> Files:
-    """Without those that were left out on purpose."""
+    """Without files that were deleted on purpose."""
     return {name: facts for name, facts in _all_in(content, where).items() if not facts.left_out}
 
 
@@ -145,7 +145,7 @@ def _all_in(content: bytes, where: object) -> Files:
 
 
 def measured(folder: Path) -> str | None:
-    """What a run was when it was finished, in a line: the checksums of all its files, also of those left out since."""
+    """Identifies a finished run: the checksums of all its files, including those deleted on purpose since."""
     file = folder / MANIFEST
     if not is_there(file):
         return None
@@ -154,8 +154,8 @@ def measured(folder: Path) -> str | None:
 
 
 def leave_out(folder: Path, is_heavy: Callable[[str], bool]) -> int:
-    """Delete such files of a finished run, and return how many bytes they had. The manifest knows them still, as left
-    out: the folder is whole without them. If killed half way, some unneeded files are left."""
+    """Delete such files of a finished run, and return their size in bytes. The manifest still lists them, as left out:
+    the folder is complete without them. If killed half way, some unneeded files remain."""
     file = folder / MANIFEST
     if not is_there(file):
         return 0
@@ -175,8 +175,8 @@ def leave_out(folder: Path, is_heavy: Callable[[str], bool]) -> int:
 
 
 def replace_files(folder: Path, contents: Mapping[str, bytes], keep_as: Mapping[str, str]) -> None:
-    """Put new contents into files of a finished run; each older one stays under the name that `keep_as` has for it,
-    if there is none yet. If killed half way, the folder is whole, and the manifest does not vouch for these files."""
+    """Replace files of a finished run; each older version is kept under its name in `keep_as`, if there is none yet. If
+    killed half way, the folder is complete, and the manifest does not list checksums for these files."""
     file = folder / MANIFEST
     files = _all_in(file_bytes(file), file) if is_there(file) else None
     if files is not None:
@@ -197,7 +197,7 @@ def replace_files(folder: Path, contents: Mapping[str, bytes], keep_as: Mapping[
 
 
 def check_whole(folder: Path, files_elsewhere: Collection[str] = ()) -> None:
-    """Refuse a folder that was copied half way: a file is missing, or is shorter than it was."""
+    """Refuse an incompletely copied folder: a file is missing, or shorter than it was."""
     for name, facts in (read_manifest(folder) or {}).items():
         if name in files_elsewhere:
             continue
@@ -211,7 +211,7 @@ def check_whole(folder: Path, files_elsewhere: Collection[str] = ()) -> None:
 
 
 def faults(folder: Path) -> Iterator[str]:
-    """Everything that is not as it was written, file by file."""
+    """All differences from what was written, file by file."""
     files = read_manifest(folder)
     if files is None:
         return
@@ -227,7 +227,7 @@ def faults(folder: Path) -> Iterator[str]:
 
 
 def _size(file: Path) -> int | None:
-    """None where there is no such file, nor one that a link leads to."""
+    """None if there is no such file, or only through a link."""
     with translated_errors(file):
         try:
             about = file.stat()

@@ -1,5 +1,5 @@
 """Run folders in an object store, `s3://bucket/prefix` or `gs://...`: uploaded when they are finished, the manifest
-last, and read back into a local cache when they are requested."""
+last, and read back into a local cache on request."""
 
 import os
 import shutil
@@ -15,30 +15,30 @@ from inferometer.record.files import translated_errors
 from inferometer.store.folder import is_run_id
 from inferometer.store.manifest import MANIFEST, MARKS, Files, files_in, manifest_of, sha256, write_manifest
 
-EXTRAS = {"s3": "s3", "gs": "gs", "gcs": "gs"}  # how addresses begin, to the extra that reads them
+EXTRAS = {"s3": "s3", "gs": "gs", "gcs": "gs"}  # URL scheme to the extra that supports it
 LEFT_OVER_S = 86400.0
-FRESH_NS = 2_000_000_000  # file systems have clocks of up to two seconds
-LARGE = (".parquet", ".bin", ".log")  # fetched when they are requested
+FRESH_NS = 2_000_000_000  # some file systems have a time resolution of two seconds
+LARGE = (".parquet", ".bin", ".log")  # fetched on request
 
 
 class Objects:
-    """Where a team keeps its run folders."""
+    """The object store with a team's run folders."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         self._fs = _file_system(self.url)
 
     def at(self, id_: str) -> str:
-        """The location of a run, whichever prefix it was kept under."""
+        """The location of a run, independent of its prefix."""
         return f"{self.url}/runs/{id_}"
 
     def check_writable(self) -> None:
-        """To be known before a run starts: a tiny object is written."""
+        """Tested before a run starts: a tiny object is written."""
         with self._translated_errors(self.url):
             self._fs.pipe_file(f"{self.url}/inferometer.txt", b"Inferometer keeps runs here, under runs/.\n")
 
     def upload(self, folder: Path) -> str:
-        """Copy a finished run there and return its location. A run without its manifest is not there yet."""
+        """Upload a finished run and return its location. A run without its manifest counts as missing."""
         place = self.at(folder.name)
         if not (folder / MANIFEST).exists():
             write_manifest(folder)
@@ -56,7 +56,8 @@ class Objects:
             self._fs.put_file(str(file), f"{self.url}/{name}")
 
     def fetch(self, location: str, folder: Path, *, whole: bool) -> Files:
-        """Bring a run into the cache: its small files, or all of them. What is there and fits is not fetched again."""
+        """Download a run into the cache: its small files, or all of them. Files with matching facts are not downloaded
+        again."""
         files = self.manifest(location)
         with translated_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -78,11 +79,11 @@ class Objects:
             draft.unlink()
             hint = "it was changed or truncated after its upload: upload it again from the machine that made the run"
             raise StoreError(f"{location}/{name}: does not match its manifest, it has {size} bytes", hint)
-        draft.replace(file)  # no fsync: what is cached can be fetched again
+        draft.replace(file)  # no fsync: cached files can be fetched again
         return file
 
     def manifest(self, location: str) -> Files:
-        """Raises where it is missing: the upload did not come to its end."""
+        """Raises if it is missing: the upload was not completed."""
         with self._translated_errors(location):
             try:
                 content = self._fs.cat_file(f"{location}/{MANIFEST}")
@@ -94,7 +95,7 @@ class Objects:
         return files_in(content, f"{location}/{MANIFEST}")
 
     def runs(self) -> tuple[list[str], list[str]]:
-        """The ids of the runs that are there, and of those that are half uploaded."""
+        """The ids of the complete runs, and of the partially uploaded ones."""
         with self._translated_errors(self.url):
             self._fs.invalidate_cache()
             try:
@@ -110,7 +111,7 @@ class Objects:
             self._fs.pipe_file(f"{location}/{MARKS}", content)
 
     def delete(self, location: str) -> None:
-        """The manifest first: what is deleted half way is no run any more."""
+        """The manifest first: a partially deleted run then no longer counts as one."""
         with self._translated_errors(location):
             self._fs.invalidate_cache()
             names = sorted(self._fs.find(location), key=lambda path: not path.endswith(f"/{MANIFEST}"))
@@ -141,7 +142,7 @@ class Objects:
 
 
 def upload_files(folder: Path, url: str) -> int:
-    """Every file below a folder, under the same names below an address; how many there were."""
+    """Uploads every file below a folder, under the same names below an address; returns their number."""
     place = Objects(url)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in files:
@@ -187,7 +188,7 @@ def _hint(error: Exception) -> str | None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Out of sight first, so that a deletion that ends half way leaves no half run."""
+    """Renamed first, so that an interrupted deletion leaves no partial run."""
     aside = folder.with_name(f".gone-{folder.name}")
     with translated_errors(folder):
         if folder.exists():
@@ -196,7 +197,8 @@ def remove_folder(folder: Path) -> None:
 
 
 def remove_leftovers(place: Path) -> None:
-    """What was being made or deleted when its process was killed, long enough ago that it is not still at it."""
+    """Removes drafts of creations and deletions by killed processes, if they are old enough to be certainly
+    abandoned."""
     if (place / "runs").is_dir():
         for path in (place / "runs").glob(".*-*"):
             with suppress(OSError):
@@ -205,8 +207,8 @@ def remove_leftovers(place: Path) -> None:
 
 
 def changed_of(folder: Path) -> int | None:
-    """When an entry of a folder last came or went, nanoseconds; None where that is so fresh that the next change might
-    get the same time."""
+    """When an entry of a folder was last added or removed, in nanoseconds; None if that is so recent that the next
+    change might get the same time."""
     try:
         changed_at = folder.stat().st_mtime_ns
     except OSError:
@@ -215,7 +217,7 @@ def changed_of(folder: Path) -> int | None:
 
 
 def folders_in(place: Path, name: str = "runs") -> dict[str, Path]:
-    """The run folders by id; hidden ones are drafts, or on their way out."""
+    """The run folders by id; hidden ones are drafts, or being deleted."""
     runs = place / name
     if not runs.is_dir():
         return {}
@@ -225,8 +227,8 @@ def folders_in(place: Path, name: str = "runs") -> dict[str, Path]:
 
 
 def is_folder_of_run(path: Path) -> bool:
-    """A folder, or something else that has the name of one: it is listed as damaged and not passed over."""
+    """A folder, or something else with the name of one: it is listed as damaged and not skipped."""
     try:
         return stat.S_ISDIR(path.stat().st_mode) or is_run_id(path.name)
-    except OSError:  # a link to itself or to nothing, or it may not be looked at
+    except OSError:  # a link to itself or to nothing, or access is denied
         return is_run_id(path.name) and os.path.lexists(path)

@@ -1,5 +1,5 @@
-"""Conditions as `list --where` has them, and queries of the index in SQL: which runs match, in which order. Regular
-expressions are matched by RE2, in time linear in the text; the command line falls back to Python's own engine."""
+"""Conditions of `list --where`, and index queries in SQL: which runs match, in which order. Regular expressions are
+matched by RE2, in time linear in the text; the command line falls back to Python's own engine."""
 
 import difflib
 import re
@@ -23,8 +23,8 @@ Matches = Callable[[str], bool]
 
 
 def linear(pattern: str) -> Matches | None:
-    """A function that returns whether a text has the pattern in it, in linear time; None where RE2 is not installed or
-    does not know the pattern (look-around, references to a group)."""
+    """A function that returns whether a text contains the pattern, in linear time; None if RE2 is not installed or does
+    not support the pattern (look-around, references to a group)."""
     try:
         import re2
     except ImportError:
@@ -40,7 +40,7 @@ def linear(pattern: str) -> Matches | None:
 
 @lru_cache(256)
 def matcher(pattern: str) -> Matches:
-    """In linear time where that is possible."""
+    """In linear time if possible."""
     own = linear(pattern)
     if own is not None:
         return own
@@ -75,12 +75,12 @@ class Condition:
 
     @property
     def key(self) -> str:
-        """As quantities are named: `TTFT p99` is `ttft.p99`."""
+        """Named like quantities: `TTFT p99` is `ttft.p99`."""
         return canonical(self.name)
 
     @property
     def number(self) -> float | None:
-        """The value where it is one, in the unit that is kept: 0.5 for `500ms`, 0.01 for `1%`, 2000 for `2k/s`."""
+        """The value as a number in the stored unit, if it is one: 0.5 for `500ms`, 0.01 for `1%`, 2000 for `2k/s`."""
         return number_of(_PER_SECOND.sub("", self.value))
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ def condition(text: str) -> Condition:
 
 
 def instant(text: str) -> str:
-    """A date or a time as the index sorts it; a day begins at its midnight here."""
+    """A date or a time in the form in which the index sorts it; a day starts at local midnight."""
     try:
         return datetime.fromisoformat(text).astimezone().isoformat(timespec="milliseconds")
     except ValueError:
@@ -117,7 +117,7 @@ def _check_pattern(condition: Condition) -> None:
 
 # -- versions --------------------------------------------------------------------------------------------------------
 
-Version = tuple[tuple[int, ...], int, int]  # the release without trailing zeros, its stage, the number of that
+Version = tuple[tuple[int, ...], int, int]  # the release without trailing zeros, its stage, the number of the stage
 
 
 _STAGES = {"dev": 0, "a": 1, "alpha": 1, "b": 2, "beta": 2, "rc": 3, "": 4, "post": 5}
@@ -130,7 +130,7 @@ _VERSION = re.compile(rf"v?(\d+(?:\.\d+)*)(?:[._-]?({_STAGE})[._-]?(\d*))?(?:\.d
 
 
 def version_of(text: str) -> Version | None:
-    """None where it does not look like one: a commit, a date, a word. What was built (`+cu128`) does not count."""
+    """None if it does not look like one: a commit, a date, a word. Build labels (`+cu128`) are ignored."""
     match = _VERSION.fullmatch(text.strip())
     if match is None:
         return None
@@ -171,19 +171,19 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-_NEAR = 1e-9  # relative: a number that was written and read again is the same one
+_NEAR = 1e-9  # relative: a number that was written and read again counts as equal
 
 
 @dataclass(frozen=True)
 class Name:
-    """What a name in a filter, an order or a list of columns stands for."""
+    """The meaning of a name in a filter, an order or a list of columns."""
 
     kind: str  # "column", "mark", "quantity", "parameter"
     name: str  # "model", "tag", "ttft.p99", "load.rate"
 
 
 def meaning(db: Connection, text: str) -> Name:
-    """Columns and marks first, then quantities, then settings of the plan; the prefix `plan.` marks one of those."""
+    """Columns and marks first, then quantities, then settings of the plan; the prefix `plan.` marks a setting."""
     name = text.strip()
     if name.startswith("plan."):
         return _parameter(db, name.removeprefix("plan.")) or _unknown(db, name)
@@ -261,14 +261,14 @@ def clause(db: Connection, condition: Condition) -> Clause:
 
 
 def _having(key: str, condition: Condition) -> Select[tuple[int]]:
-    """Runs with such a quantity: one that is missing is neither less nor more, nor different."""
+    """Runs with such a quantity: a missing value is neither less, nor greater, nor different."""
     value = quantities.c.value
     wanted = _compared(value, condition, _in_unit(key, condition))
     return select(quantities.c.run).where(quantities.c.key == key, wanted)
 
 
 def _in_unit(key: str, condition: Condition) -> float:
-    """`500ms` is nothing to compare a rate with: measures that are known read values as limits do."""
+    """`500ms` cannot be compared with a rate: known measures parse values as limits do."""
     name = key.partition(".")[0]
     if name not in MEASURES:
         return _number(condition)
@@ -318,7 +318,7 @@ def _ordered(column: Any, operator: str, value: object) -> Clause:
 
 
 def _text(column: Any, condition: Condition) -> Clause:
-    """What is missing is different from any text."""
+    """A missing value is different from any text."""
     equal: Clause = column == condition.value if condition.value else column.is_(None)
     match condition.operator:
         case "=":
@@ -333,7 +333,7 @@ def _text(column: Any, condition: Condition) -> Clause:
 
 
 def _newer_or_older(db: Connection, condition: Condition) -> Clause:
-    """Where both look like versions they are compared as such, 0.10 after 0.9; else as texts. Neither database knows
+    """If both look like versions they are compared as such, 0.10 after 0.9; else as texts. Neither database supports
     versions, but a store has few different ones."""
     column, wanted = runs.c.engine_version, version_of(condition.value)
     compare = _OPERATORS[condition.operator]
@@ -349,7 +349,7 @@ def _newer_or_older(db: Connection, condition: Condition) -> Clause:
 
 
 def _matches(column: Any, pattern: str) -> Clause:
-    """Anywhere in the text, small or capital; `(?i)` is understood by SQLite's function (Python) and PostgreSQL."""
+    """Anywhere in the text, ignoring case; both SQLite's function (Python) and PostgreSQL understand `(?i)`."""
     matched: Clause = column.regexp_match(f"(?i){pattern}")
     return matched
 
@@ -393,7 +393,7 @@ def _setting(condition: Condition) -> Clause:
 
 
 def ordering(db: Connection, sort: str | None) -> list[Any]:
-    """`-output_rate`: the largest first; what has no such value comes last. The newest first by default."""
+    """`-output_rate`: largest first; runs without a value come last. Default: newest first."""
     newest = runs.c.id.desc()
     if sort is None:
         return [newest]

@@ -58,8 +58,8 @@ def keep(
     samples: Samples | None = None,
     files: Mapping[str, Content] | None = None,
 ) -> Run:
-    """Write the folder of a run whose numbers are known already, and enter it in the index. `files` are kept next to
-    it as they are: a log, the result of another tool. The folder is seen whole or not at all."""
+    """Write the folder of a run with known numbers, and enter it in the index. `files` are stored with it unchanged: a
+    log, the result of another tool. The folder appears complete or not at all."""
     kept_in = open_store(store)
     started = started or datetime.now(UTC)
     about = about_run(started.isoformat(timespec="milliseconds"), state, kind, source)
@@ -87,7 +87,8 @@ OLDER = {"summary.json": "older-summary.json", "verdict.json": "older-verdict.js
 
 
 def replace_numbers(store: Store, entry: Entry, run: Run) -> None:
-    """Write summary and verdict of a stored run anew; those it had first stay next to them, as `OLDER` names them."""
+    """Rewrite summary and verdict of a stored run; the original ones are kept next to them, under the names in
+    `OLDER`."""
     if store.objects_of(entry.location) is not None or not entry.folder.is_dir():
         raise StoreError(f"{entry.id}: its folder is not on this machine", f"inferometer show {entry.id} --again")
     assert run.verdict is not None
@@ -98,11 +99,11 @@ def replace_numbers(store: Store, entry: Entry, run: Run) -> None:
 
 
 class Unkeepable(StoreError):
-    """Something in it no file or index of ours could hold; nothing was kept."""
+    """Its content cannot be stored in our files or index; nothing was stored."""
 
 
 def _contents(plan: JsonObject, parts: Mapping[str, JsonObject]) -> dict[str, bytes]:
-    """The files of a run, if they can be read again as that: what cannot is refused before anything is written."""
+    """The files of a run, if they can be read again as such: invalid content is refused before anything is written."""
     contents = {}
     try:
         checked(dict(plan), "plan")
@@ -136,8 +137,8 @@ def _draft(home: Path) -> Iterator[Path]:
 
 
 def _write(draft: Path, contents: Mapping[str, Content], *, to_disk: bool) -> None:
-    """Everything, and the manifest. What was imported is not waited for: after a power cut it can be imported again,
-    and the manifest shows whether it has to be."""
+    """Writes all files, and the manifest. Imported files are not synced: after a power cut they can be imported again,
+    and the manifest shows whether they have to be."""
     facts = manifest_of(draft) | {name: facts_of(content) for name, content in contents.items() if name != MARKS}
     for name, content in {**contents, MANIFEST: manifest_bytes(facts)}.items():
         with translated_errors(draft / name):
@@ -148,7 +149,7 @@ def _write(draft: Path, contents: Mapping[str, Content], *, to_disk: bool) -> No
 
 
 def _placed(draft: Path, home: Path, started: datetime) -> Path:
-    """Under an id of its own: the empty folder of that name is ours alone."""
+    """Under a new id: the empty folder with that name belongs to this process alone."""
     with translated_errors(draft):
         draft.chmod(0o755 & ~_umask())
         path = made_folder(home, started)

@@ -1,8 +1,8 @@
-"""What the files of a run must look like to be used: checked once, where a run folder is read.
+"""The form that the files of a run must have: checked once, when a run folder is read.
 
-Only what everything relies on is described: more keys are fine, and every key may be missing, as in runs of older
-versions and of other tools. Numbers have bounds far beyond anything that is measured, so that no code after this has to
-think of infinities; text is valid Unicode; nothing is nested without end.
+Only what all other code relies on is described: additional keys are allowed, and every key may be missing, as in runs
+of older versions and of other tools. Numbers have bounds far beyond any measurement, so that later code need not handle
+infinities; text is valid Unicode; nesting is limited.
 """
 
 import errno
@@ -38,12 +38,12 @@ SMALLEST_INT, LARGEST_INT = -(2**63), 2**63 - 1  # of SQLite, PostgreSQL and mos
 LARGEST = 1e18  # of anything measured: seconds, bytes, tokens, per second
 
 Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
-BOUNDED = (  # parts of a summary whose numbers are compared, drawn and kept in the index
+BOUNDED = (  # parts of a summary whose numbers are compared, drawn and indexed
     *("confidence", "measures", "rates", "values", "concurrency", "goodput", "failures", "stalls", "outcomes"),
     *("structure", "attainment", "limits", "errors"),
 )
 Text = str | None
-Settings = dict[str, JsonValue]  # of a plan or experiment as its user wrote them; documents before they are decoded
+Settings = dict[str, JsonValue]  # of a plan or experiment as the user wrote it; documents before they are decoded
 
 
 class RunFile(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class RunFile(msgspec.Struct, frozen=True):
 
 
 class FileFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file of a finished run, as the manifest knows it."""
+    """A file of a finished run, as listed in the manifest."""
 
     bytes: Annotated[int, Meta(ge=0)]
     sha256: str
@@ -79,7 +79,7 @@ class MarksFile(msgspec.Struct, frozen=True):
 
 
 class ExperimentFile(msgspec.Struct, frozen=True):
-    """`experiment.json`. The definition is an experiment's file as its user wrote it."""
+    """`experiment.json`. The definition is an experiment's file as the user wrote it."""
 
     kind: Literal["sweep", "search", "ab"] = "sweep"
     name: Text = None
@@ -88,7 +88,7 @@ class ExperimentFile(msgspec.Struct, frozen=True):
 
 
 class ExperimentCase(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of `cases.jsonl`: a case that was done, with its run where there is one."""
+    """A line of `cases.jsonl`: a finished case, with its run if there is one."""
 
     name: str
     label: Text = None
@@ -102,14 +102,14 @@ class ExperimentCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShardsFile(msgspec.Struct, frozen=True):
-    """`shards.json`, as far as it is read again."""
+    """The parts of `shards.json` that are read again."""
 
     notes: list[Note] = []
     clocks: Clocks | None = None
 
 
 def checked(content: Any, where: object) -> Settings:
-    """The content as it is, if files, index and pages can hold it; else a `StoreError` that names the field."""
+    """The content unchanged, if files, index and pages can store it; else a `StoreError` that names the field."""
     if not _is_plain(content) and (wrong := unusable(content)):
         raise StoreError(f"{where}: {wrong}")
     if not isinstance(content, dict):
@@ -118,7 +118,7 @@ def checked(content: Any, where: object) -> Settings:
 
 
 def decoded(content: Any, kind: type[T], where: object) -> T:
-    """A file of ours as its type; else a `StoreError` that names the field."""
+    """A file of ours decoded as its type; else a `StoreError` that names the field."""
     try:
         return converted(checked(content, where), kind)
     except msgspec.ValidationError as error:
@@ -141,7 +141,7 @@ def decoded_environment(content: Settings, where: object) -> Environment:
 
 
 def _decoded(decode: Callable[[Settings], T], content: Settings, where: object) -> T:
-    """The content as this type; else a `StoreError` that names the field."""
+    """The content decoded as this type; else a `StoreError` that names the field."""
     try:
         return decode(content)
     except StoreError as error:
@@ -150,8 +150,9 @@ def _decoded(decode: Callable[[Settings], T], content: Settings, where: object) 
 
 
 def _is_plain(content: Any, most: float = math.inf) -> bool:
-    """Whether all of it is what JSON has, ASCII text and small numbers, as nearly every file is: most of the time of
-    reading a run would go into the names of places where nothing is wrong. No number is larger than `most`."""
+    """Whether all of it is valid JSON data with ASCII text and small numbers, as in nearly every file: a quick test,
+    because most of the time of reading a run would otherwise be spent on the names of places without errors. No number
+    is larger than `most`."""
     smallest, largest = max(SMALLEST_INT, -most), min(LARGEST_INT, most)
     parts: list[Any] = [content]
     for _ in range(DEEPEST):
@@ -181,7 +182,7 @@ def _is_plain(content: Any, most: float = math.inf) -> bool:
 
 
 def unusable(value: Any, path: str = "", depth: int = 0) -> str | None:
-    """What in plain data no file, index or page of ours could hold, with its place; None where all is well."""
+    """The first value that no file, index or page of ours can store, with its place; None if there is none."""
     if depth > DEEPEST:
         return f"{path.split('.')[0]}: nested more than {DEEPEST} levels deep"
     if isinstance(value, Mapping):
@@ -207,7 +208,7 @@ def _wrong_scalar(value: Any) -> str | None:
 
 
 def large_number(value: Any, path: str = "", depth: int = 0) -> str | None:
-    """The first number in plain data that is too large to be kept, with its place."""
+    """The first number that is too large to be stored, with its place."""
     if isinstance(value, Mapping) and depth <= DEEPEST:
         parts = ((f"{path}.{name}" if path else str(name), part) for name, part in value.items())
     elif isinstance(value, list | tuple) and depth <= DEEPEST:
@@ -233,12 +234,12 @@ def _sentence(error: msgspec.ValidationError) -> str:
     return f"{place}: {what}" if place else what
 
 
-LARGEST_FILE = 512 * 2**20  # bytes of one JSON or YAML file: what is larger is none of ours
+LARGEST_FILE = 512 * 2**20  # bytes of one JSON or YAML file: larger ones are not ours
 
 
 @dataclass(frozen=True)
 class Damaged:
-    """In place of what should have been read."""
+    """Returned in place of a run or experiment that cannot be read."""
 
     id: str
     folder: Path
@@ -251,7 +252,7 @@ class Damaged:
 
 
 class DamagedError(StoreError):
-    """Somebody wants just this one."""
+    """Raised if a single run or experiment is requested and cannot be read."""
 
     def __init__(self, damaged: Damaged) -> None:
         super().__init__(f"{damaged.folder}: damaged: {damaged.cause}", damaged.remedy)
@@ -259,7 +260,7 @@ class DamagedError(StoreError):
 
 
 def damaged_by(error: BaseException, folder: Path) -> Damaged:
-    """What an error while reading a folder means for it."""
+    """Describes the damage of a folder after an error while reading it."""
     message = error.message if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
     cause = message.removeprefix(f"{folder}/").removeprefix(f"{folder}: ")
     hint = error.hint if isinstance(error, StoreError) else None
@@ -271,7 +272,7 @@ def damaged_by(error: BaseException, folder: Path) -> Damaged:
 
 
 def file_bytes(file: Path) -> bytes:
-    """Of a plain file; a pipe in its place would be waited for for ever."""
+    """Content of a regular file; reading a pipe in its place would block for ever."""
     with translated_errors(file):
         opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
         try:
@@ -287,7 +288,7 @@ def file_bytes(file: Path) -> bytes:
 
 
 def is_there(file: Path) -> bool:
-    """Whether anything has that name: a link that leads nowhere is not the same as nothing."""
+    """Whether anything has that name: a broken link is not the same as nothing."""
     with translated_errors(file):
         try:
             file.lstat()

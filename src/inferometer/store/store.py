@@ -1,5 +1,5 @@
-"""`Store`: runs kept and found again, opened by what a person writes for `--store` and `--records`. The run folder is
-the truth; the index answers questions, and follows the folders of this machine by itself."""
+"""`Store`: stores and finds runs, opened by the values of `--store` and `--records`. The run folders are authoritative;
+the index answers queries, and follows the folders of this machine by itself."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 else:
 
     class _OnUse:
-        """A module that is imported when something of it is used. SQLAlchemy takes as long as all else that a short run
-        imports, and a run asks the index nothing."""
+        """A module that is imported on first use. SQLAlchemy takes as long to import as everything else in a short run,
+        and a run does not query the index."""
 
         def __init__(self, name: str) -> None:
             self._name = name
@@ -60,15 +60,15 @@ class Store:
         folder: Path | None = None,
         warnings: Sequence[str] = (),
     ) -> None:
-        self.home = home  # run folders of this machine are in home/runs, those fetched in home/cache
-        self._open_database = open_database  # when it is requested: a run on this disk never does
+        self.home = home  # run folders of this machine are in home/runs, fetched ones in home/cache
+        self._open_database = open_database  # on request: a run on this disk never needs it
         self.objects = objects
         self.warnings = list(warnings)
         self._batch: list[Listing] | None = None
         self._moves_with_us = folder == home  # then locations are relative: the store can be moved
 
     def close(self) -> None:
-        """Let go of the index; the next question opens it again."""
+        """Close the index; the next query opens it again."""
         if "database" in vars(self):
             self.database.close()
 
@@ -84,12 +84,12 @@ class Store:
     def new_run(
         self, started: datetime | None = None, kind: RunKind = "serving", source: str | None = None
     ) -> RunFolder:
-        """A folder of its own for a run that starts now, if it can be kept where it should be."""
+        """A new folder for a run that starts now, after checking that its store is writable."""
         self._check_servers()
         return new_run(self.home, started, kind, source)
 
     def check_writable(self) -> None:
-        """Whether a run could be kept, to be known before the load starts and not after it."""
+        """Whether a run could be stored, tested before the load starts and not after it."""
         check_writable(self.home)
         self._check_servers()
 
@@ -100,10 +100,12 @@ class Store:
             self.objects.check_writable()
 
     def add(self, run: Run) -> Run:
-        """Enter a finished run in the index, after its upload where there is one. Says where it is now.
+        """Add a finished run to the index, after its upload if there is an object store. Returns the run with its
+        present location.
 
-        A run whose folder is next to the index is entered by the next query, which looks there in any case: until
-        then no query can miss it, and measuring does not wait for a database."""
+        A run whose folder is next to the index is entered by the next query, which checks the folders in any case: so
+        no query can miss it, and measuring does not wait for a database.
+        """
         if self.objects is None and self._moves_with_us and self._batch is None:
             return run
         folder = run.folder or self.home / "runs" / run.id
@@ -119,12 +121,13 @@ class Store:
         return run
 
     def enter(self, run: Run) -> None:
-        """Enter a run in the index as its folder has it now."""
+        """Enter a run in the index with the present content of its folder."""
         self._enter([listing_of(run, self.location_of(run.folder or self.home / "runs" / run.id))])
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Runs that are added inside are entered many at a time; if that ends early, the index finds them itself."""
+        """Runs that are added inside are entered many at a time; if the block ends early, the index finds them
+        itself."""
         self._batch = []
         try:
             yield
@@ -133,13 +136,13 @@ class Store:
             self._batch = None
 
     def share(self) -> None:
-        """Enter now what others could not see otherwise: all but folders on a disk that they read too."""
+        """Enter the runs that other machines could not see otherwise: all except folders on a shared disk."""
         if self.objects is not None or not self._moves_with_us:
             self._enter_batch(1)
 
     def imported_from(self, digest: str) -> list[str]:
-        """The runs that a file with this SHA-256 became, by an index that others share; runs on this disk are noted
-        there."""
+        """The runs imported from the file with this SHA-256, from an index shared with others; runs on this disk are
+        entered first."""
         if self.objects is None and self._moves_with_us:
             return []
         return self.answer(lambda db: index.imported_from(db, digest))
@@ -153,7 +156,7 @@ class Store:
         self.change(lambda db: index.enter(db, listings))
 
     def _uploaded(self, run: Run, folder: Path) -> tuple[str, Run]:
-        """What is uploaded becomes part of the cache; until then it waits in its place."""
+        """An uploaded run becomes part of the cache; until then it waits in its place."""
         assert self.objects is not None
         location = self.objects.upload(folder)
         cached = self.home / "cache" / run.id
@@ -164,7 +167,7 @@ class Store:
         return location, load_run(cached)
 
     def objects_of(self, location: str) -> Objects | None:
-        """The object store that a location is in, if it is in one: not always the one that new runs go to."""
+        """The object store that contains a location, if any: not always the one for new runs."""
         if "://" not in location or location.startswith("file://"):
             return None
         base = location.rpartition("/runs/")[0]
@@ -190,9 +193,9 @@ class Store:
         identity: str | Identity | None = None,
         experiment: str | None = None,
     ) -> list[Entry]:
-        """The newest first, or in the order of `sort` (`-output_rate`). `columns` are quantities and settings, as a
-        person writes them, that the entries should have in addition to the headline; `numbers` are keys of quantities,
-        which a run has or has not."""
+        """Newest first, or in the order of `sort` (`-output_rate`). `columns` are names of quantities and settings, as
+        users write them, to include in addition to the headline; `numbers` are keys of quantities to include, if a run
+        has them."""
         conditions = [query.condition(given) if isinstance(given, str) else given for given in where]
         conditions += [query.Condition("kind", "=", kind)] if kind else []
         conditions += [query.Condition("experiment", "=", experiment)] if experiment else []
@@ -207,23 +210,23 @@ class Store:
         return self.answer(question)
 
     def numbers(self, keys: Sequence[str], ids: Sequence[str]) -> dict[str, dict[str, float]]:
-        """Of these runs the quantities with these keys, without the rest of their entries."""
+        """The quantities with these keys for these runs, without the rest of their entries."""
         return self.answer(lambda db: index.numbers_of(db, keys, ids))
 
     def count(self) -> int:
-        """How many runs there are."""
+        """The number of runs."""
         return self.answer(index.count)
 
     def stamp(self) -> int:
-        """Another number when a run came, went or ended, or became the case of an experiment."""
+        """A number that changes when a run is added, removed or finished, or becomes the case of an experiment."""
         return self.answer(index.stamp)
 
     def history(self, identity: str | Identity, columns: Sequence[str] = (), limit: int | None = None) -> list[Entry]:
-        """The runs of one identity, the oldest first; of more than `limit`, the last ones."""
+        """The runs of one identity, oldest first; if there are more than `limit`, the last ones."""
         return self.runs(limit, identity=identity, columns=columns)[::-1]
 
     def entry(self, wanted: str) -> Entry:
-        """The run that is meant by an id, the start or the name of one, `latest`, `latest~2`, a baseline or a tag."""
+        """The run with this id, start of an id or name, `latest`, `latest~2`, a baseline or a tag."""
 
         def question(db: Connection) -> Entry:
             id_ = index.find_run(db, wanted, str(self), self.home).id
@@ -232,12 +235,12 @@ class Store:
         return self.answer(question)
 
     def find(self, wanted: str) -> Path:
-        """The folder of a run, whole; a path means itself."""
+        """The folder of a run with all files; a path is returned unchanged."""
         place = self._find(wanted)
         return place if isinstance(place, Path) else index.whole_folder(self, place)
 
     def load(self, wanted: str) -> Run:
-        """A run, its records and samples fetched when they are requested."""
+        """A run, with records and samples fetched on request."""
         place = self._find(wanted)
         if isinstance(place, Path):
             return load_run(place)
@@ -248,7 +251,7 @@ class Store:
             raise
 
     def _note_damage(self, damaged: Damaged, location: str) -> None:
-        """From now on it is listed as that, until it can be read again."""
+        """From now on it is listed as damaged, until it can be read again."""
         with suppress(StoreError):
             self._enter([damaged_listing(damaged, location)])
 
@@ -273,7 +276,7 @@ class Store:
         if not names:
             return [entry for _, entry in numbered]
         more = index.details_of(db, names, [number for number, _ in numbered])
-        for number, entry in numbered:  # just made, not shared
+        for number, entry in numbered:  # just created and not shared
             entry.values.update(more[number].values)
             entry.parameters.update(more[number].settings)
         return [entry for _, entry in numbered]
@@ -288,11 +291,11 @@ class Store:
         return self._mark(wanted, lambda marks: marks.untagged(*labels))
 
     def set_case(self, wanted: str, experiment: str, case: str | None = None) -> Entry:
-        """The run is a case of an experiment."""
+        """Mark the run as a case of an experiment."""
         return self._mark(wanted, lambda marks: marks.as_case(experiment, case))
 
     def set_baseline(self, name: str, wanted: str) -> Entry:
-        """The run becomes the baseline of that name, instead of the one before."""
+        """Make the run the baseline of that name, instead of the previous one."""
         baseline, now = checked_label(name, "baseline"), datetime.now(UTC).isoformat()
         before = self.baselines().get(baseline)
         entry = self._mark(wanted, lambda marks: marks.as_baseline(baseline, now))
@@ -308,11 +311,11 @@ class Store:
         self.change(lambda db: db.execute(sql.delete(tables.baselines).where(tables.baselines.c.name == name)))
 
     def _unmark(self, run: str, baseline: str) -> None:
-        with suppress(StoreError):  # the run may be gone, its name goes nevertheless
+        with suppress(StoreError):  # the run may have been deleted, its name is removed nevertheless
             self._mark(run, lambda marks: marks.not_baseline(baseline))
 
     def baseline(self, name: str) -> Entry:
-        """The run that is the baseline of that name; an error if it was deleted."""
+        """The baseline run of that name; an error if it was deleted."""
         run, set_at = self.answer(lambda db: index.baseline_of(db, name)) or (None, "")
         if run is None:
             raise self._no_baseline(name)
@@ -323,7 +326,7 @@ class Store:
         return kept[0]
 
     def baselines(self) -> dict[str, str]:
-        """Names to run ids, also of runs that are gone."""
+        """Names to run ids, including deleted runs."""
         return self.answer(
             lambda db: dict(db.execute(sql.select(tables.baselines.c.name, tables.baselines.c.run)).all())
         )
@@ -334,8 +337,8 @@ class Store:
         return StoreError(f"no baseline {name!r}; {there}", f"set it: inferometer store baseline {name} RUN")
 
     def _mark(self, wanted: str, change: Any) -> Entry:
-        """In the folder of the run, which is the truth, and in the index. Of a run whose folder is on another machine
-        only the index can know."""
+        """In the folder of the run, which is authoritative, and in the index. If the folder is on another machine, only
+        in the index."""
         entry = self.entry(wanted)
         marks = change(self._marks(entry))
         if (objects := self.objects_of(entry.location)) is not None:
@@ -362,9 +365,8 @@ class Store:
     # -- following the folders ----------------------------------------------------------------------------------
 
     def answer(self, question: Callable[[Connection], Answer]) -> Answer:
-        """The content of the index, once it is up to date. One that is not as it was written is made anew from the
-        folders; where it cannot be written it is made in memory: a full disk is no reason not to look at what is
-        there."""
+        """Queries the index, after bringing it up to date. An invalid index is rebuilt from the folders; if it cannot
+        be written it is rebuilt in memory: a full disk must not prevent reading."""
         try:
             try:
                 return self._ask(self.database, question)
@@ -380,7 +382,7 @@ class Store:
             return question(db)
 
     def change(self, what: Callable[[Connection], object]) -> None:
-        """All of it at once, or nothing; in an index made anew where it is not as it was written."""
+        """Applied completely, or not at all; an invalid index is rebuilt first."""
         try:
             with self.database.writing() as db:
                 what(db)
@@ -392,8 +394,8 @@ class Store:
             what(db)
 
     def _follow(self, database: databases.Database) -> None:
-        """Enter runs that are not there yet or were not done, forget those whose folder is gone. Where no folder came
-        or went since the last time, only runs that were not done are looked at."""
+        """Enters runs that are new or were not finished, and removes those whose folder was deleted. If no folder was
+        added or removed since the last time, only unfinished runs are read."""
         runs_here = self.home / "runs"
         place, changed_at = self.location_of(runs_here), changed_of(runs_here)
         with database.reading() as db:
@@ -412,15 +414,15 @@ class Store:
                 index.set_followed(db, place, changed_at)
 
     def was_here(self, id_: str, location: str) -> bool:
-        """Whether a run that has no folder was one of this place: those of other machines are not ours to forget."""
+        """Whether a run without a folder belonged to this machine: those of other machines must not be removed."""
         return location == self.location_of(self.home / "runs" / id_)
 
     def reindex(self) -> index.Reindexed:
-        """Make the index anew from the run folders, those in the object store included; upload what waited for it."""
+        """Rebuild the index from the run folders, including those in the object store; upload pending runs."""
         return index.reindexed(self)
 
     def remove(self, entry: Entry) -> None:
-        """The folder, and what the index knows of it."""
+        """Delete the folder, and the entry in the index."""
         objects = self.objects_of(entry.location)
         if objects is not None:
             objects.delete(entry.location)
@@ -441,12 +443,12 @@ _UNKNOWN = (DAMAGED, "")
 
 # -- opening ---------------------------------------------------------------------------------------------------------
 
-Place = Store | Path | str | None  # what every function that keeps or finds runs takes
+Place = Store | Path | str | None  # accepted by every function that stores or finds runs
 
 
 def open_store(where: Place = None, records: str | Path | None = None) -> Store:
     """A folder, or `postgresql://user@host/database` with the run folders at `records`: a folder, `s3://...` or
-    `gs://...`. Without arguments the usual one: `$INFEROMETER_STORE` and `$INFEROMETER_RECORDS`."""
+    `gs://...`. Without arguments the default: `$INFEROMETER_STORE` and `$INFEROMETER_RECORDS`."""
     if isinstance(where, Store):
         return where
     chosen = str(where or os.environ.get("INFEROMETER_STORE") or data_folder())
@@ -470,7 +472,7 @@ def _opened(where: str, records: str) -> Store:
         return _of_team(where, records, objects)
     folder = Path(where).expanduser()
     home = Path(records).expanduser() if records and objects is None else folder
-    for place in (folder, home / "runs"):  # else it would be a store without runs until one is to be kept
+    for place in (folder, home / "runs"):  # else the store would seem empty until a run has to be stored
         if place.exists() and not place.is_dir():
             raise StoreError(f"{place}: not a folder", "use another store: --store FOLDER")
     return Store(home, lambda: databases.SqliteIndex(folder, home), objects, folder)
@@ -481,7 +483,7 @@ def _is_postgres(where: str) -> bool:
 
 
 def _of_team(url: str, records: str, objects: Objects | None) -> Store:
-    """Runs on their way to an object store wait in a folder of their own."""
+    """Runs to be uploaded to an object store wait in a separate folder."""
     if objects is not None:
         home = data_folder() / "outgoing" / hashlib.sha256(objects.url.encode()).hexdigest()[:12]
     else:

@@ -24,15 +24,15 @@ from inferometer.errors import StoreError
 
 metadata = MetaData()
 
-_NUMBER = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows by itself only where the type is INTEGER
+_NUMBER = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows by itself only if the type is INTEGER
 
 runs = Table(
     "runs",
     metadata,
-    Column("number", _NUMBER, primary_key=True, autoincrement=True),  # short: the tables below repeat it often
+    Column("number", _NUMBER, primary_key=True, autoincrement=True),  # short, because the tables below repeat it often
     Column("id", String, nullable=False, unique=True),
-    Column("started", String, nullable=False),  # UTC, so that it sorts; "" where it is not known
-    Column("started_as", String, nullable=False),  # as the run has it, with its zone
+    Column("started", String, nullable=False),  # UTC, so that it sorts; "" if unknown
+    Column("started_as", String, nullable=False),  # as stored in the run, with its time zone
     Column("state", String, nullable=False),
     Column("kind", String, nullable=False),
     Column("source", String),
@@ -43,17 +43,17 @@ runs = Table(
     Column("engine", Text),
     Column("engine_version", Text),
     Column("commit", Text),
-    Column("hardware", Text),  # in words
+    Column("hardware", Text),  # as text
     Column("requests", BigInteger),
     Column("workload_id", String),  # the three hashes of `judge.identity`
     Column("stack_id", String),
     Column("hardware_id", String),
-    Column("headline", Text, nullable=False),  # JSON: the quantities that every list shows
-    Column("weak", Text),  # keys of percentiles of too few samples, with a blank between them
+    Column("headline", Text, nullable=False),  # JSON: the quantities shown by every list
+    Column("weak", Text),  # keys of percentiles of too few samples, separated by blanks
     Column("location", Text, nullable=False),  # `runs/<id>` in the store, file://host/path, s3://bucket/path
-    Column("damage", Text),  # why the folder cannot be read, where it cannot
+    Column("damage", Text),  # why the folder cannot be read, if so
     Column("remedy", Text),
-    Column("imported_from", String),  # the SHA-256 of the file that it was imported from
+    Column("imported_from", String),  # the SHA-256 of the imported file
     Index("runs_of_identity", "workload_id", "stack_id", "hardware_id"),
     Index("runs_of_state", "state"),
     Index("runs_by_imported_from", "imported_from"),
@@ -61,7 +61,8 @@ runs = Table(
 
 
 def _of_run() -> Column[int]:
-    """No foreign key: 150 checks a run took PostgreSQL longer than everything else, and only `index.forget` deletes."""
+    """No foreign key: 150 checks per run took PostgreSQL longer than everything else, and only `index.forget`
+    deletes."""
     return Column("run", _NUMBER, primary_key=True, autoincrement=False)
 
 
@@ -69,7 +70,7 @@ quantities = Table(
     "quantities",
     metadata,
     _of_run(),
-    Column("key", String, primary_key=True),  # as `measure.values` names it: ttft.p99
+    Column("key", String, primary_key=True),  # named as in `measure.values`: ttft.p99
     Column("value", Float(53), nullable=False),
     Column("low", Float(53)),
     Column("high", Float(53)),
@@ -83,12 +84,12 @@ parameters = Table(
     _of_run(),
     Column("path", String, primary_key=True),  # of the plan: load.rate
     Column("text", Text, nullable=False),
-    Column("number", Float(53)),  # where it is one: 60 for 60s
+    Column("number", Float(53)),  # if it is one: 60 for 60s
     Index("parameters_by_path", "path", "number"),
     sqlite_with_rowid=False,
 )
 
-# By the run's id and not by its number: they outlive a run that is entered anew.
+# By the run's id and not by its number: they survive when a run is entered again.
 tags = Table(
     "tags",
     metadata,
@@ -105,7 +106,7 @@ baselines = Table(
     Column("set_at", String, nullable=False),
 )
 
-# When a place with run folders was last looked at: while nothing came or went there, it need not be read again.
+# When a folder of runs was last checked: while no entry was added or removed, it need not be read again.
 followed = Table(
     "followed",
     metadata,
@@ -124,15 +125,15 @@ experiments = Table(
 
 # -- migrations ------------------------------------------------------------------------------------------------------
 
-SCHEMA = "inferometer"  # of PostgreSQL: its database may hold other tools' tables, which like to be named runs too
-OLDEST = 2  # version 1 was a single table of SQLite, with nothing in it that the run folders do not have
-_LOCK = 0x1F0E7E12  # an arbitrary number that no other program locks
+SCHEMA = "inferometer"  # in PostgreSQL: the database may contain other tools' tables, which may also be named runs
+OLDEST = 2  # version 1 was a single table in SQLite that contained nothing beyond the run folders
+_LOCK = 0x1F0E7E12  # an arbitrary key that no other program uses
 
 Step = Callable[[Connection], None]
 
 
 def _add_damage_and_imports(db: Connection) -> None:
-    """Version 3: why a run cannot be read, and which file one was imported from."""
+    """Version 3: why a run cannot be read, and the file it was imported from."""
     for column in ("damage", "remedy", "imported_from"):
         db.execute(text(f"alter table runs add column {column} text"))
     db.execute(text("create index if not exists runs_by_imported_from on runs (imported_from)"))
@@ -140,11 +141,11 @@ def _add_damage_and_imports(db: Connection) -> None:
 
 
 def _add_weak(db: Connection) -> None:
-    """Version 4: which percentiles are of too few samples; of runs entered before it is not known until a reindex."""
+    """Version 4: which percentiles have too few samples; unknown for runs entered before, until a reindex."""
     db.execute(text("alter table runs add column weak text"))
 
 
-STEPS: list[Step] = [_add_damage_and_imports, _add_weak]  # the first leads from OLDEST to the version after it
+STEPS: list[Step] = [_add_damage_and_imports, _add_weak]  # the first leads from OLDEST to the next version
 
 
 def newest() -> int:
@@ -152,7 +153,7 @@ def newest() -> int:
 
 
 def version_of(db: Connection) -> int:
-    """0 where there is no index yet."""
+    """0 if there is no index yet."""
     if db.dialect.name == "sqlite":
         return int(db.execute(text("pragma user_version")).scalar_one())
     if not inspect(db).has_table("version", schema=SCHEMA):
@@ -161,7 +162,7 @@ def version_of(db: Connection) -> int:
 
 
 def is_current(db: Connection) -> bool:
-    """Refuses an index that a newer Inferometer made: what it means by its columns cannot be known here."""
+    """Refuses an index created by a newer Inferometer: the meaning of its columns is unknown here."""
     version = version_of(db)
     if version > newest():
         raise StoreError(
@@ -172,7 +173,7 @@ def is_current(db: Connection) -> bool:
 
 
 def migrate(db: Connection) -> None:
-    """Inside a transaction with a write lock."""
+    """Must be called inside a transaction with a write lock."""
     if db.dialect.name != "sqlite":
         db.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
         db.execute(text(f"create schema if not exists {SCHEMA}"))
@@ -180,7 +181,7 @@ def migrate(db: Connection) -> None:
         return
     version = version_of(db)
     if version < OLDEST:
-        metadata.drop_all(db)  # whatever has these names: all that counts is in the run folders
+        metadata.drop_all(db)  # any tables with these names: all relevant data is in the run folders
         metadata.create_all(db)
     for step in STEPS[version - OLDEST :] if version >= OLDEST else []:
         step(db)
@@ -188,7 +189,7 @@ def migrate(db: Connection) -> None:
 
 
 def _write_version(db: Connection) -> None:
-    if db.dialect.name == "sqlite":  # where also older versions of ours look
+    if db.dialect.name == "sqlite":  # also read by older versions
         db.execute(text(f"pragma user_version = {newest()}"))
         return
     db.execute(text(f"create table if not exists {SCHEMA}.version (number integer not null)"))

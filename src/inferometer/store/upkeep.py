@@ -1,5 +1,5 @@
-"""Maintenance of a store: what there is, whether every file is as it was written, which runs may be deleted, and
-whether an unexpected error is due to a damaged run or to a bug of ours."""
+"""Maintenance of a store: its content, whether every file is unchanged, which runs may be deleted, and whether an
+unexpected error is due to a damaged run or to a bug of ours."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ from inferometer.store.tables import runs, tags, version_of
 
 
 class StoreFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Places, counts and pending uploads of a store; nothing secret. The last three are for object stores."""
+    """Places, counts and pending uploads of a store; no secrets. The last three are for object stores."""
 
     index: str
     index_version: int
@@ -64,8 +64,8 @@ def _counted(db: Connection, column: Column[str]) -> dict[str, int]:
 
 
 def slim(store: Store, wanted: Sequence[str] = ()) -> Iterator[tuple[str, int]]:
-    """Runs without their requests, samples and logs: every number stays, and what was made from them. Each run with the
-    bytes that are free now; those of a bucket and those that are not finished stay as they are."""
+    """Removes requests, samples and logs of runs: every number stays, and everything computed from them. Yields each
+    run with the freed bytes; unfinished runs and those in a bucket stay unchanged."""
     entries = [store.entry(name) for name in wanted] if wanted else store.runs()
     for entry in entries:
         is_ours = entry.state not in CHANGING and store.objects_of(entry.location) is None
@@ -78,7 +78,7 @@ def _is_heavy(name: str) -> bool:
 
 
 def verify(store: Store, wanted: Sequence[str] = ()) -> Iterator[tuple[str, list[str]]]:
-    """Each run with what is wrong with it. Of a run without manifest the files are read, as far as they can be."""
+    """Each run with its problems. For a run without manifest the files are read, as far as possible."""
     entries = [store.entry(name) for name in wanted] if wanted else store.runs()
     for entry in entries:
         yield entry.id, _faults(store, entry)
@@ -107,7 +107,7 @@ def _read_faults(folder: Path) -> list[str]:
     return problems
 
 
-STILL_RUNNING = timedelta(days=1)  # a partial run younger than that may be one that runs
+STILL_RUNNING = timedelta(days=1)  # a younger partial run may still be running
 
 
 @dataclass(frozen=True)
@@ -124,11 +124,11 @@ class Rule:
 @dataclass(frozen=True)
 class Pruned:
     gone: list[Entry]
-    spared: list[tuple[Entry, str]]  # would have gone, and why they did not
+    spared: list[tuple[Entry, str]]  # selected, but kept, with the reason
 
 
 def chosen(entries: Sequence[Entry], rule: Rule, baselines: Collection[str], now: datetime | None = None) -> Pruned:
-    """Of entries, the newest first; with both limits a run must be beyond both."""
+    """Selects from entries, newest first; with both limits a run must exceed both."""
     now = now or datetime.now(UTC)
     beyond = [entry for at, entry in enumerate(entries) if _is_beyond(at, entry, rule, now)]
     spared = [(entry, why) for entry in beyond if (why := _spared(entry, rule, baselines, now))]
@@ -137,7 +137,7 @@ def chosen(entries: Sequence[Entry], rule: Rule, baselines: Collection[str], now
 
 
 def prune(store: Store, rule: Rule, where: Sequence[str] = (), *, dry_run: bool = False) -> Pruned:
-    """Delete the folders of runs that may go. One that cannot be deleted from here is spared and named."""
+    """Delete the folders of the selected runs. One that cannot be deleted from here is kept and reported."""
     wanted = chosen(store.runs(where=where), rule, set(store.baselines().values()))
     if dry_run:
         return wanted
@@ -180,13 +180,13 @@ FINISHED = ("complete", "interrupted")
 
 
 def damaged_runs(because: Exception) -> list[Damaged]:
-    """Of the runs that this process has read, those that are not as they were written."""
+    """The damaged ones among the runs that this process has read."""
     return [damaged for folder in FOLDERS_READ if (damaged := changed_since_written(folder, because))]
 
 
 @contextmanager
 def blaming(folder: Path) -> Iterator[None]:
-    """An unexpected error in what is done with one run of many becomes a `DamagedError`, if the run is to blame."""
+    """An unexpected error in the processing of one run of many becomes a `DamagedError`, if the run is the cause."""
     try:
         yield
     except InferometerError:

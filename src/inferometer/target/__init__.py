@@ -1,1 +1,1 @@
-"""What is measured: find out what answers at a URL; or start a server, wait for it, watch it and stop it."""
+"""The measured servers: detect what answers at a URL; or start a server, wait for it, watch it and stop it."""

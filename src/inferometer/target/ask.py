@@ -1,5 +1,5 @@
 """Requests to a server outside the load: a GET or POST with a deadline, emptying the prefix cache between runs, and
-vLLM's sleep and wake-up, timed by our own clock."""
+vLLM's sleep and wake-up, timed by the client."""
 
 import http.client
 import os
@@ -26,13 +26,13 @@ from inferometer.wire.origin import Origin, TooLarge, trusted_origin, within
 
 # -- ask -------------------------------------------------------------------------------------------------------------
 
-ANSWER_S = 30.0  # a list of models takes milliseconds; a server that is starting may take some seconds
+ANSWER_S = 30.0  # a list of models takes milliseconds; a starting server may take some seconds
 
 
 LARGEST_ANSWER = 8 << 20
 
 
-REACH_S = 5.0  # to open a connection after the load, where it seems that the server is gone
+REACH_S = 5.0  # to open a connection after the load, if the server seems to be gone
 
 
 START_ONE = "start a server, or let Inferometer start one: inferometer run --server simulator"
@@ -40,14 +40,14 @@ START_ONE = "start a server, or let Inferometer start one: inferometer run --ser
 
 @dataclass(frozen=True, slots=True)
 class ServerReply:
-    """What came back, without our secrets wherever it echoes them; header names are lower case."""
+    """A server's response, with our secrets removed wherever it echoes them; header names are lower case."""
 
     status: int
     headers: dict[str, str]
     body: bytes
 
     def json(self) -> JsonValue:
-        """The body as JSON; None where it is not."""
+        """The body as JSON; None if it is not JSON."""
         try:
             document: JsonValue = orjson.loads(self.body)
         except orjson.JSONDecodeError:
@@ -56,7 +56,7 @@ class ServerReply:
 
 
 class Asker:
-    """Questions to one of a target's URLs, with the target's TLS settings, proxy, headers and key."""
+    """Sends requests to one of a target's URLs, with the target's TLS settings, proxy, headers and key."""
 
     def __init__(self, target: Target, url: str, answer_s: float = ANSWER_S) -> None:
         self.where = redacted_url(url).rstrip("/")
@@ -68,16 +68,16 @@ class Asker:
         self._redactor = redactor_of(target=target)
 
     def get(self, path: str) -> ServerReply:
-        """The answer, whatever its status; a `TargetError` where there is none."""
+        """The response, whatever its status; raises a `TargetError` if there is none."""
         return self._ask("GET", path)
 
     def post(self, path: str, body: bytes = b"") -> ServerReply:
-        """The same for a POST, with a body of JSON where there is one."""
+        """The same for a POST, with an optional JSON body."""
         return self._ask("POST", path, body)
 
     def _ask(self, method: str, path: str, body: bytes = b"") -> ServerReply:
-        """In a thread, for a socket's time limit is one for each read: a name server, a proxy or a server that is slow
-        byte by byte would never meet it."""
+        """Runs in a thread, because a socket's timeout applies to each read: a name server, a proxy or a server that is
+        slow byte by byte would never reach it."""
         connection = self._origin.connection(self._connect_s)
         result: list[ServerReply | BaseException] = []
         asking = threading.Thread(target=self._ask_into, args=(result, connection, method, path, body), daemon=True)
@@ -107,7 +107,7 @@ class Asker:
             connection.close()
 
     def connect(self) -> None:
-        """Whether a connection is taken at all; a `TargetError` where it is not."""
+        """Check that a connection is accepted; raises a `TargetError` if not."""
         with self._translated_errors():
             connection = self._origin.connection(min(self._connect_s, REACH_S))
             try:
@@ -116,7 +116,7 @@ class Asker:
                 connection.close()
 
     def hide(self, text: str) -> str:
-        """The text on one line, without any secret of the plan in it: servers like to echo a wrong key."""
+        """The text on one line, without any secret of the plan: servers often echo a wrong key."""
         return self._redactor.message(text)
 
     def _exchange(self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes) -> ServerReply:
@@ -137,12 +137,13 @@ class Asker:
                 f"{self.where} answered with more than {LARGEST_ANSWER >> 20} MiB instead of a few lines of JSON",
                 "is it an LLM server? Check host, port and path",
             )
-        if response.length:  # bytes that are still to come
+        if response.length:  # bytes not yet received
             raise http.client.IncompleteRead(body, response.length)
         return body
 
     def _connect(self, connection: http.client.HTTPConnection) -> None:
-        """Also through the handshake. A socket that is there after a timeout was accepted, but not answered."""
+        """Connects, including the TLS handshake. A socket that exists after a timeout was accepted, but not
+        answered."""
         try:
             connection.connect()
         except TimeoutError:
@@ -223,7 +224,8 @@ class Asker:
         )
 
     def _closed(self) -> TargetError:
-        """Closed without a word: often an http:// address of a server that speaks TLS, so we find out."""
+        """The error for a connection closed without a response: often an http:// address of a server that uses TLS, so
+        we test for that."""
         if self._origin.tls is None and self._origin.proxy is None and _speaks_tls(self._origin, self._connect_s):
             return TargetError(
                 f"{self.where} uses TLS, but the URL has http",
@@ -249,7 +251,7 @@ class Asker:
 
 
 def request_headers(target: Target) -> dict[str, str]:
-    """What goes with every request before the load: the key as the API wants it, and the plan's headers."""
+    """The headers of every request before the load: the key as the API expects it, and the plan's headers."""
     headers = {"Accept": "application/json", "User-Agent": "inferometer", "Connection": "close"}
     headers |= api_of(target.api).headers
     own = resolve_headers(target.headers, os.environ)
@@ -261,7 +263,8 @@ def request_headers(target: Target) -> dict[str, str]:
 
 
 def _shut(connection: http.client.HTTPConnection) -> None:
-    """End what a thread waits for. Not by the method of a TLS socket: that is no other thread's to call."""
+    """Unblock a thread that waits on the connection. A TLS socket's own method must not be called from another
+    thread."""
     if connection.sock is not None:
         with suppress(OSError):
             socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
@@ -286,14 +289,14 @@ def _speaks_tls(origin: Origin, timeout_s: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """What became of it: `done` is None where there was nothing to ask."""
+    """Result of a cache reset: `done` is None if the server offers no way to do it."""
 
     done: bool | None
     note: str
 
 
 def reset_prefix_cache(launch: Launch, target: Target) -> Reset:
-    """Ask each path that may do it, until one does."""
+    """Try each path that may reset the cache, until one succeeds."""
     if not launch.resets:
         return Reset(
             None, f"the prefix cache was not reset: {launch.reset_hint or 'the engine offers no such request'}"
@@ -312,7 +315,7 @@ def reset_prefix_cache(launch: Launch, target: Target) -> Reset:
 
 @contextmanager
 def profiling(target: Target, urls: Sequence[str], notify: Callable[[str], None]) -> Iterator[None]:
-    """The profiler of every server around the load, by vLLM's and SGLang's requests for it."""
+    """Runs the profiler of every server around the load, with vLLM's and SGLang's requests for it."""
     _profile(target, urls, "/start_profile", notify)
     try:
         yield
@@ -328,7 +331,7 @@ def _profile(target: Target, urls: Sequence[str], path: str, notify: Callable[[s
 
 
 def _ask(asker: Asker, path: str) -> str | None:
-    """None where it did it, else what came back."""
+    """None on success, else the response."""
     try:
         status = asker.post(path).status
     except TargetError as error:
@@ -348,8 +351,8 @@ _HINT = (
 
 
 def sleep_and_wake(target: Target, url: str, level: int = 1, patience_s: float = PATIENCE_S) -> MeasuredSleep:
-    """As whoever asked for it sees it; the log of the server says how long it took itself. A `TargetError` where the
-    server cannot, or does not come back."""
+    """Times as the client sees them; the server's log has its own. Raises a `TargetError` if the server cannot sleep,
+    or does not wake up."""
     asker = Asker(target, url)
     began = time.monotonic()
     _post(target, url, f"/sleep?level={level}", patience_s)
@@ -361,7 +364,7 @@ def sleep_and_wake(target: Target, url: str, level: int = 1, patience_s: float =
 
 
 def _post(target: Target, url: str, path: str, patience_s: float) -> None:
-    """The answer comes when it is done, which for a large model is later than an `Asker` waits."""
+    """The response arrives when the operation is done, which for a large model takes longer than an `Asker` waits."""
     where = urlsplit(url)
     connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=patience_s)
     within(connection, time.monotonic() + patience_s, LARGEST_ANSWER)

@@ -1,5 +1,4 @@
-"""An engine in a docker or podman container, by their common command line: how to start, follow and stop it by its
-id."""
+"""An engine in a docker or podman container, through their common command line: start, follow and stop it by its id."""
 
 import os
 import shutil
@@ -24,7 +23,7 @@ from inferometer.vocabulary import duration_text
 
 LABEL = "inferometer.server"
 ANSWER_S = 30.0
-START_S = 3600.0  # an image of 10 GB may have to be fetched first
+START_S = 3600.0  # an image of 10 GB may have to be pulled first
 KNOWN = ("docker", "podman")
 
 
@@ -35,7 +34,7 @@ class ContainerEngine:
         self.program = program
 
     def start(self, argv: Sequence[str], env: Mapping[str, str], token: str) -> str:
-        """Call `PROGRAM run --detach ...` with a label to find it by; the container's id."""
+        """Call `PROGRAM run --detach ...` with a label to find it by; returns the container's id."""
         program, run, *rest = argv
         command = [program, run, "--label", f"{LABEL}={token}", *rest]
         done = self._call(command, START_S, {**os.environ, **env})
@@ -45,22 +44,22 @@ class ContainerEngine:
         return lines[-1]
 
     def labelled(self, token: str) -> list[str]:
-        """Containers that were started under a token, also those that ended."""
+        """Containers started with this label, including those that have ended."""
         return self._ask("ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={LABEL}={token}").split()
 
     def state(self, container: str) -> dict[str, Any]:
-        """`Running`, `ExitCode`, `OOMKilled`, `Error`; empty where there is no such container."""
+        """`Running`, `ExitCode`, `OOMKilled`, `Error`; empty if there is no such container."""
         return _document(self._ask("inspect", "--format", "{{json .State}}", container))
 
     def image(self, image: str) -> ServerStart:
-        """The image as it is here: its name, id and digest, because `latest` changes."""
+        """The local image: its name, id and digest, because `latest` changes."""
         facts = _document(self._ask("image", "inspect", image))
         digests = [digest.partition("@")[2] for digest in facts.get("RepoDigests") or []]
         digest = digests[0] if digests else None
         return ServerStart(names=field_names(ServerStart), image=image, image_id=facts.get("Id"), digest=digest)
 
     def remove(self, container: str, grace_s: float) -> bool:
-        """Stop a container, then make it go; whether there was one."""
+        """Stop and remove a container; returns whether there was one."""
         there = bool(self.state(container))
         self._ask("stop", "-t", str(max(1, round(grace_s))), container, within_s=grace_s + ANSWER_S)
         self._ask("rm", "--force", container)
@@ -86,7 +85,7 @@ class ContainerEngine:
                 check=False,
                 env=env,
                 stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is ours: it must not leave half a container
+                start_new_session=True,  # Ctrl-C is for us: it must not leave a half-created container
             )
         except subprocess.TimeoutExpired:
             raise TargetError(f"{self.program} {command[1]} did not answer within {duration_text(within_s)}") from None
@@ -95,7 +94,7 @@ class ContainerEngine:
 
 
 def container_program(wanted: str | None) -> str:
-    """Docker or podman, whichever is here."""
+    """Docker or podman, whichever is installed."""
     names = [wanted] if wanted else list(KNOWN)
     program = next((path for name in names if (path := shutil.which(name))), None)
     if program is None:
@@ -127,11 +126,11 @@ HF_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 HF_CACHE = "/root/.cache/huggingface"
 
 
-UNKNOWN = Image()  # what is assumed of any other
+UNKNOWN = Image()  # the assumptions for any other image
 
 
 def image_named(name: str) -> Image:
-    """What is known of an image by its name."""
+    """The known properties of an image, by its name."""
     known = (engine.image for engine in engines().values() if engine.image is not None)
     return next((image for image in known if image.name in name), UNKNOWN)
 
@@ -162,8 +161,8 @@ CONTAINER = Engine(launch=launch)
 
 
 def with_variables(argv: list[str], variables: Iterable[str]) -> list[str]:
-    """The command with more for the environment inside: `NAME=value`, or a name whose value the engine finds in its
-    own."""
+    """The command with additional environment variables for the container: `NAME=value`, or a name whose value the
+    engine takes from its own environment."""
     program, run, detach, *rest = argv
     return [program, run, detach, *(arg for variable in variables for arg in ("--env", variable)), *rest]
 
@@ -184,7 +183,7 @@ def _options(server: Server, program: str, place: LaunchPlace, port: int) -> lis
 
 
 def _gpu_options(gpus: str, program: str) -> list[str]:
-    """Podman names them by its device interface, which every version of it understands."""
+    """Podman uses its device interface, which every version supports."""
     if gpus == "none":
         return []
     if Path(program).name == "podman":
@@ -200,8 +199,8 @@ def _volumes(server: Server) -> list[str]:
 
 
 def _variables(server: Server, place: LaunchPlace) -> list[str]:
-    """`NAME=value`, but the name alone where the value is a secret or comes from our environment: a command line is
-    seen by everybody, and the engine reads the value from its own environment."""
+    """`NAME=value`, but only the name if the value is a secret or comes from our environment: command lines are visible
+    to all users, and the engine reads the value from its own environment."""
     named = [name for name in HF_TOKENS if name in os.environ and name not in server.env]
     return [*named, *(_variable(name, place.filled(text)) for name, text in server.env.items())]
 
@@ -211,7 +210,8 @@ def _variable(name: str, text: str) -> str:
 
 
 def _hidden(server: Server, place: LaunchPlace) -> dict[str, str]:
-    """What the engine's own program must find in its environment, and nothing else: its PATH is not the server's."""
+    """Variables that the container program must find in its environment, and nothing else: its PATH is not the
+    server's."""
     variables = variables_of(server, place)
     return {name: value for name, value in variables.items() if _is_hidden(name, place.filled(server.env[name]))}
 
@@ -230,7 +230,7 @@ def _args_inside(server: Server, image: Image, inside: LaunchPlace) -> list[str]
 
 
 class Container:
-    """A running container; its log is followed by a process of ours."""
+    """A running container; one of our processes follows its log."""
 
     def __init__(
         self, launch: Launch, log: Path, token: str, limit: int, echo: bool, redactor: Redactor | None = None
@@ -246,7 +246,7 @@ class Container:
             raise
 
     def ended(self) -> str | None:
-        """How it ended. Its log ends when it does, so there is no need to poll for it."""
+        """How it ended. Its log ends at the same time, so there is no need to poll."""
         if self._logs.ended() is None:
             return None
         state = self._engine.state(self.id)
@@ -269,6 +269,6 @@ class Container:
         return structs.replace(self._engine.image(image), container=self.id, engine=engine)
 
     def _remove_all(self, grace_s: float) -> None:
-        """By its label too: an interrupted start reports no id."""
+        """Also searches by label, because an interrupted start returns no id."""
         for container in {*self._engine.labelled(self._token), *([self.id] if self.id else [])}:
             self._engine.remove(container, grace_s)

@@ -25,19 +25,19 @@ Notify = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """The plan with an address to measure, and the server behind it where that is known."""
+    """The plan with an address to measure, and the server behind it if it is known."""
 
     plan: Plan
     server: StartedServer | None = None
 
     def known_in(self, environment: Environment) -> Environment:
-        """With the server, and of one that we started how its start went."""
+        """The environment with the server, and with the startup of a server that we started."""
         if self.server is None:
             return environment
         return structs.replace(environment, server=self.server.facts, startup=_startup(self.server))
 
     def probed(self) -> TargetFacts:
-        """What the target is. For a fleet a replica is queried: a router may list no model, or name itself."""
+        """Detects the target. For a fleet a replica is queried: a router may list no model, or its own name."""
         target = self.plan.target
         if self.server is None or self.server.engine_url == self.server.url:
             facts = probe(target)
@@ -46,13 +46,13 @@ class Aim:
         return replace(facts, urls=[base_url(url) for url in target.url])
 
     def death(self) -> str | None:
-        """The message for a server that did not outlive the load."""
+        """The error message for a server that stopped before the load ended."""
         how = self.server.ended() if self.server else None
         return self.server.failure(f"ended {how} during the load").message if self.server and how else None
 
     def lost(self, seems_gone: bool) -> str | None:
-        """How it is known that the server did not outlive the load: its process ended or, where connections broke
-        (`seems_gone`) and it is not ours to watch, it takes none any more."""
+        """The evidence that the server stopped before the load ended: its process ended or, if connections broke
+        (`seems_gone`) and the process is not ours to watch, it refuses new connections."""
         if death := self.death():
             return death
         for url in self.plan.target.url if seems_gone else ():
@@ -64,7 +64,7 @@ class Aim:
 
 
 def _startup(server: StartedServer) -> Startup | None:
-    """For engines whose log shows what they do while they start."""
+    """The startup, for engines whose log shows its phases."""
     if server.ready_s is None or server.server.type in ("simulator", "fleet", "ray-serve"):
         return None
     from inferometer.target.startup import startup_of  # only for servers that we start
@@ -77,7 +77,7 @@ def _startup(server: StartedServer) -> Startup | None:
 def aiming(
     plan: Plan, folder: Path, notify: Notify, server: StartedServer | None = None, wait_s: float = 0.0
 ) -> Iterator[Aim]:
-    """The plan's target, for as long as one run lasts. A server that is handed in stays when the run is over."""
+    """The plan's target for the duration of one run. A server that is passed in keeps running afterwards."""
     holder = f"run {folder.name}"
     with ExitStack() as stack:
         if server is not None:
@@ -104,7 +104,7 @@ def _announced(server: StartedServer) -> str:
 def _aimed(plan: Plan, server: StartedServer) -> Plan:
     changes: dict[str, JsonValue] = {"url": [server.url]}
     if server.model is not None and (plan.target.model is not None or server.engine_url != server.url):
-        changes["model"] = server.model  # as it is served: a file may be served under another name
+        changes["model"] = server.model  # the served name: a file may be served under another name
     aimed = plan.model_copy(update={"target": plan.target.model_copy(update=changes)})
     if server.metrics_urls and plan.observe.metrics == "auto":
         observe = plan.observe.model_copy(update={"metrics": server.metrics_urls})
@@ -114,8 +114,8 @@ def _aimed(plan: Plan, server: StartedServer) -> Plan:
 
 @contextmanager
 def _log_of_run(server: StartedServer, folder: Path) -> Iterator[None]:
-    """Of a server that serves many runs, what it printed during this one; its whole log is elsewhere. Of a fleet that
-    is the log of its router and one for each replica."""
+    """For a server with many runs, extracts its output during this run; its complete log is elsewhere. A fleet has the
+    log of its router and one for each replica."""
     whole = [log for log in server.logs if log.exists() and log.parent != folder]
     before = [log.stat().st_size for log in whole]
     names = [LOG, *(f"replica-{number}.log" for number in range(1, len(server.logs)))]

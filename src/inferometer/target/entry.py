@@ -1,5 +1,6 @@
-"""Calls a Python function in a process of its own and writes what it returns as JSON: `python -m
-inferometer.target.entry package.module:function ARGS RESULT`. Its time limit and its log are its parent's part."""
+"""Calls a Python function in a process of its own and writes its return value as JSON:
+`python -m inferometer.target.entry package.module:function ARGS RESULT`. The parent handles the time limit and the
+log."""
 
 import json
 import os
@@ -29,8 +30,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """What a user's function may return besides plain data: a generator, a tuple, a dataclass, a number of another
-    library."""
+    """Converts what a user's function may return besides plain data: a generator, a tuple, a dataclass, a number of
+    another library."""
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     if isinstance(value, Iterator | set):

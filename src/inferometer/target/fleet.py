@@ -1,5 +1,5 @@
-"""A fleet: replicas of one server, started in parallel, and a router in front of them. To a run it is one server, whose
-replicas are measured each for itself."""
+"""A fleet: replicas of one server, started in parallel, and a router in front of them. For a run it is one server whose
+replicas each report their own metrics."""
 
 import shutil
 import time
@@ -26,7 +26,8 @@ from inferometer.vocabulary import attribute_at, duration_text
 
 
 class FleetServer(StartedServer):
-    """The router, and the replicas behind it. It has ended when any of them has: the error then names that one."""
+    """The router, and the replicas behind it. It has ended when any of them has ended: the error then names that
+    one."""
 
     replicas: tuple[StartedServer, ...] = ()
 
@@ -36,7 +37,7 @@ class FleetServer(StartedServer):
 
     @property
     def metrics_urls(self) -> list[str]:
-        """Where every replica reports for itself: a run pools them."""
+        """The metrics addresses of all replicas: a run pools them."""
         return [f"{replica.url}/metrics" for replica in self.replicas]
 
     @property
@@ -48,7 +49,7 @@ class FleetServer(StartedServer):
         return structs.replace(super().facts, replicas=[_replica_facts(replica) for replica in self.replicas])
 
     def await_ready(self) -> None:
-        """As the replicas name their model: some routers name none, or another."""
+        """Takes the model name from the replicas: some routers report none, or another one."""
         super().await_ready()
         first = self.replicas[0]
         self.model, self.version = first.model, first.version
@@ -63,7 +64,7 @@ class FleetServer(StartedServer):
         return dead.failure(what, hint) if dead is not None else super().failure(what, hint)
 
     def end(self) -> list[Any]:
-        """All at once: every replica may take its time."""
+        """Ends all at the same time: every replica may take its full time."""
         left = super().end()
         with ThreadPoolExecutor(max(len(self.replicas), 1)) as pool:
             return left + [process for gone in pool.map(StartedServer.end, self.replicas) for process in gone]
@@ -74,8 +75,8 @@ class FleetServer(StartedServer):
         return next((replica for replica in self.replicas if replica.ended()), None)
 
     def _reset_cache(self) -> Reset:
-        """Our router passes it on to all replicas and clears its own state; with another router each replica is
-        called."""
+        """Our router forwards the reset to all replicas and clears its own state; with another router each replica is
+        called directly."""
         if self.launch.resets:
             return reset_prefix_cache(self.launch, self.target)
         resets = [reset_prefix_cache(replica.launch, self.target) for replica in self.replicas]
@@ -87,7 +88,7 @@ def running_fleet(
     server: Server, folder: Path, log: Path, target: Target, holder: str, notify: Notify, echo: bool
 ) -> Iterator[FleetServer]:
     """The replicas, started in parallel, and the router when all are ready. A mistake in the router's settings, or a
-    router that is not here, is found before anything is started: replicas may take minutes."""
+    router that is not installed, is reported before anything is started: replicas may take minutes."""
     of, count = _replica_server(server), server.replicas or 1
     router = server.router or Router()
     with ExitStack() as stack:
@@ -129,7 +130,7 @@ def fleet_claims(server: Server, environ: Mapping[str, str]) -> list[Claim]:
 
 
 def _replica_server(server: Server) -> Server:
-    """What the fleet sets for its replicas: how they are kept, and how long each may take to be ready."""
+    """The replica's server with the settings of the fleet: how it is kept, and how long it may take to be ready."""
     of = server.of or Server()
     shared: dict[str, Any] = {}
     if server.keep == "shared":
@@ -158,7 +159,7 @@ def _check_installed(launch: Launch) -> None:
 def _replica(
     of: Server, place: LaunchPlace, target: Target, folder: Path, log: Path, notify: Notify, echo: bool, count: int
 ) -> Iterator[StartedServer]:
-    """One replica, started and not ready yet; its log is next to the router's."""
+    """One started replica, not yet ready; its log is next to the router's."""
     number = place.replica + 1
     own_log = log.with_name(f"{log.stem.replace('server', 'replica', 1)}-{number}{log.suffix}")
     own_folder = folder / f"replica-{number}" if of.prepare else folder
@@ -170,7 +171,7 @@ def _replica(
 
 
 def _await_all(replicas: Sequence[StartedServer]) -> None:
-    """Wait for all at once. The first that fails ends the wait for the others, which are about to be ended anyway."""
+    """Waits for all at once. The first failure ends the wait for the others, which will be stopped anyway."""
     with ThreadPoolExecutor(len(replicas)) as pool:
         waits = [pool.submit(replica.await_ready) for replica in replicas]
         try:

@@ -1,5 +1,5 @@
-"""What defines an engine, and how a server is started, as plain data: each engine turns a plan's `server` into a
-`Launch` that `target.server` runs; and settings as command line flags."""
+"""Defines an engine, and how a server is started, as plain data: each engine turns a plan's `server` into a `Launch`
+that `target.server` runs; and converts settings to command line flags."""
 
 import os
 import socket
@@ -19,27 +19,27 @@ from inferometer.vocabulary import attribute_at
 
 # -- launch ----------------------------------------------------------------------------------------------------------
 
-ENGINE_READY_S = 900.0  # a large model is loaded and compiled for minutes; vLLM's own benchmarks wait as long
+ENGINE_READY_S = 900.0  # loading and compiling a large model takes minutes; vLLM's own benchmarks wait as long
 OTHER_READY_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlace:
-    """What is decided before a server is started: where it will listen and what it will serve."""
+    """Decided before a server is started: its address, port and model."""
 
     host: str
     port: int
     model: str | None = None
-    replica: int = 0  # of a fleet: which, from 0 on
+    replica: int = 0  # index of the replica in a fleet, from 0
 
     @property
     def url(self) -> str:
-        """Its address from here: a server that listens on all interfaces is also on the loopback."""
+        """Its address from this machine: a server that listens on all interfaces also listens on loopback."""
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
         return f"http://[{host}]:{self.port}" if ":" in host and "[" not in host else f"http://{host}:{self.port}"
 
     def filled(self, text: str) -> str:
-        """A word with our placeholders replaced; other braces, as of JSON, stay."""
+        """The text with our placeholders replaced; other braces, such as those of JSON, stay."""
         places = {"{port}": str(self.port), "{host}": self.host, "{url}": self.url, "{model}": self.model or ""}
         places["{replica}"] = str(self.replica)
         for placeholder, value in places.items():
@@ -49,48 +49,48 @@ class LaunchPlace:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How to start a server and how to tell that it is ready."""
+    """How to start a server and how to detect that it is ready."""
 
-    name: str  # as people call it
+    name: str  # name used in messages
     url: str
-    argv: list[str] = field(default_factory=list)  # empty where nothing is started here
+    argv: list[str] = field(default_factory=list)  # empty if nothing is started here
     env: Mapping[str, str] = field(default_factory=dict)  # in addition to ours
     folder: Path | None = None
-    names: list[str] = field(default_factory=list)  # its model is served under one of them; empty: under any
+    names: list[str] = field(default_factory=list)  # the model is served under one of these names; empty: under any
     health: tuple[str, ...] = ("/health",)
     models: str | None = "/v1/models"
-    lenient: bool = False  # a path that is not there is no reason to wait: the server's kind is not known
+    lenient: bool = False  # a missing path is no reason to wait, because the kind of server is unknown
     ready_s: float = ENGINE_READY_S
     resets: tuple[str, ...] = ()  # paths to POST to, one of which empties the prefix cache
     reset_hint: str = ""
-    version: tuple[str, str] | None = None  # path to ask, and the field of its answer
-    metrics: tuple[str, ...] = ()  # where it reports its metrics, if not at its own address
+    version: tuple[str, str] | None = None  # path to query, and the field of its response
+    metrics: tuple[str, ...] = ()  # its metrics addresses, if they differ from its own
     engine: str | None = None  # its common name, if its answers do not contain it
-    first_query: bool = False  # ready is not enough: one query must be answered before the load
+    first_query: bool = False  # besides being ready it must answer one query before the load
     held_by_stdin: bool = False  # it ends when its stdin closes, even if we are killed
-    missing: str = ""  # what to do when its program is not here
+    missing: str = ""  # what to do if its program is not installed
     is_container: bool = False
 
 
 def launch_of(server: Server, place: LaunchPlace) -> Launch:
-    """How the server that a plan names is launched at a place."""
+    """How the server in a plan is launched with this address, port and model."""
     if server.type not in SERVERS:
         raise PlanError(f"server.type must be one of {', '.join(SERVERS)}, got {server.type}")
     engine: Engine = attribute_at(SERVERS[server.type])
     made = engine.launch(server, place)
     made = replace(made, ready_s=server.ready.timeout or made.ready_s)
-    if made.is_container:  # its environment and folder are inside it
+    if made.is_container:  # its environment and folder are those of the container
         return made
     return replace(made, env={**made.env, **variables_of(server, place)}, folder=folder_of(server))
 
 
 def variables_of(server: Server, place: LaunchPlace) -> dict[str, str]:
-    """The plan's environment variables, with what they take from ours and from the place."""
+    """The plan's environment variables, with references to our environment and placeholders filled in."""
     return {name: resolve(place.filled(text), os.environ, f"server.env.{name}") for name, text in server.env.items()}
 
 
 def folder_of(server: Server) -> Path | None:
-    """The working folder; one that is not there is a mistake of the plan, not of the server."""
+    """The working folder; a missing folder is an error of the plan, not of the server."""
     if server.folder is None:
         return None
     folder = Path(server.folder).expanduser()
@@ -100,13 +100,13 @@ def folder_of(server: Server) -> Path | None:
 
 
 def model_of(server: Server, target: Target) -> str | None:
-    """What to serve. The simulator's model is a setting of its own."""
+    """The model to serve. For the simulator it is one of its settings."""
     model = server.model or (None if server.type == "simulator" else target.model)
     return str(Path(model).expanduser()) if model and model.startswith("~") else model
 
 
 def served_names(argv: list[str], place: LaunchPlace, flag: str = "--served-model-name") -> list[str]:
-    """What the model will be called: a flag may name it anew, with one name or several."""
+    """The names under which the model will be served: a flag may set one or several."""
     names: list[str] = []
     for at, arg in enumerate(argv):
         if arg == flag:
@@ -119,7 +119,7 @@ def served_names(argv: list[str], place: LaunchPlace, flag: str = "--served-mode
 
 
 def check_port(host: str, port: int, setting: str = "server.port") -> None:
-    """A `TargetError` if the port is taken: what answered there would not be the server that we started."""
+    """Raises a `TargetError` if the port is taken: whatever answers there is not the server that we start."""
     if not port_is_free(host, port):
         raise TargetError(
             f"port {port} of {host} is already in use",
@@ -130,7 +130,7 @@ def check_port(host: str, port: int, setting: str = "server.port") -> None:
 def port_is_free(host: str, port: int) -> bool:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: old connections may linger
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do, for lingering old connections
         try:
             tried.bind((host, port))
         except OSError:
@@ -143,12 +143,12 @@ def port_is_free(host: str, port: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """What engines do differently."""
+    """Differences between engines in command line syntax."""
 
-    hyphens: bool = True  # max_model_len is --max-model-len
-    negated: bool | frozenset[str] = False  # which switches have an opposite, --no-NAME; of the others false is nothing
-    short: frozenset[str] = frozenset()  # names of several letters behind one dash
-    repeated: bool = False  # a list is --name a --name b, and not --name a b
+    hyphens: bool = True  # max_model_len becomes --max-model-len
+    negated: bool | frozenset[str] = False  # switches with an opposite, --no-NAME; for others false means no flag
+    short: frozenset[str] = frozenset()  # multi-letter names with a single dash
+    repeated: bool = False  # a list becomes --name a --name b, not --name a b
 
 
 AS_WRITTEN = Spelling(hyphens=False)
@@ -157,7 +157,7 @@ AS_WRITTEN = Spelling(hyphens=False)
 def flags_of(args: JsonObject, spelling: Spelling = AS_WRITTEN) -> list[str]:
     """`{max-model-len: 4096, enforce-eager: true}` as `--max-model-len 4096 --enforce-eager`.
 
-    True and nothing at all are the flag alone, a list is several values, a mapping is JSON.
+    True and null give the flag alone, a list gives several values, a mapping is written as JSON.
     """
     return [arg for name, value in args.items() for arg in _flag(str(name), value, spelling)]
 
@@ -209,33 +209,33 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """An engine's container image: how its name identifies it, and what is different inside it."""
+    """An engine's container image: how its name identifies it, and what differs inside it."""
 
     name: str = ""  # part of the image's name
     port: int = 8000
     model_flag: str | None = None
     spelling: Spelling = AS_WRITTEN
-    before: tuple[str, ...] = ()  # words that its program wants in front
+    before: tuple[str, ...] = ()  # words that its program requires first
     listen: tuple[str, ...] = ()  # flags without which it listens only inside its container
     models: str = "/v1/models"
     resets: tuple[str, ...] = ()
-    reset_env: tuple[str, ...] = ()  # `NAME=value`, without which there is nothing to reset by
+    reset_env: tuple[str, ...] = ()  # `NAME=value`, required for resetting the prefix cache
     version: tuple[str, str] = ("/version", "version")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """A type of server: all that others ask of it. One module of `target.engines` has one, or two that belong together;
-    the name in plans is a line of `plan.server`."""
+    """Describes a type of server for all other code. Each module of `target.engines` has one, or two related ones; the
+    name used in plans is a line of `plan.server`."""
 
     launch: Callable[[Server, LaunchPlace], Launch]
-    title: str = ""  # as people call it
-    owners: tuple[str, ...] = ()  # in lower case, as its list of models or its Server header has it
-    program: str | None = None  # what must be installed: a program, or `python3 -m MODULE`
+    title: str = ""  # name used in messages
+    owners: tuple[str, ...] = ()  # lower case, as in its list of models or its Server header
+    program: str | None = None  # required program: a command, or `python3 -m MODULE`
     image: Image | None = None
     log_signs: str | None = None  # a regular expression for lines that only this engine logs
 
 
 def engines() -> dict[str, Engine]:
-    """Every inference engine by the name that plans have for it."""
+    """All inference engines by the names used in plans."""
     return {name: attribute_at(engine.place) for name, engine in ENGINES.items()}

@@ -1,5 +1,5 @@
-"""Locks, so that two runs never share a GPU, an endpoint or a port by accident: files that all users of this machine
-share, in a folder that outlives a process of ours that is killed."""
+"""Locks, so that two runs never share a GPU, an endpoint or a port by accident: files shared by all users of this
+machine, in a folder that persists when one of our processes is killed."""
 
 import fcntl
 import os
@@ -34,7 +34,7 @@ LOCK_PLACES = (Path("/run/lock"), Path("/tmp"))
 
 
 class LockEntry(msgspec.Struct, frozen=True):
-    """Who holds a lock, as it is written into its file."""
+    """The holder of a lock, as written into its file."""
 
     holder: str
     pid: int
@@ -43,7 +43,7 @@ class LockEntry(msgspec.Struct, frozen=True):
 
 
 def state_folder() -> Path:
-    """`inferometer/HOST` in the user's state folder, or among temporary files where that cannot be written."""
+    """`inferometer/HOST` in the user's state folder, or in the temporary folder if that is not writable."""
     home = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "inferometer"
     for base in (home, Path(tempfile.gettempdir()) / f"inferometer-{os.getuid()}"):
         folder = base / (platform.node() or "host")
@@ -57,7 +57,7 @@ def state_folder() -> Path:
 
 
 def locks_folder() -> Path:
-    """`$INFEROMETER_LOCKS`, else a folder that every user of this machine finds and may write."""
+    """`$INFEROMETER_LOCKS`, else a folder that all users of this machine can find and write."""
     base = next((place for place in LOCK_PLACES if os.access(place, os.W_OK | os.X_OK)), Path(tempfile.gettempdir()))
     folder = Path(os.environ.get("INFEROMETER_LOCKS") or base / "inferometer")
     try:
@@ -84,15 +84,15 @@ ALL_GPUS = "gpus"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Claim:
-    """What is to be held; those that share it exclude only those that do not."""
+    """Something to be locked; shared claims exclude only exclusive ones."""
 
     name: str
-    what: str  # as people call it
+    what: str  # name used in messages
     shared: bool = False
 
 
 def numbered(names: Sequence[str]) -> list[str]:
-    """GPUs by their numbers, where they were named by their UUID or its beginning: one GPU has one lock."""
+    """GPU numbers, if they were given as UUIDs or prefixes of UUIDs: each GPU has one lock."""
     if all(name.isdigit() for name in names):
         return list(names)
     known = {str(gpu.uuid): str(gpu.index) for gpu in (gpu_facts() or GpuDriver()).gpus}
@@ -101,14 +101,14 @@ def numbered(names: Sequence[str]) -> list[str]:
 
 
 def endpoint_claims(urls: Sequence[str]) -> list[Claim]:
-    """One for each host and port; the names of this machine are one."""
+    """One for each host and port; all names of this machine count as one."""
     return sorted({Claim(f"endpoint-{_safe(place)}", place) for place in map(_endpoint, urls)})
 
 
 def gpu_claims(server: Server, environ: Mapping[str, str]) -> list[Claim]:
-    """The GPUs that a server will use: those it is shown, else all of this host.
+    """The GPUs that a server will use: those visible to it, else all of this host.
 
-    All of them exclude each of them: a process that takes one holds `gpus` together with the others.
+    A claim on all GPUs excludes claims on single ones: a process that takes one also holds a shared lock on `gpus`.
     """
     visible = visible_gpus(server, environ)
     if visible is None:
@@ -121,7 +121,7 @@ def gpu_claims(server: Server, environ: Mapping[str, str]) -> list[Claim]:
 def held(
     claims: Sequence[Claim], holder: str, wait_s: float = 0.0, notify: Callable[[str], None] = lambda _text: None
 ) -> Iterator[None]:
-    """Hold all claims; a `TargetError` names who has one of them, at once or after the wait."""
+    """Hold all claims; a `TargetError` names the holder of one that is taken, at once or after the wait."""
     deadline = time.monotonic() + wait_s
     with ExitStack() as stack:
         for claim in claims:
@@ -154,8 +154,8 @@ def _held_one(
 
 
 def _opened(path: Path) -> int:
-    """The lock's file, made for everybody where it is not there. Where it is, it is opened without O_CREAT: in a folder
-    that all may write, the system would refuse that for another user's file."""
+    """The lock's file, created for all users if it is missing. An existing one is opened without O_CREAT: in a folder
+    writable by all, the system would refuse that for another user's file."""
     while True:
         try:
             return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
@@ -186,7 +186,7 @@ def _refusal(claim: Claim, path: Path, wait_s: float) -> TargetError:
 
 
 def _who(path: Path) -> str:
-    """Who holds a lock, as they wrote into it; holders of single GPUs wrote into those."""
+    """The holder of a lock, from its file; holders of single GPUs have written into the files of those."""
     several = path.name == f"{ALL_GPUS}.lock"
     for lock in [path, *(sorted(path.parent.glob("gpu-*.lock")) if several else [])]:
         if (entry := _read_entry(lock)) and birth(entry.pid) == entry.birth:
@@ -198,7 +198,7 @@ def _who(path: Path) -> str:
 def _read_entry(path: Path) -> LockEntry | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=LockEntry)
-    except (OSError, msgspec.MsgspecError):  # being written, or of another version
+    except (OSError, msgspec.MsgspecError):  # being written, or from another version
         return None
 
 
@@ -229,7 +229,7 @@ _LOWEST = 10_000
 
 @contextmanager
 def reserved_port(host: str, requested: int | None, holder: str, setting: str = "server.port") -> Iterator[int]:
-    """The port that was requested, or a free one; no other server of ours is given it meanwhile."""
+    """The requested port, or a free one; no other server of ours receives it meanwhile."""
     if requested is not None:
         check_port(host, requested, setting)
         yield requested
@@ -239,8 +239,8 @@ def reserved_port(host: str, requested: int | None, holder: str, setting: str = 
 
 
 def _free_port(host: str, holder: str, stack: ExitStack) -> int:
-    """Below the range that connections take theirs from: an engine listens minutes after it was given the port, and
-    one of our own tries whether it is ready could otherwise take the very port, even connect to itself."""
+    """Searches below the range of ephemeral ports: an engine listens minutes after it was given the port, and one of
+    our own readiness checks could otherwise take that very port, even connect to itself."""
     lowest, highest = _LOWEST, _first_ephemeral() - 1
     for _ in range(_TRIES):
         port = random.SystemRandom().randint(lowest, highest)
@@ -258,21 +258,21 @@ def _first_ephemeral() -> int:
     try:
         first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except (OSError, ValueError, IndexError):
-        return 32_768  # as on Linux; others begin higher
+        return 32_768  # as on Linux; other systems start higher
     return first if first > _LOWEST + 1000 else 32_768
 
 
 # -- servers that a killed process left running ------------------------------------------------------------------------
 
-# Servers left running because we were killed: each one is written down before it starts, and looked for at the next
-# start. A process is signalled only where its number, its birth or its mark says that it is the one.
+# Servers left running because we were killed: each one is recorded before it starts, and looked for at the next start.
+# A process is signalled only if its number, its start time or its mark proves that it is the right one.
 
 GRACE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredServer:
-    """What is known of a started server; the owner is the process of ours that started it."""
+    """A recorded server; the owner is the process of ours that started it."""
 
     token: str
     name: str
@@ -283,7 +283,7 @@ class RegisteredServer:
     since: str
     pid: int | None = None
     birth: str | None = None
-    engine: str | None = None  # what runs its container
+    engine: str | None = None  # the program that runs its container
     container: str | None = None
 
     @property
@@ -292,7 +292,7 @@ class RegisteredServer:
 
 
 class Registration:
-    """The entry of a server that is being started or runs."""
+    """The file entry of a server that is being started or running."""
 
     def __init__(self, token: str, name: str, command: str, engine: str | None = None) -> None:
         self._path = _folder() / f"{token}.json"
@@ -314,13 +314,13 @@ class Registration:
         self._path.unlink(missing_ok=True)
 
     def _write(self) -> None:
-        with suppress(StoreError):  # without it only the cleaning up after a kill is lost
+        with suppress(StoreError):  # without it only the clean-up after a kill is lost
             write_text(self._path, orjson.dumps(asdict(self._entry)).decode())
 
 
 @contextmanager
 def registered(token: str, name: str, command: str, engine: str | None = None) -> Iterator[Registration]:
-    """Written down for as long as the context lasts."""
+    """Recorded as long as the context lasts."""
     registration = Registration(token, name, command, engine)
     try:
         yield registration
@@ -329,7 +329,7 @@ def registered(token: str, name: str, command: str, engine: str | None = None) -
 
 
 def end_orphans(notify: Callable[[str], None]) -> None:
-    """End every server whose owner was killed, and report it."""
+    """Stop every server whose owner was killed, and report it."""
     for path in sorted(_folder().glob("*.json")):
         entry = _read(path)
         if entry is None or entry.machine != machine() or entry.owner_lives:
@@ -341,7 +341,8 @@ def end_orphans(notify: Callable[[str], None]) -> None:
 
 
 def _end_processes(entry: RegisteredServer) -> list[str]:
-    """The leader's session counts only while the leader itself is there: its number may be another's by now."""
+    """The leader's session counts only while the leader itself exists: afterwards its number may belong to another
+    process."""
     leader = entry.pid if entry.pid and entry.birth and birth(entry.pid) == entry.birth else None
     processes = belonging(entry.token, leader)
     if processes:
@@ -368,5 +369,5 @@ def _folder() -> Path:
 def _read(path: Path) -> RegisteredServer | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=RegisteredServer)
-    except (OSError, msgspec.MsgspecError):  # being written, or of another version
+    except (OSError, msgspec.MsgspecError):  # being written, or from another version
         return None

@@ -1,10 +1,11 @@
-"""A process of its own that copies what a server prints into a log of limited size: so no line of it costs the load
-any time, and a server that outlives us never meets a closed pipe. The beginning and the end are kept, the middle is
-counted. Run as a script: it needs nothing but Python, and starts in 10 ms.
+"""A separate process that copies a server's output into a log of limited size, so that logging takes no time from the
+load, and a server that outlives us never writes to a closed pipe. The beginning and the end are kept, the dropped
+middle is counted. Run as a script: it only needs Python, and starts in 10 ms.
 
     logkeeper.py LOG BYTES [echo]
 
-Secrets that the server prints are starred on the way; they come in a variable, for a command line is seen by everybody.
+Secrets in the output are replaced by stars; they are passed in a variable, because command lines are visible to all
+users.
 """
 
 import fcntl
@@ -15,19 +16,19 @@ import sys
 from collections import deque
 from contextlib import suppress
 
-TAIL = 4 << 20  # of the end, in memory; a quarter of a smaller log
+TAIL = 4 << 20  # bytes of the end kept in memory; a quarter of a smaller log
 PIPE = 1 << 20
 READ = 1 << 18
-HIDDEN = "INFEROMETER_HIDDEN"  # the variable: what is starred, as lines of hexadecimal digits, the longest first
+HIDDEN = "INFEROMETER_HIDDEN"  # variable with the secrets, as lines of hexadecimal digits, longest first
 STARS = b"***"
-_COMMANDS = re.compile(  # colours and other sequences for a terminal, then whatever else it would obey
+_COMMANDS = re.compile(  # colours and other terminal sequences, then other control characters
     rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])"
     rb"|\xc2[\x80-\x9f]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 )
 
 
 class CappedLog:
-    """The first bytes go to the file as they come; of the rest the last are written when it is over."""
+    """The first bytes are written to the file directly; the last ones of the rest are written when it closes."""
 
     def __init__(self, file: int, limit: int) -> None:
         self._file = file
@@ -66,7 +67,7 @@ class CappedLog:
 
 
 class Stars:
-    """Replaces secrets in a stream. The end of a piece waits only where a secret may go on in the next one."""
+    """Replaces secrets in a stream. The end of a piece is held back only if a secret could continue in the next one."""
 
     def __init__(self, secrets: list[bytes]) -> None:
         self._secrets = secrets
@@ -87,7 +88,7 @@ class Stars:
         return data
 
     def _begun(self, data: bytes) -> int:
-        """How many bytes at the end are the beginning of a secret."""
+        """How many bytes at the end are the start of a secret."""
         most = 0
         for secret in self._secrets:
             for size in range(min(len(secret) - 1, len(data)), most, -1):

@@ -1,5 +1,5 @@
 """Checks a target before the load: its model and engine, or why it cannot be measured; whether a started server is
-ready; and what the end of its log means if it is not."""
+ready; and, if it is not, what the end of its log means."""
 
 import re
 import time
@@ -22,30 +22,30 @@ LONGEST_NAME = 1000  # characters; of a model, an engine, a version
 _NO_SUCH_PATH = {404, 405, 501}
 
 
-_LOOK_S = 5.0  # longest wait for the refusal of an empty request, which takes milliseconds
+_LOOK_S = 5.0  # longest wait for an empty request to be refused, which takes milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class TargetFacts:
-    """What is known of a target before the load. A request goes to a URL of `urls` plus the API's path."""
+    """The facts about a target before the load. A request goes to a URL of `urls` plus the API's path."""
 
     urls: list[str]  # without a trailing slash or /v1
-    model: str | None = None  # the one to ask for
-    models: list[str] = field(default_factory=list)  # all that are served
-    server: str | None = None  # the engine, as far as it shows itself
+    model: str | None = None  # model to request
+    models: list[str] = field(default_factory=list)  # all served models
+    server: str | None = None  # the engine, as far as it can be detected
     version: str | None = None
     max_model_len: int | None = None
     notes: list[str] = field(default_factory=list)
 
     @property
     def measured(self) -> MeasuredTarget:
-        """For a run's environment."""
+        """For the environment of a run."""
         facts = asdict(self)
         return MeasuredTarget(names=tuple(facts), **facts)
 
 
 def probe(target: Target) -> TargetFacts:
-    """Ask every URL; the facts are those of the first. A `TargetError` names the problem."""
+    """Query every URL; the facts are those of the first. A `TargetError` names the problem."""
     if not target.url:
         raise TargetError("target.url: is missing", START_ONE)
     replicas = [_probe_one(target, url) for url in target.url]
@@ -65,13 +65,13 @@ def probe(target: Target) -> TargetFacts:
 
 
 def _refuse_chat_only(target: Target) -> None:
-    """A server that has no completions but chats would answer every request of the load with 404."""
+    """A server that offers chat but no completions would answer every request of the load with 404."""
     if target.api != "completions" or target.path is not None:
         return
     patient = target.timeout.model_copy(update={"request": min(target.timeout.request or _LOOK_S, _LOOK_S)})
     url, completions, chat = target.url[0], api_of("completions").path, api_of("chat").path
     asker = Asker(target.model_copy(update={"timeout": patient}), base_url(url))
-    try:  # without a body: refused as incomplete where there is such a path, and no token is made
+    try:  # without a body: if the path exists the request is refused as incomplete, without generating a token
         status = asker.post(_path(url, completions)).status
         if status not in _NO_SUCH_PATH or asker.post(_path(url, chat)).status in _NO_SUCH_PATH:
             return
@@ -81,7 +81,7 @@ def _refuse_chat_only(target: Target) -> None:
 
 
 def base_url(url: str) -> str:
-    """The address that paths such as /v1/completions are added to."""
+    """The address to which paths such as /v1/completions are appended."""
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
@@ -104,7 +104,7 @@ def _path(url: str, path: str) -> str:
 
 
 def _model_cards(reply: ServerReply) -> dict[str, Document] | None:
-    """The models by name, None where the answer has no list. An entry without a name that can be sent is none."""
+    """The models by name, None if the answer has no list. An entry without a usable name is skipped."""
     document = Document.of(reply.json())
     if reply.status != 200 or not document.has_list("data"):
         return None
@@ -136,7 +136,7 @@ def _listed(names: list[str], most: int = 5) -> str:
 
 
 def _without_models(target: Target, url: str, asker: Asker, reply: ServerReply) -> TargetFacts:
-    """No list of models: fatal, unless the plan has all that is needed and only the path is missing."""
+    """No list of models: an error, unless the plan has all necessary settings and only the path is missing."""
     missing_path = reply.status in _NO_SUCH_PATH and target.model is not None
     if not missing_path and api_of(target.api).needs_model:
         raise _not_usable(target, asker, reply)
@@ -178,13 +178,13 @@ def _not_allowed(target: Target, asker: Asker, status: int, message: str) -> Tar
 
 
 def _message(reply: ServerReply) -> str:
-    """The error's text in a JSON body of the usual shapes; an HTML page has no useful single line."""
+    """The error text in a JSON body of the usual forms; an HTML page has no useful single line."""
     document = reply.json()
     return message_in(document) if isinstance(document, dict) and document else ""
 
 
 def _engine(asker: Asker, reply: ServerReply, card: Document, url: str) -> tuple[str | None, str | None]:
-    """Name and version, from what servers report: the model's owner, the Server header, /version."""
+    """Name and version, from what servers report: the owner of the model, the Server header, /version."""
     owner = _name(card.get("owned_by")) or ""
     name = _title_of(owner) or _by_header(reply) or owner or None
     try:
@@ -213,7 +213,7 @@ def _whole(value: object) -> int | None:
 
 
 def _differences(replicas: list[TargetFacts]) -> list[str]:
-    """Replicas that are not alike are worth a word: their numbers will be mixed."""
+    """Notes on replicas that differ, because their numbers will be mixed."""
     names = {"model": "models", "server": "servers", "version": "versions", "max_model_len": "context lengths"}
     notes = []
     for attribute, plural in names.items():
@@ -231,21 +231,21 @@ CONNECT_S, ANSWER_S = 2.0, 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
 
 
-Question = Callable[[str], ServerReply]  # from a path to what it answers
+Question = Callable[[str], ServerReply]  # from a path to the response
 
 
 class NotReadyError(Exception):
-    """The problem, to be shown with the end of the server's log."""
+    """The problem, to be reported with the end of the server's log."""
 
     def __init__(self, what: str, hint: str | None = None, *, in_time: bool = True) -> None:
         super().__init__(what)
         self.what, self.hint = what, hint
-        self.in_time = in_time  # found before the deadline: no waiting would help
+        self.in_time = in_time  # detected before the deadline: waiting longer would not help
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one look at the server showed: ready with these models, or why not yet."""
+    """Result of one readiness check: ready with these models, or why not yet."""
 
     waits_for: str = ""
     served: list[str] | None = None
@@ -254,7 +254,7 @@ class Look:
 def await_ready(
     launch: Launch, target: Target, own_paths: list[str], ended: Callable[[], str | None], deadline: float
 ) -> list[str] | None:
-    """The names of the models it serves, None where it has no list of them."""
+    """The names of the models it serves, None if it has no list of them."""
     ask = _question(launch, target)
     pause, seen = FIRST_PAUSE_S, Look("nothing answered")
     while True:
@@ -271,7 +271,7 @@ def await_ready(
 
 
 def look(ask: Question, launch: Launch, own_paths: list[str]) -> Look:
-    """Ask once. Paths that the plan names must answer; the engine's own stand in for them."""
+    """Query once. Paths in the plan must answer; they replace the engine's own."""
     answered = False
     for path in own_paths or launch.health:
         reply, why = _ask(ask, path)
@@ -303,7 +303,7 @@ def _look_at_models(ask: Question, launch: Launch, answered: bool, own_paths: bo
 
 
 def _ask(ask: Question, path: str) -> tuple[ServerReply | None, str]:
-    """The answer or the problem, and a message for an answer that is not good."""
+    """The response or the problem, and a message for a response that is not OK."""
     try:
         reply = ask(path)
     except TargetError as error:
@@ -312,7 +312,7 @@ def _ask(ask: Question, path: str) -> tuple[ServerReply | None, str]:
 
 
 def served_models(reply: ServerReply) -> list[str] | None:
-    """From a list of models, or from TGI's /info; None where it is neither."""
+    """From a list of models, or from TGI's /info; None if it is neither."""
     document = reply.json()
     if not isinstance(document, dict):
         return None
@@ -324,7 +324,7 @@ def served_models(reply: ServerReply) -> list[str] | None:
 
 
 def check_model(launch: Launch, served: list[str] | None) -> None:
-    """Somebody else's server may sit on the port, or the arguments may name another model."""
+    """Another process may use the port, or the arguments may name another model."""
     if launch.names and served is not None and not matching(launch.names, served):
         raise NotReadyError(
             f"answers at {redacted_url(launch.url)}, but serves {_several(served)} and not {_several(launch.names)}",
@@ -333,7 +333,7 @@ def check_model(launch: Launch, served: list[str] | None) -> None:
 
 
 def matching(names: list[str], served: list[str]) -> str | None:
-    """The served model that is one of the names; a file may be served under its last part."""
+    """The served model with one of the names; a file may be served under the last part of its path."""
     for name in names:
         for model in served:
             if model == name or model.rpartition("/")[2].removesuffix(".gguf") == _last_part(name):
@@ -342,7 +342,7 @@ def matching(names: list[str], served: list[str]) -> str | None:
 
 
 def _last_part(name: str) -> str | None:
-    """Of a file or folder; a repository's name is taken whole."""
+    """The last part of a file or folder path; a repository's name is not shortened."""
     if not (name.endswith(".gguf") or name.startswith(("/", ".", "~"))):
         return None
     return name.rstrip("/").rpartition("/")[2].removesuffix(".gguf")
@@ -359,7 +359,7 @@ def _path_hint(launch: Launch, own_paths: list[str], seen: Look) -> str | None:
 
 
 def _question(launch: Launch, target: Target) -> Question:
-    """With a short timeout, because the probe is repeated."""
+    """With a short timeout, because the check is repeated."""
     patience = min(ANSWER_S, launch.ready_s)
     timeout = Timeouts(connect=min(CONNECT_S, target.timeout.connect, patience), request=patience)
     asker = Asker(target.model_copy(update={"url": [launch.url], "timeout": timeout}), launch.url)
@@ -375,7 +375,7 @@ _RUNTIME = (
 )
 
 
-_FAILURES = (  # the most informative first
+_FAILURES = (  # most informative first
     (r"platform (is )?not detected|failed to infer device type|unspecified platform", _RUNTIME),
     (
         r"could not select device driver|unresolvable CDI devices|nvidia-container-cli",
@@ -407,7 +407,7 @@ _FAILURES = (  # the most informative first
 
 
 def meaning(lines: Iterable[str]) -> str | None:
-    """The remedy for the first known failure in a log's end."""
+    """The remedy for the first known failure in the end of a log."""
     text = "\n".join(lines)
     for pattern, remedy in _FAILURES:
         if re.search(pattern, text, re.IGNORECASE):

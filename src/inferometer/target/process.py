@@ -1,5 +1,5 @@
-"""One started process with all its children: its output goes to a log, and it is ended with everything it began, by
-signals to those processes and to no others."""
+"""A started process with all its children: its output goes to a log, and it is ended together with all processes it
+started, by signals to those processes and to no others."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class ListedProcess:
-    """A process as the system lists it. Number and birth together are never used twice."""
+    """A process as listed by the system. The combination of number and start time is unique."""
 
     pid: int
     group: int
@@ -35,7 +35,7 @@ class ListedProcess:
 
 
 def living() -> Iterator[ListedProcess]:
-    """Every process that is not over."""
+    """Every process that has not ended."""
     if not _has_proc():
         yield from _listed_by_ps()
         return
@@ -45,7 +45,7 @@ def living() -> Iterator[ListedProcess]:
 
 
 def birth(pid: int) -> str | None:
-    """When a process began, in the system's own words; None where there is none of that number, or only its remains."""
+    """The start time of a process, as the system states it; None if there is no such process, or only a zombie."""
     if _has_proc():
         seen = _read(pid)
         return seen.birth if seen else None
@@ -53,7 +53,7 @@ def birth(pid: int) -> str | None:
 
 
 def machine() -> str:
-    """Within what a process number means something: this boot, and this container's view of processes."""
+    """The scope in which a process number is unique: this boot, and this container's process namespace."""
     boot, namespace = "", ""
     with suppress(OSError):
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
@@ -63,7 +63,8 @@ def machine() -> str:
 
 
 def belonging(token: str, leader: int | None) -> list[ListedProcess]:
-    """The living processes of a server: of its leader's session or group, where that is safe to say, and all marked."""
+    """The living processes of a server: those of its leader's session or group, if that is safe to determine, and all
+    that carry the mark."""
     processes = {}
     for seen in living():
         if seen.pid == os.getpid():
@@ -74,7 +75,7 @@ def belonging(token: str, leader: int | None) -> list[ListedProcess]:
 
 
 def send(number: signal.Signals, to: Collection[ListedProcess]) -> None:
-    """Signal processes, each only while it is still the one that was seen."""
+    """Signal processes, each only if it is still the same process."""
     for seen in to:
         if birth(seen.pid) == seen.birth:
             with suppress(ProcessLookupError, PermissionError):
@@ -82,7 +83,8 @@ def send(number: signal.Signals, to: Collection[ListedProcess]) -> None:
 
 
 def end_all(members: Callable[[], list[ListedProcess]], grace_s: float) -> list[ListedProcess]:
-    """INT, TERM, KILL, each after the grace of the one before; returns who is left after all of them."""
+    """Sends INT, TERM, KILL, each after the grace period of the previous one; returns the processes that are left after
+    all of them."""
     for number in (signal.SIGINT, signal.SIGTERM):
         left = members()
         awaited = {seen for seen in left if _heeds(seen.pid, number)}
@@ -96,14 +98,14 @@ def end_all(members: Callable[[], list[ListedProcess]], grace_s: float) -> list[
 
 
 def _wait_for(awaited: set[ListedProcess], members: Callable[[], list[ListedProcess]], within_s: float) -> None:
-    """Until they are over; children that they end themselves are not signalled in between."""
+    """Wait until they have ended; children that they end themselves are not signalled in between."""
     deadline = time.monotonic() + within_s
     while awaited.intersection(members()) and time.monotonic() < deadline:
         time.sleep(LOOK_AGAIN_S)
 
 
 def _heeds(pid: int, number: signal.Signals) -> bool:
-    """Whether a signal means anything to a process: one that it ignores is not waited for."""
+    """Whether a process reacts to a signal: if it ignores it, waiting is useless."""
     try:
         status = (_PROC / str(pid) / "status").read_text()
     except OSError:
@@ -117,12 +119,12 @@ def _has_proc() -> bool:
 
 
 def _read(pid: int) -> ListedProcess | None:
-    """From `PID (NAME) STATE PPID GROUP SESSION ... STARTTIME`; the name may hold anything, brackets too."""
+    """Parses `PID (NAME) STATE PPID GROUP SESSION ... STARTTIME`; the name may contain anything, including brackets."""
     try:
         fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
-    if fields[0] in "ZX":  # over, but its parent has not looked yet
+    if fields[0] in "ZX":  # ended, but not yet reaped by its parent
         return None
     return ListedProcess(pid, int(fields[2]), int(fields[3]), fields[19])
 
@@ -136,7 +138,7 @@ def _is_marked(pid: int, token: str) -> bool:
 
 
 def _listed_by_ps() -> Iterator[ListedProcess]:
-    """For systems without /proc, where a session cannot be read; the group is enough."""
+    """For systems without /proc, where the session is not available; the group is enough."""
     command = ["ps", "-axo", "pid=,pgid=,state=,lstart="]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
     for line in done.stdout.splitlines():
@@ -147,12 +149,12 @@ def _listed_by_ps() -> Iterator[ListedProcess]:
 
 # -- process ---------------------------------------------------------------------------------------------------------
 
-LOG_END_S = 2.0  # for the log to be written to its end once the process is over
+LOG_END_S = 2.0  # for writing the end of the log once the process has ended
 LOG_LIMIT = 64 << 20
 
 
 class StartedProcess:
-    """Runs in a session of its own, so that Ctrl-C here does not reach it, under a mark that its children inherit."""
+    """Runs in its own session, so that Ctrl-C here does not reach it, with a mark that its children inherit."""
 
     def __init__(
         self,
@@ -189,14 +191,14 @@ class StartedProcess:
         return self._popen.pid
 
     def ended(self) -> str | None:
-        """How it ended; None while it runs. It is not reaped here, so that its number stays its own."""
+        """How it ended; None while it runs. It is not reaped here, so that its number is not reused."""
         code = self._code()
         if code is None:
             return None
         return f"with exit status {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it ends within a time."""
+        """Whether it ends within the timeout."""
         deadline = time.monotonic() + timeout_s
         while self._code() is None:
             if time.monotonic() >= deadline:
@@ -209,7 +211,8 @@ class StartedProcess:
         return self._code() != 0
 
     def end(self, grace_s: float) -> list[ListedProcess]:
-        """End it and all its children. Ctrl-C meanwhile only makes it quicker. Returns who could not be ended."""
+        """End it and all its children. Ctrl-C meanwhile only speeds it up. Returns the processes that could not be
+        ended."""
         try:
             left = end_all(self._members, grace_s)
         except KeyboardInterrupt:
@@ -236,7 +239,7 @@ class StartedProcess:
         return exit_info.si_status if exit_info.si_code == os.CLD_EXITED else -exit_info.si_status
 
     def _end_log(self) -> None:
-        """It ends by itself when the last writer has; a child that was not found may go on writing."""
+        """The log ends by itself with its last writer; a child that was not found may continue to write."""
         try:
             self._keeper.wait(LOG_END_S)
         except subprocess.TimeoutExpired:
@@ -267,7 +270,7 @@ def _log_keeper(log: Path, limit: int, echo: bool, redactor: Redactor) -> tuple[
 
 
 def not_started(name: str, argv: Sequence[str], error: OSError, hint: str) -> TargetError:
-    """Why a command could not even be called."""
+    """The error for a command that could not be started."""
     why = "was not found" if isinstance(error, FileNotFoundError) else (error.strerror or str(error)).lower()
     return TargetError(f"{name} could not be started: {argv[0]} {why}", hint or None)
 

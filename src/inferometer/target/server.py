@@ -1,5 +1,5 @@
-"""Starts the server that a plan names, after its preparation commands, waits until it is ready, and stops it with all
-its child processes, whatever happens."""
+"""Starts the server of a plan after its preparation commands, waits until it is ready, and always stops it with all its
+child processes."""
 
 import os
 import re
@@ -63,7 +63,7 @@ def prepare(
     echo: bool = False,
     redactor: Redactor | None = None,
 ) -> dict[str, str]:
-    """Run every step to its end; the environment that they hand on. A `TargetError` where one fails."""
+    """Run every step to its end; returns the environment that they pass on. Raises a `TargetError` if one fails."""
     handed: dict[str, str] = {}
     for number, step in enumerate(steps, 1):
         log = folder / f"prepare-{number}.log"
@@ -73,7 +73,7 @@ def prepare(
 
 
 def title(step: Prepare) -> str:
-    """What people call it; else the command itself, in short."""
+    """The name of a step; else the command itself, shortened."""
     text = redacted_line(step.run) if isinstance(step.run, str) else shlex.join(redacted_argv(step.run))
     return step.name or (text if len(text) <= 60 else f"{text[:57]}...")
 
@@ -106,7 +106,7 @@ def _run(
 
 
 def _argv(step: Prepare) -> list[str]:
-    """A line is for the shell: bash where there is one, for `source` is not in every other."""
+    """A line is run by the shell: bash if available, because not every other shell has `source`."""
     return [shutil.which("bash") or "/bin/sh", "-c", step.run] if isinstance(step.run, str) else step.run
 
 
@@ -119,20 +119,20 @@ def _failure(step: Prepare, log: Path, what: str) -> TargetError:
 # -- server ----------------------------------------------------------------------------------------------------------
 
 LOG = "server.log"
-COUNTED_S = 15.0  # for an export that is behind to report the first query
+COUNTED_S = 15.0  # for a delayed export to report the first query
 FIRST_PATH, FIRST_PROMPT = "/v1/completions", "Hello"
 Notify = Callable[[str], None]
 
 
 class Body(Protocol):
-    """What runs: a process or a container."""
+    """The thing that runs: a process or a container."""
 
     def ended(self) -> str | None: ...
     def end(self, grace_s: float) -> list[Any]: ...
 
 
 class StartedServer:
-    """A server that was started, or awaited where it runs elsewhere. `facts` is what a run keeps of it."""
+    """A started server, or an external one that was waited for. `facts` is stored with a run."""
 
     def __init__(
         self, server: Server, launch: Launch, log: Path, body: Body | None, target: Target, began: float
@@ -140,11 +140,11 @@ class StartedServer:
         self.server, self.launch, self.target = server, launch, target
         self.redactor = _redactor(server, launch, target)
         self.name, self.url, self.log = launch.name, launch.url, log
-        self.model: str | None = None  # as it is served
+        self.model: str | None = None  # served name
         self.ready_s: float | None = None
-        self.runs = 0  # that it has served so far
+        self.runs = 0  # number of runs served so far
         self.version: str | None = None
-        self.image = ServerStart()  # of a container: what is known of it and its image
+        self.image = ServerStart()  # of a container: data on it and its image
         self.reset: Reset | None = None
         self._body = body
         self._began = began  # on the monotonic clock
@@ -153,12 +153,12 @@ class StartedServer:
 
     @property
     def engine_url(self) -> str:
-        """Where to query the engine itself, if something else is in front of it."""
+        """The address of the engine itself, if something else is in front of it."""
         return self.url
 
     @property
     def metrics_urls(self) -> list[str]:
-        """Where it reports its metrics, if not at its own address."""
+        """Its metrics addresses, if they differ from its own."""
         return list(self.launch.metrics)
 
     @property
@@ -171,7 +171,7 @@ class StartedServer:
 
     @property
     def facts(self) -> ServerStart:
-        """For a run's environment; without secrets."""
+        """For the environment of a run; without secrets."""
         server = self.server
         facts = structs.replace(
             self.image,
@@ -210,8 +210,8 @@ class StartedServer:
             self.image = self._body.facts(self.server.image)
 
     def _query_once(self, within_s: float) -> None:
-        """One query before the load: an application may list its model while nothing behind it answers, and an engine's
-        first answer may take as long as it takes to get ready."""
+        """One query before the load: an application may list its model although nothing behind it answers, and an
+        engine's first answer may include warming up."""
         body = {"model": self.model, "prompt": FIRST_PROMPT, "max_tokens": 1}
         asker = Asker(self.target.model_copy(update={"url": [self.url]}), self.url, within_s)
         try:
@@ -227,16 +227,16 @@ class StartedServer:
                 await_counted(endpoint, COUNTED_S)
 
     def ended(self) -> str | None:
-        """How it ended, None while it runs; of a server elsewhere that is not known."""
+        """How it ended, None while it runs; unknown for an external server."""
         return self._over or (self._body.ended() if self._body else None)
 
     def check(self) -> None:
-        """A `TargetError` with the end of its log, if it is not running any more."""
+        """Raises a `TargetError` with the end of its log if it is not running any more."""
         if how := self.ended():
             raise self.failure(f"ended {how}")
 
     def serve_run(self) -> Iterator[str]:
-        """Before each run: is it there, and is its prefix cache that of a fresh server? Notes of what was done."""
+        """Before each run, check that it is running and reset its prefix cache; returns notes on what was done."""
         self.check()
         wanted = self.server.reset_cache
         if wanted or (wanted is None and self.runs and self._body):
@@ -248,23 +248,23 @@ class StartedServer:
         return reset_prefix_cache(self.launch, self.target)
 
     def since(self, began: float) -> None:
-        """Its start began earlier than that of its process, on the monotonic clock."""
+        """Set an earlier start time than that of its process, on the monotonic clock."""
         self._began = began
 
     def end(self) -> list[Any]:
-        """End it and all its children; returns who could not be ended."""
+        """Stop it and all its children; returns the processes that could not be ended."""
         if self._body is None or self._over:
             return []
         self._over = self._body.ended() or "by us"
         return self._body.end(self.server.grace)
 
     def failure(self, what: str, hint: str | None = None) -> TargetError:
-        """What happened to it, with the end of its log and what that means."""
+        """The error with the end of its log and its meaning."""
         if self._body is None:
             url = redacted_url(self.url)
             return TargetError(f"{self.name} {what}" if url in what else f"{self.name} at {url} {what}", hint)
         if self.ended():
-            self.end()  # its children too; and only then is all of its log written
+            self.end()  # its children too; only then is its log complete
         end = "".join(f"\n  {redacted_text(line)}" for line in tail(self.log))
         if not end:
             return TargetError(f"{self.name} {what}, its log is empty", hint)
@@ -272,7 +272,7 @@ class StartedServer:
         return TargetError(f"{self.name} {what}, the end of its log:{end}", f"{remedy}; {whole}" if remedy else whole)
 
     def _not_ready(self, error: NotReadyError) -> TargetError:
-        """Told before it is ended: what it prints while it ends would hide what it printed before."""
+        """Builds the error before stopping the server: its output while stopping would hide the earlier output."""
         if error.in_time:
             return self.failure(error.what, error.hint)
         waited = f"was not ready within {duration_text(self.launch.ready_s)}"
@@ -294,8 +294,8 @@ def running(
 ) -> Iterator[StartedServer]:
     """The plan's server, ready for requests, for as long as the context lasts.
 
-    Its log and those of its preparation are kept in the folder. `holder` is shown to others who want the same
-    GPUs; they are waited for up to `wait_s`. `shared`: it will serve several runs, as with `keep: shared`.
+    Its log and those of its preparation are stored in the folder. `holder` is shown to other runs that request the same
+    GPUs; GPUs in use are waited for up to `wait_s`. `shared`: it will serve several runs, as with `keep: shared`.
     """
     target = target or Target()
     server = server.model_copy(update={"keep": "shared"}) if shared else server
@@ -307,7 +307,7 @@ def running(
         if server.exclusive:
             stack.enter_context(held(_claims(server), holder, wait_s, notify))
         if server.type == "fleet":
-            from inferometer.target.fleet import running_fleet  # which starts its parts by this module
+            from inferometer.target.fleet import running_fleet  # it imports this module
 
             whole = running_fleet(server, folder, log or folder / LOG, target, holder, notify, echo)
             yield stack.enter_context(whole)
@@ -324,7 +324,7 @@ def running(
 
 
 def _known_port(server: Server) -> int | None:
-    """Where it listens already: an external server, or the Serve of a Ray that runs, which may be there or not."""
+    """The fixed port of an external server, or of Serve in a running Ray, which may or may not be up."""
     if server.type == "external":
         return 0
     return server.port if server.type == "ray-serve" and server.args.get("address") else None
@@ -350,7 +350,7 @@ def started(
     kind: type[StartedServer],
     place: LaunchPlace | None = None,
 ) -> Iterator[StartedServer]:
-    """Prepared (for its place), started and written down; not ready yet."""
+    """Prepared (for its address and port), started and recorded; not ready yet."""
     if not launch.argv:
         yield kind(server, launch, log, None, target, time.monotonic())
         return
@@ -361,7 +361,7 @@ def started(
             launch = _prepared(server, launch, place, target, folder, token, notify, echo)
         called = time.monotonic()
         body = _body(server, launch, log, token, registration, echo, _redactor(server, launch, target))
-        began = time.monotonic() if launch.is_container else called  # its image may have had to be fetched
+        began = time.monotonic() if launch.is_container else called  # its image may have been pulled first
         made = kind(server, launch, log, body, target, began)
         try:
             yield made
@@ -371,7 +371,7 @@ def started(
 
 
 def _redactor(server: Server, launch: Launch, target: Target) -> Redactor:
-    """What the plan sets, and what the preparation handed on."""
+    """For the secrets in the plan and those that the preparation passed on."""
     handed = [value for name, value in launch.env.items() if is_secret(name)]
     return redactor_of(target=target, server=server, more=handed)
 
@@ -428,7 +428,7 @@ def _container(server: Server, launch: Launch, log: Path, token: str, echo: bool
 
 
 def _served_as(launch: Launch, target: Target, served: list[str] | None) -> str | None:
-    """The name to ask for: the target's own where that is served, for it may be an adapter."""
+    """The name to request: the target's own if it is served, because it may be an adapter."""
     if served is None:
         return target.model
     return target.model if target.model in served else matching(launch.names, served)
@@ -447,7 +447,7 @@ def _version(launch: Launch, target: Target) -> str | None:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """TERM and HUP end us like Ctrl-C, through every `finally`, while a server of ours is there."""
+    """TERM and HUP end us like Ctrl-C, through every `finally`, while a server of ours is running."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

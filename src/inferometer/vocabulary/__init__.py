@@ -1,6 +1,5 @@
-"""The words everyone shares: names of measures, durations and sizes as people write them, numbers as they are
-shown (`formats`), and `"module:attribute"` as the registries write it. What a measure is made of is in
-`measure.registry`."""
+"""Shared vocabulary: names of measures, durations and sizes in the notation of users, displayed numbers (`formats`),
+and the registries' `"module:attribute"` notation. The definitions of measures are in `measure.registry`."""
 
 import math
 import re
@@ -64,8 +63,8 @@ Direction = Literal["lower", "higher"]
 
 
 def attribute_at(place: str) -> Any:
-    """What `"module:attribute"` names, imported now; the attribute may have dots. An `ImportError` names what is not
-    there; errors of the module's own imports pass as they are."""
+    """The object named by `"module:attribute"`, imported now; the attribute may contain dots. An `ImportError` names
+    what is missing; errors from the module's own imports are passed on unchanged."""
     module, colon, attribute = place.partition(":")
     if not (module and colon and attribute):
         raise ImportError(f"{place!r} must be written module:attribute")
@@ -78,9 +77,9 @@ def attribute_at(place: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class MeasureName:
-    """What a measure is called, its unit, and which way is better (`None`: neither).
+    """The name of a measure, its unit, and which direction is better (`None`: neither).
 
-    A scalar is one number of a run; the others have a value per request (session, gap) and so quantiles.
+    A scalar is one number of a run; other measures have a value per request (session, gap) and therefore quantiles.
     """
 
     name: str
@@ -91,7 +90,7 @@ class MeasureName:
 
     @property
     def phrase(self) -> str:
-        """The title within a sentence: `scheduled TTFT`, `request throughput`."""
+        """The title inside a sentence: `scheduled TTFT`, `request throughput`."""
         what, _, how = self.title.partition(", ")
         words = f"{how} {what}" if how else what
         return words if words[:2].isupper() else f"{words[0].lower()}{words[1:]}"
@@ -160,7 +159,7 @@ _DURATION_UNITS = {
 }
 _COUNT_UNITS = {"": 1, "k": 1000, "ki": 1024, "m": 1000**2, "mi": 1024**2, "g": 1000**3, "gi": 1024**3}
 _DIGITS = r"(?:[0-9][0-9_]*(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]{1,4})?"
-_MOST_BITS = 64  # of a whole number
+_MOST_BITS = 64  # of an integer
 _MOST_LETTERS = 400  # of a number or duration; the smallest share has 330 zeros
 _DURATION_PART = re.compile(rf"\s*({_DIGITS})\s*([a-zµ]+)\s*", re.IGNORECASE)
 _NUMBER = re.compile(rf"\s*([+-]?{_DIGITS})\s*(?:([kmg]i?)b?)?\s*", re.IGNORECASE)
@@ -209,7 +208,7 @@ def _scaled(text: str | float) -> Decimal:
 
 
 def _as_float(value: Decimal, text: str | float) -> float:
-    """A number with digits may still be larger than any that can be kept: `1e400`."""
+    """A number with valid digits may still be too large: `1e400`."""
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"not a finite number: {text!r}")
@@ -217,7 +216,7 @@ def _as_float(value: Decimal, text: str | float) -> float:
 
 
 def _finite(text: str | float) -> Decimal | None:
-    """A number without a unit, or `None` where a unit has to be read."""
+    """A number without a unit, or `None` if there is a unit to parse."""
     if isinstance(text, int):
         if text.bit_length() > _MOST_BITS:
             raise ValueError(f"not a number that can be kept: {text.bit_length()} bits")
@@ -231,14 +230,14 @@ def _finite(text: str | float) -> Decimal | None:
 
 
 def _short(text: str) -> str:
-    """Itself; no number as people write it is longer."""
+    """The text itself; users do not write longer numbers."""
     if len(text) > _MOST_LETTERS:
         raise ValueError(f"not a number: {len(text)} characters")
     return text
 
 
 def duration_written(value_s: float) -> str:
-    """Seconds as people write them in a plan, exactly: `60s`, `500ms`, `10min`; `seconds` reads it back."""
+    """Seconds as users write them in a plan, exactly: `60s`, `500ms`, `10min`; `seconds` reads it back."""
     exact = Decimal(repr(float(value_s)))
     size = abs(exact)
     if size and not Decimal("1e-9") <= size < Decimal("1e15"):
@@ -251,7 +250,7 @@ def duration_written(value_s: float) -> str:
 
 
 def percent_written(share: float) -> str:
-    """A share as people write it in a plan, exactly: `1%`, `0.5%`."""
+    """A share as users write it in a plan, exactly: `1%`, `0.5%`."""
     return f"{_plain(Decimal(repr(float(share))) * 100)}%"
 
 
@@ -269,7 +268,7 @@ def _plain(value: Decimal) -> str:
 
 
 def http_url(text: str) -> str:
-    """The address of a server, checked; a `ValueError` where it is none."""
+    """The address of a server, checked; raises a `ValueError` if it is invalid."""
     url = text.strip()
     if not url.startswith(("http://", "https://")):
         raise ValueError("must start with http:// or https://")

@@ -1,21 +1,21 @@
-"""Numbers as people read them, the same in terminal, pages, CI and notifications.
+"""Displayed numbers, the same in terminal, pages, CI and notifications.
 
 `show/dashboard/web/formats.js` and the expressions of `show/charts/chart.py` write the same text for the same value,
-and a test holds them against this module: hence halves are rounded away from zero, as browsers do.
+and a test compares them with this module: this is why halves are rounded away from zero, as browsers do.
 """
 
 import math
 import re
 from collections.abc import Sequence
 
-LOPSIDED = 4  # one end of an interval this many times farther than the other: a single ± would mislead
-LOPSIDED_FROM = 0.1  # of the value; with less it does not matter
-MANIFOLD = 9.995  # a relative change beyond this is written as a factor
-COUNTED = ("", "tokens", "requests", "turns", "count")  # units that the title of a measure names already
+LOPSIDED = 4  # if one end of an interval is this many times farther than the other, a single ± would mislead
+LOPSIDED_FROM = 0.1  # of the value; below this it does not matter
+MANIFOLD = 9.995  # larger relative changes are written as a factor
+COUNTED = ("", "tokens", "requests", "turns", "count")  # units that are part of a measure's title
 
-RATE_UNITS = {"1/s": "req/s", "tokens/s": "tok/s"}  # as serving benchmarks write them
+RATE_UNITS = {"1/s": "req/s", "tokens/s": "tok/s"}  # as in serving benchmarks
 
-WEAK_MARK = "~"  # before a quantile that is based on too few samples to be bounded on both sides
+WEAK_MARK = "~"  # before a quantile with too few samples to be bounded on both sides
 
 Ends = Sequence[float | None]
 
@@ -33,17 +33,17 @@ def number_text(value: float | None) -> str:
 
 
 def count_text(count: int) -> str:
-    """A count that only has to be known roughly: `368`, `84k`, `1.2M`."""
+    """A rough count: `368`, `84k`, `1.2M`."""
     if count < 10_000:
         return f"{count:,}"
     return f"{count / 1000:.0f}k" if count < 1_000_000 else f"{count / 1e6:.1f}M"
 
 
 def percent_text(share: float | None) -> str:
-    """`2%`, `98.3%`, `0.002%`, `99.95%`: never rounded to all or nothing when it is not."""
+    """`2%`, `98.3%`, `0.002%`, `99.95%`: never rounded to 0% or 100% unless exact."""
     if share is None or not math.isfinite(share):
         return number_text(share)
-    percent = float(f"{100 * share:.12g}")  # 100 * 0.07 is a little more than 7
+    percent = float(f"{100 * share:.12g}")  # 100 * 0.07 is slightly more than 7
     size = abs(percent)
     if percent == int(percent):
         return f"{percent + 0.0:.0f}%"
@@ -55,7 +55,7 @@ def percent_text(share: float | None) -> str:
 
 
 def duration_text(value_s: float | None) -> str:
-    """Seconds as a person reads them: `850 µs`, `12.3 ms`, `1.24 s`, `3m 05s`, `1h 02m`; missing is `-`."""
+    """Seconds as text: `850 µs`, `12.3 ms`, `1.24 s`, `3m 05s`, `1h 02m`; missing is `-`."""
     if value_s is None or not math.isfinite(value_s):
         return number_text(value_s)
     size = abs(value_s)
@@ -74,7 +74,7 @@ def duration_text(value_s: float | None) -> str:
 
 
 def size_text(size: float | None) -> str:
-    """Bytes as `13.5 GiB`: in the units in which engines and GPUs are described."""
+    """Bytes as `13.5 GiB`: in the units used for engines and GPUs."""
     if size is None or not math.isfinite(size):
         return number_text(size)
     for unit, factor in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
@@ -107,7 +107,7 @@ def value_text(value: float | None, unit: str) -> str:
 
 
 def change_text(change: float | None, relative: bool = True, unit: str = "") -> str:
-    """`+4.9%`; of a share in points, `+1.2 pt`; of what was 0 in its unit; missing is `-`."""
+    """`+4.9%`; for a share in points, `+1.2 pt`; for a value that was 0 in its unit; missing is `-`."""
     if change is None:
         return "-"
     sign = "+" if change > 0 else "−" if change < 0 else "±"
@@ -116,7 +116,7 @@ def change_text(change: float | None, relative: bool = True, unit: str = "") -> 
 
 
 def change_size_text(change: float, relative: bool = True, unit: str = "") -> str:
-    """The size of a change whose direction is written next to it: `4.9%`."""
+    """The size of a change whose direction is stated next to it: `4.9%`."""
     if relative and change > MANIFOLD:
         return f"×{number_text(1 + change)}"
     if relative:
@@ -135,8 +135,8 @@ def _change_percent(share: float) -> str:
 
 
 def spread_text(value: float | None, interval: Ends | None, unit: str) -> str:
-    """`±9`: the farther end of the interval, in the unit the value is shown in; `+39 −0.1` where its ends are not
-    nearly as far or `±` would reach below zero; `` where it is not known."""
+    """`±9`: the farther end of the interval, in the unit of the displayed value; `+39 −0.1` if its ends are very
+    unequal or `±` would reach below zero; empty if unknown."""
     if value is None or interval is None or any(end is None for end in interval):
         return ""
     low, high = (float(end) for end in interval if end is not None)
@@ -149,7 +149,7 @@ def spread_text(value: float | None, interval: Ends | None, unit: str) -> str:
 
 
 def bound_text(value: float | None, interval: Ends | None, unit: str) -> str:
-    """`≥380`: the one bound of an interval that is open on the other side, in the unit the value is shown in."""
+    """`≥380`: the only bound of an interval that is open on the other side, in the unit of the displayed value."""
     if value is None or interval is None or None not in interval:
         return ""
     low, high = interval
@@ -168,7 +168,7 @@ def _level(value: float, level: float, unit: str) -> str:
 
 
 def interval_text(interval: Ends | None, unit: str) -> str:
-    """`403..421 ms`; `≥403 ms` where it is open on the other side."""
+    """`403..421 ms`; `≥403 ms` if it is open on the other side."""
     if interval is None or all(end is None for end in interval):
         return ""
     low, high = (value_text(end, unit) for end in interval)
@@ -178,7 +178,7 @@ def interval_text(interval: Ends | None, unit: str) -> str:
 
 
 def change_interval_text(interval: tuple[float, float] | None, relative: bool, unit: str) -> str:
-    """`+1.2..+4.9%`; of one that is not known `-`, and so where nothing could move."""
+    """`+1.2..+4.9%`; `-` if unknown, and if no change was possible."""
     if interval is None or interval == (0.0, 0.0):
         return "-"
     low, high = (change_text(end, relative, unit) for end in interval)
@@ -189,7 +189,7 @@ _NUMBER_AND_UNIT = re.compile(r"([^0-9]?[0-9][0-9.,]*(?:e-[0-9]+)?)(\D*)")
 
 
 def _span(low: str, high: str) -> str:
-    """Both ends, their unit once where it is the same."""
+    """Both ends, with the unit only once if it is the same."""
     first, last = _NUMBER_AND_UNIT.fullmatch(low), _NUMBER_AND_UNIT.fullmatch(high)
     return f"{first[1]}..{high}" if first and last and first[2] == last[2] else f"{low}..{high}"
 
@@ -207,7 +207,7 @@ def _in_unit_of(value: float, distance: float, unit: str) -> str:
 
 
 def _two_digits(distance: float) -> str:
-    """A spread is itself uncertain: two digits are enough. Below a hundredth it is rounded up, not away."""
+    """A spread is itself uncertain: two digits are enough. Below a hundredth it is rounded up, not to zero."""
     if distance >= 1 or distance == 0:
         return f"{distance:,.0f}" if distance >= 9.95 or distance == 0 else _fixed(distance, 1)
     return _fixed(max(distance, 0.01), 2)
@@ -226,7 +226,7 @@ def _three_digits(value: float) -> str:
 
 
 def _small(value: float) -> str:
-    """`0.00123`, `0.0000123`, `1.23e-7`: below a millionth zeros are no longer counted by eye."""
+    """`0.00123`, `0.0000123`, `1.23e-7`: below a millionth zeros are hard to count."""
     exponent = _exponent(value)
     if exponent >= -6:
         return _fixed(value, 2 - exponent).rstrip("0").rstrip(".")
@@ -235,12 +235,13 @@ def _small(value: float) -> str:
 
 
 def _exponent(value: float) -> int:
-    """Of ten, when the value is rounded to three digits."""
+    """The exponent of ten of the value rounded to three digits."""
     return int(f"{value:.2e}".partition("e")[2])
 
 
 def _fixed(value: float, digits: int) -> str:
-    """Halves away from zero. A number is such a half exactly where its binary fraction ends one bit after `digits`."""
+    """Rounds halves away from zero. A number is exactly such a half if its binary fraction ends one bit after
+    `digits`."""
     if abs(value) < 2**52 and value * 2 ** (digits + 1) % 2 == 1:
         value = math.nextafter(value, math.copysign(math.inf, value))
     return f"{value:,.{digits}f}"

@@ -1,14 +1,16 @@
-/* The compiled part of the wire. Optional: everything here exists in Python too, with the same results and more CPU
- * time (wire/reactor.py, wire/sse.py, wire/skeleton.py, workload/writer.py; property tests hold the two together).
+/* The compiled part of the wire. Optional: everything here also exists in Python, with the same results and more CPU
+ * time (wire/reactor.py, wire/sse.py, wire/skeleton.py, workload/writer.py; property tests compare the two).
  *
- * An epoll that also reads: `Poller` is `select.epoll` plus `attach`, after which the answer that arrives on a descriptor
- * is collected here, each read with its kernel stamp. Python hears of it when it is an event stream and complete (`take`
- * hands everything over at once), or when only Python can tell what it is, or whether it ends. It hears of a few at a time:
- * what Python does about each takes long, and meanwhile the other streams are to be read.
+ * An epoll that also reads: `Poller` is `select.epoll` plus `attach`, after which the answer that arrives on a
+ * descriptor is collected here, each read with its kernel timestamp. It is reported to Python when it is a complete
+ * event stream (`take` then returns everything at once), or when only Python can determine what it is, or whether it
+ * ends. Only a few answers are reported at a time: processing each in Python takes long, and the other streams must
+ * be read meanwhile.
  *
- * A server may send faster than we read, and without end. So a poll reads a bounded number of bytes, of one stream and of
- * all, and what is left unread waits in a queue (edges are told once); an answer may have a bounded number of bytes; and
- * the interpreter is free while sockets are read. Where an answer ends is told by the sizes of its chunks alone.
+ * A server may send faster than we read, and without end. So a poll reads a bounded number of bytes, from one stream
+ * and from all, and streams with unread data wait in a queue (edge-triggered events are reported once); an answer
+ * has a size limit; and the interpreter's lock is released while sockets are read. Only the chunk sizes determine
+ * where an answer ends.
  */
 #define _GNU_SOURCE /* memmem */
 #define PY_SSIZE_T_CLEAN
@@ -30,30 +32,30 @@
 #define VERSION 9 /* as in wire/compiled.py */
 #define READ_SIZE (16 * 1024)
 #define MOST_EVENTS 1024
-#define UNTOLD (EPOLLRDHUP | EPOLLPRI) /* what may lie behind a read that leaves room: the peer's end, or bytes behind urgent ones */
-#define ON_EDGES (EPOLLIN | UNTOLD | EPOLLET) /* told once of what arrives: the kernel looks half as often */
-#define COMPLETE (1 << 16) /* the last chunk of the stream is here */
-#define LOOK (1 << 17)     /* not an event stream in plain chunks, or a broken one: take it, and look */
-#define SURPLUS (1 << 18)  /* with COMPLETE: bytes came behind the last chunk, which were thrown away */
-#define TOO_LARGE (1 << 19) /* it has more bytes than it may have */
-#define AT_ONCE 16 /* answers that Python hears of between two rounds of reading */
-#define AT_ONE_STREAM (256 * 1024) /* bytes that one poll reads of a stream, so that the others have their turn */
+#define UNTOLD (EPOLLRDHUP | EPOLLPRI) /* possible after a read that leaves room: end of the peer, or urgent data */
+#define ON_EDGES (EPOLLIN | UNTOLD | EPOLLET) /* edge-triggered: the kernel checks half as often */
+#define COMPLETE (1 << 16) /* the last chunk of the stream has arrived */
+#define LOOK (1 << 17)     /* not an event stream in regular chunks, or a broken one: take it over and examine it */
+#define SURPLUS (1 << 18)  /* with COMPLETE: bytes arrived after the last chunk and were discarded */
+#define TOO_LARGE (1 << 19) /* it exceeds its size limit */
+#define AT_ONCE 16 /* answers reported to Python between two rounds of reading */
+#define AT_ONE_STREAM (256 * 1024) /* bytes that one poll reads from a stream, so that the others are read too */
 #define MOST_HEAD (64 * 1024) /* as in wire/http1.py */
 #define MOST_KEPT_HEAD 512
 #define MOST_SIZE_DIGITS 15   /* likewise */
 #define MOST_READS (1 << 18)  /* of one answer, as in wire/connection.py */
-#define KEPT_ROOM (1024 * 1024) /* bytes of a buffer that are kept for the next answer on the connection */
+#define KEPT_ROOM (1024 * 1024) /* bytes of a buffer that is kept for the next answer on the connection */
 #define QUIET_PARTS 32     /* as in wire/reactor.py */
 #define MOST_QUIET 1000000 /* milliseconds that are counted */
 #define DELAY_ONCE 1 /* as in wire/sockets.py */
 #define DELAY_ALWAYS 2
-#define DELAY_AT 2     /* which read: behind the headers, which often come long before the first token */
-#define DELAY_EVERY 64 /* reads: the kernel gives the delay up after each pause of 40 ms */
-#define SEEN_AT 9      /* which read: a server that waits for acknowledgements has waited by then */
-#define MOST_DIGITS 15 /* of a count: with more it is parsed, as a number that cannot be */
-#define MOST_ORIGINS 64 /* of which it is known whether they wait for acknowledgements */
-#define MOST_SHAPES 16 /* of events, in one poller */
-#define MOST_PARTS 4   /* of a shape before its text, or behind it */
+#define DELAY_AT 2     /* index of the read: after the headers, which often arrive long before the first token */
+#define DELAY_EVERY 64 /* reads: the kernel ends the delay after each pause of 40 ms */
+#define SEEN_AT 9      /* index of the read: a server that waits for acknowledgements has waited by then */
+#define MOST_DIGITS 15 /* of a count: an event with more is parsed in Python */
+#define MOST_ORIGINS 64 /* servers for which it is recorded whether they wait for acknowledgements */
+#define MOST_SHAPES 16 /* event shapes per poller */
+#define MOST_PARTS 4   /* of a shape before its text, or after it */
 #define MOST_NAME 200  /* characters of an id; as in wire/skeleton.py */
 
 #ifndef SO_TIMESTAMPNS
@@ -67,11 +69,12 @@
 typedef struct {
     int64_t end;   /* bytes of the stream up to and including this read */
     int64_t stamp; /* nanoseconds of the real-time clock */
-    int64_t own;   /* 1 where the kernel gave no stamp and this is our own, taken after the read */
-    int64_t since; /* its bytes came after this instant of the monotonic clock; UNPROVEN, or LEFT by the read before */
+    int64_t own;   /* 1 if the kernel gave no timestamp and this is our own, taken after the read */
+    int64_t since; /* its bytes arrived after this instant of the monotonic clock; UNPROVEN, or LEFT by the previous read */
 } Mark;
 
-/* Where in its chunks an answer is: `left` is the size of a chunk as far as it was read, then what is missing of it. */
+/* The position of an answer within its chunks: `left` is the chunk size read so far, then the number of missing
+ * bytes. */
 typedef struct {
     enum { SIZE, SIZE_END, DATA, DATA_END, DATA_ENDED, LAST, LAST_ENDED } phase;
     int digits;
@@ -83,17 +86,17 @@ typedef struct {
     Py_ssize_t size;
 } Bytes;
 
-/* What an event has before its text, or behind it: fixed parts, and between them holes, an id ('s') or a number ('n'), that
- * are filled differently in each answer and alike in all events of one. */
+/* The part of an event before its text, or after it: fixed parts, and between them holes, an id ('s') or a number
+ * ('n'), whose content differs between answers but is the same in all events of one. */
 typedef struct {
     int count;
     Bytes parts[MOST_PARTS];
     char holes[MOST_PARTS];
 } Pattern;
 
-/* The shape that the events of many answers have: wire/skeleton.py says what it is. */
+/* The common shape of the events of many answers: see wire/skeleton.py. */
 typedef struct {
-    PyObject *kept; /* what the parts are cut from */
+    PyObject *kept; /* owns the bytes of the parts */
     Pattern prefix, suffix;
     int running, completion_first;
     Bytes between, after;
@@ -101,37 +104,37 @@ typedef struct {
 
 typedef struct {
     int64_t start, stop; /* its data */
-    int64_t end;         /* where it was complete */
+    int64_t end;         /* where it is complete */
     int64_t total;       /* its running total */
-    int bears;           /* whether it has text; -1: it does not fit the shape, and Python parses it */
+    int bears;           /* whether it has text; -1: it does not match the shape, and Python parses it */
 } Event;
 
 typedef struct {
     int attached;
-    int on_edges; /* the kernel tells of it once; kept from one answer to the next where nothing can be unread */
-    int emptied;  /* with a complete answer: nothing was left unread behind it, and nothing was told of since */
-    enum { READING, TO_TELL, TOLD } state; /* nothing is read between the read that Python must hear of and `take` */
-    int fresh; /* the answer's headers are still to come, or incomplete */
-    unsigned int unread; /* events that are not dealt with: then it is in the poller's queue */
-    int unproven;  /* polls prove nothing about the next read: Python may have left something unread */
-    int64_t since; /* of what waits on it: see Mark */
-    size_t most;         /* bytes that the answer may have */
-    size_t followed;     /* bytes whose framing was followed */
+    int on_edges; /* edge-triggered; kept for the next answer if nothing can be unread */
+    int emptied;  /* for a complete answer: nothing was unread after it, and no event was reported since */
+    enum { READING, TO_TELL, TOLD } state; /* nothing is read between a read to be reported and `take` */
+    int fresh; /* the answer's headers have not arrived, or not completely */
+    unsigned int unread; /* unprocessed events: if any, it is in the poller's queue */
+    int unproven;  /* polls prove nothing about the next read: Python may have left unread data */
+    int64_t since; /* of the data waiting on it: see Mark */
+    size_t most;         /* maximum bytes of the answer */
+    size_t followed;     /* bytes whose framing was processed */
     size_t head;         /* bytes of its headers */
-    size_t boundary;     /* where the last size line began that was followed; 0 where none did yet */
-    size_t chunk_at;     /* where the data of the chunk begin that is followed */
-    int complete;        /* the last chunk was seen */
-    const Shape *shape;  /* that its events are expected to have; NULL: what they have is Python's to see */
+    size_t boundary;     /* start of the last processed size line; 0 if there was none */
+    size_t chunk_at;     /* start of the data of the current chunk */
+    int complete;        /* the last chunk was received */
+    const Shape *shape;  /* expected shape of its events; NULL: Python determines it */
     Event *events;       /* one for each chunk so far */
     size_t event_count, event_space;
-    size_t first, prefix, suffix_at, suffix; /* the first event with text that fits (0: none yet): where its data begin, how
-                                                long its prefix is, where its suffix is and how long that is */
+    size_t first, prefix, suffix_at, suffix; /* the first matching event with text (0: none yet): start of its data,
+                                                length of its prefix, start and length of its suffix */
     Framing framing;
     int delay; /* of acknowledgements: DELAY_ONCE, DELAY_ALWAYS or 0 */
     size_t renewed; /* after which read they are delayed again */
-    int apart; /* 1 where the server was seen to send without waiting for one */
-    int origin; /* the server that it is to */
-    char *data; /* kept from one answer to the next, so that it is allocated once per connection */
+    int apart; /* 1 if the server was observed to send without waiting for one */
+    int origin; /* number of its server */
+    char *data; /* kept for the next answer, so that it is allocated once per connection */
     size_t used, room;
     Mark *marks;
     size_t count, space;
@@ -142,22 +145,22 @@ typedef struct {
     int epoll;
     Stream *streams; /* by descriptor */
     int size;
-    int64_t called_at; /* when the last poll was called */
-    int64_t since; /* when the last whole one before it was: what is ready now came after, unless it was left unread */
-    int whole; /* the last poll was neither full nor interrupted: what it did not name was empty when it was called */
-    int taken; /* how many descriptors were ready at the last poll, those read here included; MOST_EVENTS: more than that */
+    int64_t called_at; /* call time of the last poll */
+    int64_t since; /* call time of the last complete poll before it: ready data arrived after it, unless it was left unread */
+    int whole; /* the last poll was neither full nor interrupted: unreported descriptors were empty when it was called */
+    int taken; /* number of ready descriptors at the last poll, including those read here; MOST_EVENTS: more than that */
     struct {
         int fd, what;
-    } *heard; /* answers that Python is still to hear of */
+    } *heard; /* answers to be reported to Python */
     int waiting, room;
-    int *queue; /* descriptors of streams with something unread, in the order of their turns */
+    int *queue; /* descriptors of streams with unread data, in the order of their turns */
     int queued, queue_room;
     Py_ssize_t most_at_once; /* bytes that a poll may read */
-    Py_ssize_t held;         /* bytes of memory that all streams fill */
+    Py_ssize_t held;         /* bytes of memory used by all streams */
     Shape shapes[MOST_SHAPES];
     int shape_count;
-    uint64_t apart;          /* of each origin below 64 a bit: whether one of its streams was seen to be `apart` */
-    struct { /* the headers that were looked at last: many answers of a second have the same */
+    uint64_t apart;          /* a bit for each server below 64: whether one of its streams was observed to be `apart` */
+    struct { /* the last headers examined: many answers within a second have the same */
         char text[MOST_KEPT_HEAD];
         size_t size;
         int stream, shaped;
@@ -178,7 +181,7 @@ static int control(Poller *self, int operation, int fd, unsigned int events) {
     return epoll_ctl(self->epoll, operation, fd, &event);
 }
 
-/* Whether the streams may be touched: not from another thread while one polls. */
+/* Whether the streams may be modified: not by another thread during a poll. */
 static int is_free(Poller *self) {
     if (self->polling) PyErr_SetString(PyExc_RuntimeError, "another thread is in poll()");
     return !self->polling;
@@ -188,17 +191,17 @@ static Stream *stream_of(Poller *self, int fd) {
     return fd >= 0 && fd < self->size && self->streams[fd].attached ? &self->streams[fd] : NULL;
 }
 
-/* Whether a stream of this server was seen to send without waiting for acknowledgements. */
+/* Whether a stream of this server was observed to send without waiting for acknowledgements. */
 static int is_apart(const Poller *self, int origin) {
     return origin >= 0 && origin < MOST_ORIGINS && self->apart >> origin & 1;
 }
 
-/* Bytes of memory that a stream fills. */
+/* Bytes of memory used by a stream. */
 static size_t filled(const Stream *stream) {
     return stream->used + stream->count * sizeof(Mark) + stream->event_count * sizeof(Event);
 }
 
-/* What was collected is no longer held; buffers of usual size are kept for the next answer. */
+/* Releases the collected data; buffers of usual size are kept for the next answer. */
 static void empty(Poller *self, Stream *stream) {
     self->held -= (Py_ssize_t)filled(stream);
     stream->used = stream->count = stream->followed = stream->boundary = stream->event_count = stream->first = 0;
@@ -267,14 +270,14 @@ static PyObject *Poller_unregister(Poller *self, PyObject *number) {
     Py_RETURN_NONE;
 }
 
-/* How an answer is to be read that begins on a descriptor. */
+/* How to read an answer that starts on a descriptor. */
 typedef struct {
-    long long left; /* -1 for an answer from its headers on; else these were read, and it says how many bytes of a chunk and of
-                       its end are still to come, 0 where the next one's size is */
+    long long left; /* -1 to start at the headers; else these were already read, and it is the number of bytes
+                       left of a chunk and its end, 0 if the next size line follows */
     int delay;      /* of acknowledgements, as in wire/sockets.py */
-    Py_ssize_t most; /* bytes that it may have */
-    int shape;       /* what `expect` returned, -1 for none */
-    int origin;      /* which server it is from: what is seen of its acknowledgements holds for all of its streams */
+    Py_ssize_t most; /* its size limit */
+    int shape;       /* result of `expect`, -1 for none */
+    int origin;      /* number of its server: observations about acknowledgements apply to all of its streams */
 } Start;
 
 static int attach_stream(Poller *self, int fd, Start start) {
@@ -315,7 +318,7 @@ static int attach_stream(Poller *self, int fd, Start start) {
     return 0;
 }
 
-/* attach(fd, left, delay, most, shape=-1, origin=-1): collect the answer that begins; see Start. */
+/* attach(fd, left, delay, most, shape=-1, origin=-1): collect the answer that starts; see Start. */
 static PyObject *Poller_attach(Poller *self, PyObject *args) {
     int fd;
     Start start = {.shape = -1, .origin = -1};
@@ -326,10 +329,11 @@ static PyObject *Poller_attach(Poller *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* begin(fd, request, delay, most, shape, origin) -> (instant, sent): send a request on a connection that rests, if nothing came
- * on it meanwhile, and collect its answer from the headers on. `instant` is the monotonic clock just before the send, `sent`
- * how many bytes the socket took, or its error as a negative number: where that is not all of them, nothing is attached. None
- * where the connection is not quiet: then nothing was done. Keeps the interpreter's lock, since no call waits. */
+/* begin(fd, request, delay, most, shape, origin) -> (instant, sent): send a request on an idle connection, if
+ * nothing arrived on it meanwhile, and collect its answer from the headers on. `instant` is the monotonic clock just
+ * before the send, `sent` the number of bytes that the socket took, or its error as a negative number: if not all
+ * were taken, nothing is attached. None if bytes had arrived on the connection: then nothing was done. Keeps the
+ * interpreter's lock, since no call blocks. */
 static PyObject *Poller_begin(Poller *self, PyObject *args) {
     int fd;
     char any;
@@ -347,7 +351,7 @@ static PyObject *Poller_begin(Poller *self, PyObject *args) {
     return Py_BuildValue("Ln", (long long)sent_at, (Py_ssize_t)sent);
 }
 
-/* heard(fd) -> how many reads there were since `attach`, and how many bytes. */
+/* heard(fd) -> number of reads since `attach`, and number of bytes. */
 static PyObject *Poller_heard(Poller *self, PyObject *number) {
     int fd = (int)PyLong_AsLong(number);
     if ((fd == -1 && PyErr_Occurred()) || !is_free(self)) return NULL;
@@ -374,7 +378,7 @@ static int read_pattern(Pattern *pattern, PyObject *parts, const char *holes) {
     return 0;
 }
 
-/* expect(prefix, holes, suffix, holes, running, between, after, completion_first) -> its number, for `attach`; -1 where
+/* expect(prefix, holes, suffix, holes, running, between, after, completion_first) -> its number, for `attach`; -1 if
  * there are too many. */
 static PyObject *Poller_expect(Poller *self, PyObject *args) {
     PyObject *prefix, *suffix;
@@ -395,8 +399,8 @@ static PyObject *Poller_expect(Poller *self, PyObject *args) {
     return PyLong_FromLong(self->shape_count++);
 }
 
-/* What Python parses of the events, as (number, start, stop) in the bytes that it is given; and the events between them
- * that were recognised, as (first, behind the last, first total, last total). */
+/* The events that Python parses, as (number, start, stop) in the bytes passed to it; and the runs of recognised
+ * events between them, as (first, one after the last, first total, last total). */
 static int list_events(const Stream *stream, Py_ssize_t at, char *kept, PyObject *odd, PyObject *runs) {
     size_t begun = 0;
     for (size_t i = 0; i < stream->event_count; i++) {
@@ -415,8 +419,8 @@ static int list_events(const Stream *stream, Py_ssize_t at, char *kept, PyObject
     return 0;
 }
 
-/* (bears, gains, ends) of the events, packed; gains are 0 where Python has to find them: in events that it parses, and in
- * those behind them. */
+/* (bears, gains, ends) of the events, packed; gains are 0 if Python has to compute them: for events that it parses,
+ * and for the events right after them. */
 static PyObject *packed_events(const Stream *stream) {
     Py_ssize_t count = (Py_ssize_t)stream->event_count, size = count * (Py_ssize_t)sizeof(int64_t);
     PyObject *bears = PyByteArray_FromStringAndSize(NULL, size), *gains = PyByteArray_FromStringAndSize(NULL, size);
@@ -439,8 +443,8 @@ static PyObject *packed_events(const Stream *stream) {
     return Py_BuildValue("NNN", bears, gains, ends);
 }
 
-/* The headers and the events that Python parses, and in *recognised what is known of the others: (odd, runs, bears, gains,
- * ends, size of the whole answer, whether the events state a running total). */
+/* The headers and the events that Python parses, and in *recognised the data on the others: (odd, runs, bears,
+ * gains, ends, size of the whole answer, whether the events state a running total). */
 static PyObject *recognised_answer(const Stream *stream, PyObject **recognised) {
     Py_ssize_t head = (Py_ssize_t)stream->head, size = head;
     for (size_t i = 0; i < stream->event_count; i++)
@@ -468,11 +472,12 @@ static PyObject *whole_answer(const Stream *stream, const char *before, Py_ssize
     return data;
 }
 
-/* take(fd, before) -> (data, marks, own, apart, recognised, boundary): `before` and all that was read since `attach`,
- * which ends; marks are Mark as int64, their ends counted from behind `before`; `own` says how many of them have no stamp of the kernel,
- * `apart` whether the server was seen to send without waiting for acknowledgements. `recognised` is None, or what is known
- * of events that fit the shape: then `data` has only the headers and the other events. `boundary` is where the last size line
- * of a chunk began that was reached, 0 for none: who follows the chunks from here on begins there, and not at the start. */
+/* take(fd, before) -> (data, marks, own, apart, recognised, boundary): `before` and everything read since `attach`,
+ * and detach; marks are Mark as int64, their ends counted from the end of `before`; `own` is the number of them
+ * without a kernel timestamp, `apart` whether the server was observed to send without waiting for acknowledgements.
+ * `recognised` is None, or the data on events that match the shape: then `data` only has the headers and the other
+ * events. `boundary` is the start of the last chunk size line reached, 0 for none: processing of the chunks can
+ * continue there instead of at the start. */
 static PyObject *Poller_take(Poller *self, PyObject *args) {
     int fd;
     const char *before;
@@ -481,7 +486,7 @@ static PyObject *Poller_take(Poller *self, PyObject *args) {
     Stream *stream = stream_of(self, fd);
     Stream nothing = {0};
     if (stream == NULL) stream = &nothing;
-    else if (!stream->complete || !stream->emptied) { /* tells again of what is unread */
+    else if (!stream->complete || !stream->emptied) { /* makes the kernel report unread data again */
         if (control(self, EPOLL_CTL_MOD, fd, EPOLLIN) < 0) return failed();
         stream->on_edges = 0;
     }
@@ -510,7 +515,7 @@ static PyObject *Poller_take(Poller *self, PyObject *args) {
     return taken;
 }
 
-/* Room for one more read; -1 where there is no memory. */
+/* Room for one more read; -1 if out of memory. */
 static int make_room(Stream *stream) {
     if (stream->room - stream->used < READ_SIZE) {
         size_t room = stream->room * 2 + 2 * READ_SIZE;
@@ -529,7 +534,7 @@ static int make_room(Stream *stream) {
     return 0;
 }
 
-/* The kernel's stamp of a read, or our own. */
+/* The kernel's timestamp of a read, or our own. */
 static void mark_read(Stream *stream, struct msghdr *message) {
     struct timespec at;
     struct cmsghdr *head = CMSG_FIRSTHDR(message);
@@ -542,7 +547,7 @@ static void mark_read(Stream *stream, struct msghdr *message) {
     stream->marks[stream->count++] = (Mark){(int64_t)stream->used, stamp, own, stream->since};
 }
 
-/* `recvmsg` without what the C library puts around a call that a thread may be cancelled in: 2% of a load. */
+/* `recvmsg` without the C library's wrapper for thread cancellation: 2% of a load. */
 static ssize_t receive(int fd, struct msghdr *message) {
 #ifdef SYS_recvmsg
     return syscall(SYS_recvmsg, fd, message, MSG_DONTWAIT);
@@ -551,7 +556,7 @@ static ssize_t receive(int fd, struct msghdr *message) {
 #endif
 }
 
-/* One read: how many bytes, 0 at the end, -1 with errno for an error. */
+/* One read: number of bytes, 0 at the end, -1 with errno for an error. */
 static ssize_t read_once(Stream *stream, int fd) {
     union {
         char room[CMSG_SPACE(sizeof(struct timespec))];
@@ -571,10 +576,10 @@ static ssize_t read_once(Stream *stream, int fd) {
     return got;
 }
 
-/* Have the kernel acknowledge every second read instead of each, where that is asked: an acknowledgement costs as much as
- * a read. A server that waits for them (Nagle's algorithm) then waits 40 ms, after which the kernel is back to one for
- * each: where it is not, the server has sent on without. What one stream has shown holds for all of its server, also for
- * those under way. */
+/* Have the kernel acknowledge every second read instead of each, if requested: an acknowledgement costs as much as a
+ * read. A server that waits for them (Nagle's algorithm) then waits 40 ms, after which the kernel is back to one for
+ * each read: if it is not, the server has sent without waiting. An observation on one stream applies to all of its
+ * server, including those in progress. */
 static void delay_acks(Poller *self, Stream *stream, int fd) {
     int at_once = 0;
     socklen_t size = sizeof at_once;
@@ -590,7 +595,7 @@ static void delay_acks(Poller *self, Stream *stream, int fd) {
     }
 }
 
-/* How often a text has another one in it, in any case. */
+/* Number of occurrences of a text in another one, ignoring case. */
 static int has(const char *text, size_t size, const char *wanted) {
     size_t length = strlen(wanted);
     int count = 0;
@@ -599,7 +604,7 @@ static int has(const char *text, size_t size, const char *wanted) {
     return count;
 }
 
-/* Whether the headers, which have come, are those of an event stream in chunks; anything else is Python's to read. */
+/* Whether the complete headers are those of a chunked event stream; Python reads anything else. */
 static int is_event_stream(const char *head, size_t size) {
     return size > 13 && memcmp(head, "HTTP/1.1 200", 12) == 0 && (head[12] == ' ' || head[12] == '\r') &&
            has(head, size, "\r\ntransfer-encoding: chunked\r\n") == 1 && has(head, size, "transfer-encoding") == 1 &&
@@ -612,7 +617,7 @@ static int hex_digit(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* One byte of the framing: the phase behind it, -1 where it is not as usual. */
+/* One byte of the framing: the phase after it, -1 if it is irregular. */
 static int step(Framing *framing, char c) {
     int digit = hex_digit(c);
     switch (framing->phase) {
@@ -644,7 +649,7 @@ static Bytes from(Bytes whole, Py_ssize_t start) {
     return (Bytes){whole.text + start, whole.size - start};
 }
 
-/* The digits that a text begins with, as a number, and what follows them; -1 where there are none. */
+/* The digits at the start of a text as a number, and what follows them; -1 if there are none. */
 static int64_t number(Bytes *text) {
     int64_t value = 0;
     Py_ssize_t i = 0;
@@ -654,7 +659,7 @@ static int64_t number(Bytes *text) {
     return i > 0 ? value : -1;
 }
 
-/* How many bytes a character beyond ASCII has; 0 where it is no UTF-8. */
+/* Number of bytes of a non-ASCII character; 0 if it is not valid UTF-8. */
 static Py_ssize_t character(const unsigned char *at, Py_ssize_t size) {
     Py_ssize_t length = at[0] >= 0xf0 ? 4 : at[0] >= 0xe0 ? 3 : 2;
     if (at[0] < 0xc2 || at[0] > 0xf4 || size < length) return 0;
@@ -667,7 +672,7 @@ static Py_ssize_t character(const unsigned char *at, Py_ssize_t size) {
     return length;
 }
 
-/* The size of a JSON text, whose closing quote follows; -1 where only a parser can tell whether it is one. */
+/* The size of a JSON string, whose closing quote follows; -1 if only a parser can tell whether it is one. */
 static Py_ssize_t text_size(Bytes rest) {
     const unsigned char *text = (const unsigned char *)rest.text;
     for (Py_ssize_t i = 0; i < rest.size;) {
@@ -687,7 +692,7 @@ static Py_ssize_t text_size(Bytes rest) {
     return -1;
 }
 
-/* Whether the event's text is empty (0) or not (1), and its running total; -1 where it does not fit the shape. */
+/* Whether the event's text is empty (0) or not (1), and its running total; -1 if it does not match the shape. */
 static int fits(Bytes event, Bytes prefix, Bytes suffix, int running, Bytes between, Bytes after, int completion_first,
                 int64_t *total) {
     if (!begins(event, prefix)) return -1;
@@ -711,7 +716,7 @@ static int is_name(char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || strchr("._:-", c ? c : ' ') != NULL;
 }
 
-/* How many bytes of a text fill a hole: an id, or a number as JSON writes it; 0 for none. */
+/* Number of bytes of a text that fill a hole: an id, or a number in JSON format; 0 for none. */
 static Py_ssize_t filling(Bytes text, char hole) {
     Py_ssize_t i = 0;
     if (hole == 's')
@@ -722,7 +727,7 @@ static Py_ssize_t filling(Bytes text, char hole) {
     return i;
 }
 
-/* How many bytes of a text a pattern takes, -1 where it does not begin with it. */
+/* Number of bytes of a text that match a pattern, -1 if it does not start with it. */
 static Py_ssize_t taken_by(const Pattern *pattern, Bytes text) {
     Py_ssize_t at = 0;
     for (int i = 0; i < pattern->count; i++) {
@@ -736,7 +741,7 @@ static Py_ssize_t taken_by(const Pattern *pattern, Bytes text) {
     return at;
 }
 
-/* An event of an answer of which none with text has fitted so far: whether it does. */
+/* An event of an answer in which no event with text has matched so far: whether it does. */
 static int begin_shape(Stream *stream, const Shape *shape, Bytes event, int64_t *total) {
     Py_ssize_t prefix = taken_by(&shape->prefix, event);
     if (prefix < 0) return -1;
@@ -755,7 +760,7 @@ static int begin_shape(Stream *stream, const Shape *shape, Bytes event, int64_t 
     return 1;
 }
 
-/* A chunk has come: note its event. An answer whose chunks are not one event each has no shape. */
+/* A chunk has arrived: record its event. An answer whose chunks are not one event each has no shape. */
 static void note_event(Stream *stream) {
     const Shape *shape = stream->shape;
     const char *data = stream->data + stream->chunk_at;
@@ -783,11 +788,11 @@ static void note_event(Stream *stream) {
         event.bears = fits(text, prefix, suffix, shape->running, shape->between, shape->after, shape->completion_first,
                            &event.total);
     } else
-        begin_shape(stream, shape, text, &event.total); /* this one Python parses, for what is the same in all of them */
+        begin_shape(stream, shape, text, &event.total); /* Python parses this one, to find what is the same in all of them */
     stream->events[stream->event_count++] = event;
 }
 
-/* Follow the chunks through what has come: COMPLETE behind the last one, LOOK where they are not plain, else 0. */
+/* Process the chunks received: COMPLETE after the last one, LOOK if they are irregular, else 0. */
 static int follow(Stream *stream) {
     Framing *framing = &stream->framing;
     while (stream->followed < stream->used) {
@@ -813,7 +818,7 @@ static int follow(Stream *stream) {
     return 0;
 }
 
-/* Throw away what came behind the last chunk. */
+/* Discard what arrived after the last chunk. */
 static int without_surplus(Stream *stream) {
     if (stream->followed == stream->used) return COMPLETE;
     stream->used = stream->followed;
@@ -821,7 +826,7 @@ static int without_surplus(Stream *stream) {
     return COMPLETE | SURPLUS;
 }
 
-/* Whether these headers are those of an event stream in chunks, and in *shaped whether Python takes it for one. */
+/* Whether these headers are those of a chunked event stream, and in *shaped whether Python takes it for one. */
 static int looked_at(Poller *self, const char *head, size_t size, int *shaped) {
     if (size != self->head.size || memcmp(head, self->head.text, size) != 0) {
         int stream = is_event_stream(head, size);
@@ -836,7 +841,7 @@ static int looked_at(Poller *self, const char *head, size_t size, int *shaped) {
     return self->head.stream;
 }
 
-/* What a read makes of an answer: COMPLETE, LOOK, TOO_LARGE, or 0 where more is to come. */
+/* The state of an answer after a read: COMPLETE, LOOK, TOO_LARGE, or 0 if more is to come. */
 static int judged(Poller *self, Stream *stream) {
     if (stream->fresh) {
         const char *end = memmem(stream->data, stream->used, "\r\n\r\n", 4);
@@ -855,9 +860,10 @@ static int judged(Poller *self, Stream *stream) {
     return what != LOOK && (stream->used > stream->most || stream->count > MOST_READS) ? TOO_LARGE : what;
 }
 
-/* Read what waits on an attached descriptor, up to `most` bytes. A read that leaves room has taken all there was; with the
- * peer's end, which is no longer told either, one more finds it, and a read ends at an urgent byte, whatever is behind it. Returns the events that Python must hear of, 0 for none;
- * *unread becomes the events that are left where there may be more to read. */
+/* Read what waits on an attached descriptor, up to `most` bytes. A read that leaves room has emptied the socket; at
+ * the peer's end, which is not reported again, one more read finds it, and a read stops at an urgent byte, whatever
+ * follows it. Returns the events to be reported to Python, 0 for none; *unread is set to the remaining events if
+ * there may be more to read. */
 static int read_stream(Poller *self, int fd, ssize_t most, unsigned int *unread) {
     Stream *stream = &self->streams[fd];
     unsigned int events = *unread;
@@ -872,7 +878,7 @@ static int read_stream(Poller *self, int fd, ssize_t most, unsigned int *unread)
         got = read_once(stream, fd);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && errno == EAGAIN) {
-            stream->since = UNPROVEN; /* nothing is left, however much the read before took */
+            stream->since = UNPROVEN; /* nothing is left, however much the previous read took */
             break;
         }
         if (got <= 0) return (int)events; /* the end, or an error: Python reads it again and decides */
@@ -885,7 +891,7 @@ static int read_stream(Poller *self, int fd, ssize_t most, unsigned int *unread)
     return (int)(events & (EPOLLERR | EPOLLHUP | EPOLLOUT));
 }
 
-/* Room for one more in a list; -1 where there is no memory. */
+/* Room for one more in a list; -1 if out of memory. */
 static int grow(void **items, int count, int *room, size_t size) {
     if (count < *room) return 0;
     void *more = PyMem_RawRealloc(*items, (*room * 2 + MOST_EVENTS) * size);
@@ -895,7 +901,7 @@ static int grow(void **items, int count, int *room, size_t size) {
     return 0;
 }
 
-/* Python is to hear of an answer, when its turn comes. */
+/* Queue an answer to be reported to Python. */
 static int will_hear(Poller *self, int fd, int what) {
     if (grow((void **)&self->heard, self->waiting, &self->room, sizeof *self->heard) < 0) return -1;
     self->heard[self->waiting].fd = fd;
@@ -904,8 +910,8 @@ static int will_hear(Poller *self, int fd, int what) {
     return 0;
 }
 
-/* A stream has something to read, when its turn comes. One that was not in the queue had nothing unread, and was empty when
- * the last whole poll before this one was called, or was read after that. */
+/* Queue a stream with unread data. A stream that was not in the queue had nothing unread, and was empty when the
+ * last complete poll before this one was called, or was read after that. */
 static int enqueue(Poller *self, int fd, unsigned int events) {
     Stream *stream = &self->streams[fd];
     if (!stream->unread) {
@@ -918,8 +924,8 @@ static int enqueue(Poller *self, int fd, unsigned int events) {
     return 0;
 }
 
-/* A round of reading: every stream in the queue has a turn, as long as the poll may read on; what is left of it goes to
- * the end of the queue. -1 where there is no memory. */
+/* A round of reading: every stream in the queue has a turn, as long as the poll may read on; streams with data left
+ * go to the end of the queue. -1 if out of memory. */
 static int read_queue(Poller *self) {
     Py_ssize_t most = self->most_at_once;
     int turns = self->queued, turn = 0, result = 0;
@@ -941,20 +947,20 @@ static int read_queue(Poller *self) {
     return result;
 }
 
-/* Have the attached streams read; the events of the others remain, in front, and their number is returned: -1 where there
- * is no memory. Without the interpreter's lock. */
+/* Have the attached streams read; the events of the others remain, in front, and their number is returned: -1 if out
+ * of memory. Runs without the interpreter's lock. */
 static int read_ready(Poller *self, struct epoll_event *events, int count) {
     int others = 0;
     for (int i = 0; i < count; i++) {
         Stream *stream = events[i].events & EPOLLIN ? stream_of(self, events[i].data.fd) : NULL;
         if (stream == NULL) events[others++] = events[i];
-        else if (stream->state != READING) stream->emptied = 0; /* `take` has the kernel tell of it again */
+        else if (stream->state != READING) stream->emptied = 0; /* `take` makes the kernel report it again */
         else if (enqueue(self, events[i].data.fd, events[i].events) < 0) return -1;
     }
     return self->queued && read_queue(self) < 0 ? -1 : others;
 }
 
-/* Whose turn it is. */
+/* Which stream has its turn. */
 static int hear(Poller *self, PyObject *ready) {
     int turns = self->waiting < AT_ONCE ? self->waiting : AT_ONCE;
     for (int i = 0; i < turns; i++) {
@@ -967,9 +973,9 @@ static int hear(Poller *self, PyObject *ready) {
     return 0;
 }
 
-/* Wait for events, and look again every `step` milliseconds (-1: only once), or a part of the time it has been quiet, so that
- * what comes is known to have come after a recent look. The instant that counts is when a poll was called: when one that
- * waited looked for the last time, nobody knows. */
+/* Wait for events, and poll again every `step` milliseconds (-1: only once), or after a fraction of the time without
+ * events, so that data is known to have arrived after a recent poll. The instant that counts is when a poll was
+ * called, because the time of the last check of a blocking poll is unknown. */
 static int wait_for(Poller *self, struct epoll_event *events, int most, int milliseconds, int step) {
     int count, waited = 0;
     do {
@@ -985,7 +991,7 @@ static int wait_for(Poller *self, struct epoll_event *events, int most, int mill
     return count;
 }
 
-/* poll(timeout, most, step=-1): the descriptors that are ready, after at most `timeout` seconds; -1 is for ever. */
+/* poll(timeout, most, step=-1): the ready descriptors, after at most `timeout` seconds; -1 means without limit. */
 static PyObject *Poller_poll(Poller *self, PyObject *args) {
     double timeout;
     int most, step = -1;
@@ -1058,7 +1064,7 @@ static void Poller_dealloc(Poller *self) {
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-/* Numbers that grow in number. */
+/* A growing array of numbers. */
 typedef struct {
     int64_t *items;
     Py_ssize_t count, room;
@@ -1094,9 +1100,9 @@ static PyObject *freed(Numbers *first, Numbers *second) {
     return NULL;
 }
 
-/* split_events(raw, start) -> (spans, ends) of a body whose every chunk is one event `data: ...\n\n`, None for another:
- * where the data of each event begins and ends, and where the event does. */
-/* The size of the chunk whose size line begins at `at`; moves behind the line. -1 where there is none. */
+/* split_events(raw, start) -> (spans, ends) of a body in which every chunk is one event `data: ...\n\n`, None for
+ * any other: start and end of each event's data, and the end of the event. */
+/* The size of the chunk whose size line starts at `at`; moves after the line. -1 if there is none. */
 static Py_ssize_t chunk_size(const char *raw, Py_ssize_t length, Py_ssize_t *at) {
     Py_ssize_t size = 0, begin = *at;
     while (*at < length && *at - begin < 16 && hex_digit(raw[*at]) >= 0) size = size * 16 + hex_digit(raw[(*at)++]);
@@ -1126,8 +1132,8 @@ static PyObject *split_events(PyObject *module, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* read_run(raw, spans, start, before, *shape) -> ((bears, gains), total): of each event from `start` on that fits the shape
- * whether it bears text and by how much its running total is more than the one before, packed; and the last total. */
+/* read_run(raw, spans, start, before, *shape) -> ((bears, gains), total): for each matching event from `start` on
+ * whether it has text and how much its running total exceeds the previous one, packed; and the last total. */
 static PyObject *read_run(PyObject *module, PyObject *args) {
     Bytes raw, spans, prefix, suffix, between, after;
     Py_ssize_t start;
@@ -1156,17 +1162,17 @@ static PyObject *read_run(PyObject *module, PyObject *args) {
     return Py_BuildValue("NL", packed_pair(&bears, &gains), before);
 }
 
-/* place_tokens(reads, stamps, since, marks, offset, ends, tokens, sent_at, framing, visible) -> (read_at, read_tokens,
- * read_slack, visible_at): of the reads that bear tokens, packed, and the instant of the event with that number (None for
- * -1). load/answer.py says what they mean. All reads have the kernel's stamp. */
+/* place_tokens(reads, stamps, since, marks, offset, ends, tokens, sent_at, framing, visible) -> (read_at,
+ * read_tokens, read_slack, visible_at): of the reads with tokens, packed, and the instant of the event with the
+ * number `visible` (None for -1). See load/answer.py for their meaning. All reads have the kernel's timestamp. */
 typedef struct {
-    int64_t at, until;                 /* its instant, and how many bytes there were with it */
+    int64_t at, until;                 /* its instant, and the number of bytes received with it */
     int64_t since;                     /* see Mark */
-    int64_t after;                     /* its bytes came after this instant */
+    int64_t after;                     /* its bytes arrived after this instant */
     int64_t tokens, bearing, last_end; /* bearing: events with tokens; last_end: where the last of them ends */
 } Read;
 
-/* The reads one by one, without their tokens; -1 where the lists are not what they should be. */
+/* The reads one by one, without their tokens; -1 if the lists are invalid. */
 static int list_reads(Read *listed, PyObject *reads, PyObject *stamps, PyObject *since, Bytes marks, int64_t offset) {
     int64_t until = 0;
     Py_ssize_t first = PyList_GET_SIZE(reads);
@@ -1187,8 +1193,8 @@ static int list_reads(Read *listed, PyObject *reads, PyObject *stamps, PyObject 
     return 0;
 }
 
-/* After which instant the bytes of each read came: the stamp of the read before, or a later poll that proves it. What a read
- * left came when its own bytes may have. */
+/* The instant after which the bytes of each read arrived: the timestamp of the previous read, or a later poll that
+ * proves it. Bytes that a read left may have arrived as early as that read's own bytes. */
 static void bound_reads(Read *reads, Py_ssize_t count, int64_t sent_at) {
     for (Py_ssize_t i = 0; i < count; i++) {
         Read *read = &reads[i];
@@ -1197,7 +1203,7 @@ static void bound_reads(Read *reads, Py_ssize_t count, int64_t sent_at) {
     }
 }
 
-/* Tokens of the events, each to the read that completed it; *visible becomes the read of that event. */
+/* Tokens of the events, each added to the read that completed it; *visible is set to the read of that event. */
 static int give_tokens(Read *reads, Py_ssize_t count, const int64_t *ends, const int64_t *tokens, Py_ssize_t events,
                        Py_ssize_t *visible) {
     Py_ssize_t read = 0, wanted = *visible;
@@ -1223,7 +1229,7 @@ static PyObject *placed_tokens(const Read *reads, Py_ssize_t count, Py_ssize_t f
     Py_ssize_t bearing = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
         if (reads[i].tokens == 0) continue;
-        int all = i + 1 == count || reads[i + 1].since != LEFT; /* else its stamp may be that of what it left */
+        int all = i + 1 == count || reads[i + 1].since != LEFT; /* else its timestamp may be that of the bytes it left */
         int exact = all && reads[i].bearing == 1 && reads[i].until - reads[i].last_end <= framing;
         int64_t slack = exact ? 0 : reads[i].at - reads[i].after;
         packed[bearing] = reads[i].at;
@@ -1265,9 +1271,9 @@ static PyObject *place_tokens(PyObject *module, PyObject *args) {
     return placed;
 }
 
-/* send_each(fds, payloads) -> (stamps, sizes): one payload to each socket. `stamps` are the monotonic clock before each
- * send and after the last, packed; `sizes` how many bytes each socket took, packed: 0 where it is full or gone. Empty: all
- * of them. Keeps the interpreter's lock: sends do not wait. */
+/* send_each(fds, payloads) -> (stamps, sizes): one payload to each socket. `stamps` are the monotonic clock before
+ * each send and after the last, packed; `sizes` the number of bytes each socket took, packed: 0 if it is full or
+ * closed. Empty: all of them. Keeps the interpreter's lock: sends do not block. */
 static PyObject *send_each(PyObject *module, PyObject *args) {
     Py_buffer fds;
     PyObject *payloads, *sent = NULL;
@@ -1298,7 +1304,7 @@ static PyObject *send_each(PyObject *module, PyObject *args) {
     return sent;
 }
 
-/* total(numbers) -> the sum of int64 in one piece; OverflowError where that is no int64. */
+/* total(numbers) -> the sum of contiguous int64; OverflowError if it exceeds int64. */
 static PyObject *total(PyObject *module, PyObject *numbers) {
     Py_buffer buffer;
     if (PyObject_GetBuffer(numbers, &buffer, PyBUF_SIMPLE) < 0) return NULL;
@@ -1317,15 +1323,16 @@ static PyObject *total(PyObject *module, PyObject *numbers) {
     return PyLong_FromLongLong(sum);
 }
 
-/* The word of a tuple that a number picks. */
+/* The word of a tuple selected by a number. */
 static PyObject *picked(PyObject *words, const char *numbers, Py_ssize_t i) {
     uint32_t number;
     memcpy(&number, numbers + 4 * i, sizeof number);
     return PyTuple_GET_ITEM(words, number % (uint32_t)PyTuple_GET_SIZE(words));
 }
 
-/* join_words(first, rest, numbers) -> a text of one word for each uint32, of the tuple `first` for the first one and of `rest`
- * for the others, with spaces between: number modulo their count. TypeError where a word is not ASCII. */
+/* join_words(first, rest, numbers) -> a text of one word for each uint32, from the tuple `first` for the first one
+ * and from `rest` for the others, with spaces between: the number modulo their count. TypeError if a word is not
+ * ASCII. */
 static PyObject *join_words(PyObject *module, PyObject *args) {
     PyObject *first, *rest, *text = NULL;
     Py_buffer numbers;

@@ -1,10 +1,10 @@
 """What all APIs have in common: the request's body, and the meaning of its answer's events.
 
-Each API is a module of `wire.apis`, found through `APIS` there and imported on use: one is added as a file and a line,
-for its `Api` defines all that plans, workloads, probes and the load need of it. A server may send anything: what leaves
-`read_events` and `read_whole` has the types of `Answer`, counts that fit and texts of bounded length. What an event has
-instead is the answer's error. Documents nested up to 1024 deep are parsed (orjson refuses more), so nothing here walks
-down a document, prints or encodes it without a limit of its own.
+Each API is a module of `wire.apis`, listed in its registry `APIS` and imported on use: adding one takes a file and a
+line, because its `Api` defines everything that plans, workloads, probes and the load need. A server may send anything:
+the results of `read_events` and `read_whole` have the types of `Answer`, counts within range and texts of bounded
+length. Anything else in an event becomes the answer's error. Documents nested up to 1024 deep are parsed (orjson
+refuses more), so code here that walks through a document, prints it or encodes it has a limit of its own.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,44 +26,45 @@ from inferometer.wire.sse import BOM, Recognised, parse_json
 Json = dict[str, Any]
 Prompt = str | list[int] | list[Json]
 
-MOST_TOKENS = 2**40  # more than any answer has: a count beyond is none
-LARGEST_TOTAL = 2**53  # of a running usage: whole in JSON, in a float and in C
-LONGEST_ERROR = 4096  # characters; secrets are hidden later, and only then is it cut to the length of a line
+MOST_TOKENS = 2**40  # more than any answer has: a larger count is ignored
+LARGEST_TOTAL = 2**53  # of a running usage: exact in JSON, in a float and in C
+LONGEST_ERROR = 4096  # characters; secrets are removed later, and only then is it cut to the length of a line
 LONGEST_LABEL = 1000  # characters of a finish reason or an id
 END_MARK = b"[DONE]"
 LEARNING_TRIES = 3  # events whose shape is tried before a stream is parsed event by event
-WORTH_LEARNING = 12  # events that are still to come: fewer are parsed sooner than their shape is proven
-CHARACTERS_PER_TOKEN = 4  # of English in today's vocabularies: the estimate where a server counts nothing
+WORTH_LEARNING = 12  # remaining events: parsing fewer takes less time than proving their shape
+CHARACTERS_PER_TOKEN = 4  # of English in today's vocabularies: the estimate if a server counts nothing
 
 
 @dataclass(slots=True)
 class Answer:
-    """What the events of an answer amount to. `tokens` has an entry per event, 0 for events that carry none."""
+    """The combined result of an answer's events. `tokens` has an entry per event, 0 for events without any."""
 
     tokens: Sequence[int] = field(default_factory=list)
     counted: int = 0  # token-bearing events, or tokens by running usage
     running_usage: bool = False
-    by_length: bool = False  # the number of tokens follows from the text's length only
+    by_length: bool = False  # the number of tokens is only estimated from the text's length
     visible_event: int | None = None  # first event with text that a reader sees
-    usage: Json | None = None  # in OpenAI's words, whatever the API's
-    finish_reason: str | None = None  # likewise, where there is a word for it
+    usage: Json | None = None  # with OpenAI's names, whatever the API's
+    finish_reason: str | None = None  # likewise, if there is a name for it
     request_id: str | None = None
-    done: bool = False  # the stream's end mark came
+    done: bool = False  # the stream's end mark arrived
     error: str | None = None
     failed: bool = False  # the error is the server's own message
     text: list[str] = field(default_factory=list)
-    learned: tuple[bytes, Skeleton] | None = None  # an event, and the shape that was learned of it
+    learned: tuple[bytes, Skeleton] | None = None  # an event, and the shape learned from it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
-    """How answers are requested: the same in every request of a traffic class that asks for a length, or does not."""
+    """How answers are requested: equal for all requests of a traffic class that set a length, and for all that do
+    not."""
 
     stream: bool = True
     continuous_usage: bool = False
     with_length: bool = False
     ignore_eos: bool | None = None  # None: on if a length is requested
-    sampling: Json = field(default_factory=dict)  # min_tokens, temperature, top_p, stop: those that are given
+    sampling: Json = field(default_factory=dict)  # min_tokens, temperature, top_p, stop: those that are set
     extra: Json = field(default_factory=dict)
 
     @property
@@ -72,7 +73,7 @@ class Manner:
 
 
 def openai_fields(manner: Manner) -> Json:
-    """The fields of a body of completions or chat that are the same in every request."""
+    """The constant fields of a body of completions or chat."""
     fields: Json = {"stream": manner.stream}
     if manner.stream:
         fields["stream_options"] = {"include_usage": True}
@@ -93,7 +94,8 @@ def bearer(key: str) -> dict[str, str]:
 
 
 def note_openai(answer: Answer, event: Json) -> int | None:
-    """Usage, finish reason and id of an event; returns the tokens so far where an event with choices states them."""
+    """Takes usage, finish reason and id from an event; returns the tokens so far if an event with choices states
+    them."""
     total = None
     choices, usage = event.get("choices"), event.get("usage")
     if choices and usage:
@@ -109,7 +111,7 @@ def note_openai(answer: Answer, event: Json) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Api:
-    """How to ask and how to read one API."""
+    """Describes one API: how to write its requests and how to read its answers."""
 
     path: str
     body: Callable[[str | None, Prompt], Json]  # the model and the prompt
@@ -118,49 +120,49 @@ class Api:
     fields: Callable[[Manner], Json] = openai_fields
     ask_length: Callable[[Json, int | None], None] = ask_max_tokens
     credentials: Callable[[str], dict[str, str]] = bearer
-    headers: dict[str, str] = field(default_factory=dict)  # that the API wants in every request
+    headers: dict[str, str] = field(default_factory=dict)  # required by the API in every request
     encode: Callable[[Json], bytes] = orjson.dumps  # the bytes of a body
     parse: Callable[[bytes], Any] = parse_json
-    text_key: bytes | None = None  # what stands before the text in an event's bytes
-    whole_path: str | None = None  # of answers in one piece, where it is another
-    key_env: str = "OPENAI_API_KEY"  # where its key is usually kept
-    generates: bool = True  # whether answers are made of tokens
+    text_key: bytes | None = None  # the bytes before the text in an event
+    whole_path: str | None = None  # path for answers that are not streamed, if it differs
+    key_env: str = "OPENAI_API_KEY"  # the usual variable for its key
+    generates: bool = True  # whether answers consist of tokens
     takes_ids: bool = False  # whether a prompt may be token ids
-    takes_messages: bool = False  # whether a conversation goes as messages, which the server puts into a template
-    tools: Callable[[Json], Json] | None = None  # `tools` and `tool_choice` of chat in its form, where it takes tools
-    takes_images: bool = False  # whether messages hold images, sound or videos
-    prompt_once: bool = True  # whether the server counts a prompt as it was sent, not a part of it several times
+    takes_messages: bool = False  # whether a conversation is sent as messages, to which the server applies a template
+    tools: Callable[[Json], Json] | None = None  # `tools` and `tool_choice` of chat in its form, if it supports tools
+    takes_images: bool = False  # whether messages may hold images, sound or videos
+    prompt_once: bool = True  # whether the server counts a prompt once as sent, and no part of it several times
     prompt_as_is: bool = (
-        False  # whether a body is JSON with a prompt that is text in it once, as it is, and all else is without it
+        False  # whether a body is JSON that contains a text prompt once, unchanged, and nothing else depends on it
     )
     needs_model: bool = True
-    in_pieces: bool = False  # whether answers may come as lines of JSON, or as bare text
-    templated: bool = False  # whether the plan has the body, and the URL is the whole address where it has no path
+    in_pieces: bool = False  # whether answers may be lines of JSON or bare text
+    templated: bool = False  # whether the plan has the body, and the URL is the whole address even without a path
 
 
 @cache
 def api_of(name: str) -> Api:
-    """The API that a plan names."""
+    """The API with the name used in a plan."""
     api: Api = attribute_at(APIS[name])
     return api
 
 
 @cache
 def endpoints() -> dict[str, str]:
-    """Request paths that belong to one API, and which: those below /v1, as OpenAI's and Anthropic's are."""
+    """Request paths that belong to one API, and its name: those below /v1, such as OpenAI's and Anthropic's."""
     paths = {api_of(name).path: name for name in APIS}
     return {path: name for path, name in paths.items() if path.startswith("/v1/")}
 
 
 def plain_text(prompt: Prompt) -> Any:
-    """Messages as text where only text goes; text and token ids as they are."""
+    """Messages as text, for APIs that only take text; text and token ids unchanged."""
     if not isinstance(prompt, str) and prompt and isinstance(prompt[0], dict):
         return "\n".join(content_text(message.get("content")) for message in prompt if isinstance(message, dict))
     return prompt
 
 
 def content_text(content: Any) -> str:
-    """The text of a message's content: a text, or a list of parts of which those with text count."""
+    """The text of a message's content: a string, or a list of parts, of which those with text count."""
     if isinstance(content, list):
         return " ".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
     return "" if content is None else str(content)
@@ -171,14 +173,14 @@ def as_messages(prompt: Prompt) -> list[Any]:
 
 
 def read_events(api: Api, events: Sequence[bytes], keep_text: bool = False) -> Answer:
-    """The meaning of a stream's events, all at once."""
+    """`reading_events` without pauses."""
     return whole(reading_events(api, events, keep_text))
 
 
 def reading_events(api: Api, events: Sequence[bytes], keep_text: bool = False) -> Piecewise[Answer]:
-    """The meaning of a stream's events, in order. A running usage counts each event's tokens; without one, an event
-    that carries anything counts as one token, and the sum is scaled to the final usage. Pauses now and then: half a
-    million events of a hostile server take seconds, and time limits act meanwhile."""
+    """The meaning of a stream's events, in order. If there is a running usage, it gives each event's tokens; otherwise
+    an event that carries anything counts as one token, and the sum is scaled to the final usage. It pauses regularly:
+    half a million events of a hostile server take seconds, and time limits must be checked in between."""
     reading = _Reading(api, [], [], keep_text)
     bears, gains = reading.bears, reading.gains
     skeleton: Skeleton | None = None
@@ -212,7 +214,7 @@ def reading_events(api: Api, events: Sequence[bytes], keep_text: bool = False) -
 
 
 def reading_recognised(api: Api, events: Recognised) -> Piecewise[Answer]:
-    """The same of events most of which were recognised as they came."""
+    """The same for a stream most of whose events were recognised on arrival."""
     reading = _Reading(api, events.bears, events.gains, False)
     runs = iter(events.runs)
     run = next(runs, None)
@@ -232,7 +234,7 @@ def reading_recognised(api: Api, events: Recognised) -> Piecewise[Answer]:
 
 
 def _read_known_run(reading: "_Reading", run: tuple[int, int, int, int], running: bool) -> None:
-    """Of events that follow each other the first gains against what was before them, which only now is known."""
+    """In a run of events, the gain of the first one is relative to the total before it, which is only known now."""
     first, behind, first_total, last_total = run
     if running:
         reading.gains[first] = max(first_total - reading.total, 0)
@@ -240,7 +242,7 @@ def _read_known_run(reading: "_Reading", run: tuple[int, int, int, int], running
 
 
 class _Reading:
-    """What the events of a stream amount to so far."""
+    """The result of a stream's events so far."""
 
     __slots__ = ("_api", "_keep_text", "_stated", "_unnoted", "answer", "bears", "gains", "total")
 
@@ -249,27 +251,27 @@ class _Reading:
         self._keep_text = keep_text
         self.answer = Answer()
         self.bears = bears  # 1 for an event with text, reasoning or a tool call
-        self.gains = gains  # what each event adds to the running usage: 0 for those that do not state it
-        self._stated = 0  # how many do
-        self.total = 0  # the last one's
-        self._unnoted = False  # it is newer than the usage that was noted
+        self.gains = gains  # how much each event adds to the running usage: 0 for those that do not state it
+        self._stated = 0  # number of events that state it
+        self.total = 0  # the last stated total
+        self._unnoted = False  # it is newer than the usage noted so far
 
     def skip(self, stated: int, total: int) -> None:
-        """Events that need no parser: how many of them state a running total, and the last one."""
+        """Skips events that need no parser: how many of them state a running total, and the last total."""
         if stated:
             self._stated += stated
             self.total = total
             self._unnoted = True
 
     def parse(self, number: int, data: bytes) -> str:
-        """An event; returns its text."""
+        """Parses an event; returns its text."""
         answer, api = self.answer, self._api
         if data == END_MARK:
             answer.done = True
             return ""
         try:
             event = api.parse(data)
-            if event.get("error"):  # routers send it in any dialect, also together with choices
+            if event.get("error"):  # routers send it with any API, also together with choices
                 raise ServerError
             text, other = api.deltas(event)
             if type(text) is not str:
@@ -277,7 +279,7 @@ class _Reading:
             so_far = api.note(answer, event)
         except Excessive:
             raise
-        except Exception as problem:  # a dialect takes an event for what it should be
+        except Exception as problem:  # the code of an API expects events of the specified form
             _note_odd_event(answer, data, problem)
             return ""
         if text or other:
@@ -301,7 +303,7 @@ class _Reading:
 
 
 class OddEvent(ValueError):
-    """An event that is JSON but not what the API promises; the message has the place."""
+    """An event that is JSON but not what the API specifies; the message names the place."""
 
 
 class ServerError(ValueError):
@@ -309,20 +311,20 @@ class ServerError(ValueError):
 
 
 def count_in(usage: Json | None, name: str) -> int | None:
-    """A count of the server's usage; anything else than a sane number is none."""
+    """A count of the server's usage; None for anything but a plausible number."""
     value = usage.get(name) if usage else None
     return value if type(value) is int and 0 <= value < MOST_TOKENS else None
 
 
 def total_in(usage: Json, name: str) -> int | None:
-    """A running total as it is stated: one that is too large is not left out, it spoils the count. What is no whole
-    number states none, so that the events or the text are counted."""
+    """A running total as stated: one that is too large is kept, so that it invalidates the count. Anything but an
+    integer counts as not stated, so that the events or the text are counted."""
     value = usage.get(name)
     return min(max(value, 0), LARGEST_TOTAL) if type(value) is int else None
 
 
 def as_text(value: Any) -> str | None:
-    """Servers of their own put numbers where OpenAI's have texts; a record has texts."""
+    """Converts to text: other servers use numbers where OpenAI's have texts, and a record has texts."""
     if value is None:
         return None
     if isinstance(value, dict | list):
@@ -331,14 +333,14 @@ def as_text(value: Any) -> str | None:
 
 
 def kind_of(value: Any) -> str:
-    """What a JSON value is, for a message."""
+    """The kind of a JSON value, for a message."""
     names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")
 
 
 def _note_odd_event(answer: Answer, data: bytes, problem: Exception) -> None:
-    """An error in mid-stream, or something that is no event of this API. The first one is kept, but what the server
-    reports about its failure goes before anything that is only odd."""
+    """Records an error in mid-stream, or something that is no event of this API. The first one is kept, except that a
+    failure reported by the server replaces an event that is only odd."""
     failed = isinstance(problem, ServerError)
     if answer.error is not None and (answer.failed or not failed):
         return
@@ -367,7 +369,7 @@ def _count_tokens(answer: Answer, bears: Sequence[int], gains: Sequence[int], st
 
 
 def added_up(numbers: Sequence[int]) -> int:
-    """Those of the compiled reader are added up there, in place of an object each."""
+    """The sum; numbers of the compiled reader are summed there, without an object for each."""
     reader = compiled() if isinstance(numbers, memoryview) else None
     if reader is not None:
         with suppress(OverflowError):
@@ -376,7 +378,7 @@ def added_up(numbers: Sequence[int]) -> int:
 
 
 def _scaling(bears: Sequence[int], counted: int, reported: int) -> Piecewise[list[int]]:
-    """As many tokens as in the usage, spread evenly over the events with text."""
+    """The tokens of the usage, spread evenly over the events with text."""
     tokens: list[int] = []
     seen = 0
     for bearing in bears:
@@ -389,8 +391,8 @@ def _scaling(bears: Sequence[int], counted: int, reported: int) -> Piecewise[lis
 
 
 def read_whole(api: Api, body: bytes, keep_text: bool = False) -> Answer:
-    """The meaning of an answer that came in one piece: all its tokens belong to one event. Where the server does not
-    count them, the length of the text has to do."""
+    """The meaning of an answer in one piece: all its tokens belong to one event. If the server does not count them,
+    they are estimated from the length of the text."""
     answer = read_events(api, [body.removeprefix(BOM)], keep_text=True)
     answer.running_usage = False
     reported = count_in(answer.usage, "completion_tokens")
@@ -406,7 +408,7 @@ def read_whole(api: Api, body: bytes, keep_text: bool = False) -> Answer:
 
 
 def read_texts(texts: list[str], tokens: list[int], keep_text: bool = False) -> Answer:
-    """An answer of bare text, piece by piece as it came, and the tokens that each may have."""
+    """An answer of bare text, in the pieces received, and the estimated tokens of each."""
     first = next((number for number, text in enumerate(texts) if text), None)
     kept = texts if keep_text else []
     return Answer(tokens, sum(tokens), by_length=True, visible_event=first, done=True, text=kept)
@@ -417,7 +419,7 @@ def tokens_by_length(text: str) -> int:
 
 
 def error_text(body: bytes) -> str:
-    """The message of an error body, whatever its shape; ValueError where it is not JSON."""
+    """The message of an error body of any form; ValueError if it is not JSON."""
     return message_in(parse_json(body))
 
 
@@ -437,17 +439,17 @@ _NAMES = {"system": "System", "developer": "System", "user": "User", "assistant"
 
 
 def chat_text(messages: list[dict[str, Any]]) -> str:
-    """`User: ...`, `Assistant: ...`, a line for each, as the prefix-aware benchmark of Ray Serve writes them."""
+    """`User: ...`, `Assistant: ...`, one line each, as in Ray Serve's prefix-aware benchmark."""
     return "".join(map(line_of, messages))
 
 
 def line_of(message: dict[str, Any]) -> str:
-    """A message with the name of its role before it."""
+    """A message with its role before it."""
     return f"{_NAMES.get(message.get('role', ''), 'User')}: {message_text(message)}\n"
 
 
 def message_text(message: dict[str, Any]) -> str:
-    """The text of a message: of its parts where it has several, of its tool calls where it has no text."""
+    """The text of a message: of its parts if it has several, of its tool calls if it has no text."""
     content = message.get("content")
     if isinstance(content, list):
         return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))

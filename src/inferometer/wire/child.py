@@ -1,7 +1,7 @@
-"""How Python processes of ours are started: without the working folder among the places that modules come from.
+"""Starts our Python processes without the working folder in the module search path.
 
 `python -m` puts the working folder before the standard library, so that a `queue.py` of an untrusted checkout would be
-run by every process that imports `queue`.
+executed by every process that imports `queue`.
 """
 
 import os
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-SAFE_PATH = {"PYTHONSAFEPATH": "1"}  # for what starts more of its kind: `multiprocessing` begins with `python -c`
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}  # for processes that start further ones: `multiprocessing` uses `python -c`
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
@@ -20,8 +20,8 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 
 def import_from(folder: str) -> None:
-    """Let modules of a folder be imported, for the user's own code: behind the standard library, whose names they must
-    not take, and before what is installed."""
+    """Let modules of a folder be imported, for the user's own code: after the standard library, whose names they must
+    not shadow, and before installed packages."""
     library = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
     library |= {place / "lib-dynload" for place in library}
     behind = [at + 1 for at, place in enumerate(sys.path) if Path(place).resolve() in library]
@@ -30,7 +30,7 @@ def import_from(folder: str) -> None:
 
 @contextmanager
 def safe_path_for_children() -> Iterator[None]:
-    """While an engine in this process starts processes of its own; commands of a plan are started without it."""
+    """For an engine in this process that starts processes of its own; commands of a plan are started without it."""
     added = {name: value for name, value in SAFE_PATH.items() if name not in os.environ}
     os.environ.update(added)
     try:

@@ -11,13 +11,13 @@ from inferometer.wire.reactor import Reactor, ReactorTimer, now
 from inferometer.wire.skeleton import Shape, shape_of
 from inferometer.wire.sockets import Acknowledging
 
-SWEEPS_PER_IDLE_LIMIT = 8  # how often silence is looked for within the time it is allowed
-MOST_SHAPES = 8  # of events: a server whose answers differ more is read one event after the other
+SWEEPS_PER_IDLE_LIMIT = 8  # how often silent connections are checked for within the allowed time
+MOST_SHAPES = 8  # of events: a server with more different answers is read one event after the other
 MOST_ANSWER = 64 * 1024 * 1024  # bytes
 
 
 class Client:
-    """Connections to one origin. An idle one is reused, the last used first; a new one is opened when none is."""
+    """Connections to one origin. The most recently used idle one is reused; a new one is opened if there is none."""
 
     def __init__(
         self,
@@ -38,19 +38,19 @@ class Client:
         self.kernel_stamps = kernel_stamps
         self.acks = Acknowledging()
         self.number = reactor.new_origin()
-        self.shape = -1  # what the compiled reader expects of the events of answers that begin now
+        self.shape = -1  # the event shape that the compiled reader expects in answers that start now
         self._shapes: dict[Shape, int] = {}
-        self.opened = 0  # connections opened, for the record
+        self.opened = 0  # number of connections opened, for the record
         self._request_timeout_ns = int(request_timeout_s * 1e9) if request_timeout_s else None
         self._idle_timeout_ns = int(idle_timeout_s * 1e9) if idle_timeout_s else None
         self._idle: deque[Connection] = deque()
         self._connections: set[Connection] = set()
-        self._in_flight: dict[Exchange, None] = {}  # in the order they began, so that the first one expires first
+        self._in_flight: dict[Exchange, None] = {}  # in the order they started, so that the first one expires first
         self._expiry: ReactorTimer | None = None
         self._sweep: ReactorTimer | None = None
 
     def open(self, count: int, on_open: Callable[[], None]) -> None:
-        """Open connections ahead of need; `on_open` is called as each one stands or has failed."""
+        """Open connections in advance; `on_open` is called for each one when it is open or has failed."""
         for _ in range(count):
             Connection(self, None, on_open)
 
@@ -62,7 +62,7 @@ class Client:
         on_read: Callable[[Exchange], None] | None = None,
     ) -> Exchange:
         """Send the bytes of a request; `on_end` is called once, when its answer is over. `recognise`: events may be
-        recognised as they come, because their text is not needed. `on_read` looks at the answer after every read."""
+        recognised on arrival, because their text is not needed. `on_read` is called after every read of the answer."""
         exchange = Exchange(self, request, on_end)
         if on_read is not None:
             exchange.on_read = partial(on_read, exchange)
@@ -77,11 +77,11 @@ class Client:
         return exchange
 
     def largest(self) -> Exchange | None:
-        """The exchange under way whose answer has the most bytes so far."""
+        """The exchange in progress with the largest answer so far."""
         return max(self._in_flight, key=lambda exchange: exchange.size, default=None)
 
     def finish(self, exchange: Exchange, outcome: str, error: str | None = None) -> None:
-        """The exchange is over: call its owner."""
+        """The exchange is over: call its `on_end`."""
         exchange.outcome = outcome
         exchange.error = error
         exchange.ended_at = now()
@@ -95,14 +95,14 @@ class Client:
         exchange.on_end(exchange)
 
     def retry(self, exchange: Exchange) -> None:
-        """Once more, on a fresh connection: the kept-alive one had been closed by the server before it was used."""
+        """Send it again on a fresh connection: the server had closed the kept-alive one before it was used."""
         exchange.retry_ns = now() - (exchange.sent_at or exchange.started_at)
         exchange.sent_at = None
         exchange.forget_answer()
         Connection(self, exchange)
 
     def learn_shape(self, exchange: Exchange) -> None:
-        """An answer was read one event after the other: the next ones are expected to look alike."""
+        """An answer was read one event after the other: the next ones are expected to have the same shape."""
         if exchange.learned is None or not exchange.recognise or exchange.shape != self.shape:
             return  # nothing was learned, or another answer was faster
         if self.reactor.attach is not None and len(self._shapes) < MOST_SHAPES:
@@ -112,7 +112,7 @@ class Client:
                 self.shape = self._shapes[shape]
 
     def delay_acks(self) -> int:
-        """How a stream that begins now is acknowledged."""
+        """How a stream that starts now is acknowledged."""
         return self.acks.delay(len(self._in_flight))
 
     def rest(self, connection: Connection) -> None:
@@ -127,7 +127,7 @@ class Client:
             self._idle.remove(connection)
 
     def close(self) -> None:
-        """Drop every connection; exchanges still under way end as cancelled."""
+        """Close every connection; exchanges in progress end as cancelled."""
         for exchange in list(self._in_flight):
             exchange.end("cancelled")
         for connection in list(self._connections):

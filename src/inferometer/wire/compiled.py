@@ -1,16 +1,17 @@
-"""The optional part of the wire in C (`_reader.c`), where it was built; all works without it, at more CPU time."""
+"""The optional part of the wire in C (`_reader.c`), if it was built; everything works without it, with more CPU
+time."""
 
 import functools
 import os
 from importlib import import_module
 from typing import Any
 
-VERSION = 9  # of what the two parts expect of each other: one that was built from older sources is not used
+VERSION = 9  # version of the interface between the two parts: a module built from older sources is not used
 
 
 @functools.cache
 def compiled() -> Any | None:
-    """The module, or None where it is not there or `INFEROMETER_READER=python` asks to do without."""
+    """The module, or None if it was not built or `INFEROMETER_READER=python` disables it."""
     if os.environ.get("INFEROMETER_READER") == "python":
         return None
     try:

@@ -1,10 +1,10 @@
-"""A connection from its opening to its end: it stamps every read and keeps the bytes as they came.
+"""A connection from its opening to its end: it timestamps every read and keeps the bytes as received.
 
 This is the hot path. A read costs one `recvmsg`, two appends and a step from chunk to chunk; all parsing waits until
-the stream is over (`wire.http1`, `wire.sse`). Written by hand because no HTTP library keeps kernel receive stamps.
+the stream is over (`wire.http1`, `wire.sse`). Custom code, because no HTTP library keeps kernel receive timestamps.
 
-Whatever a server sends ends one exchange and nothing else: what is not HTTP as "bad", what is more than the client
-takes as "oversized".
+Whatever a server sends can end only its own exchange: as "bad" if it is not HTTP, as "oversized" if it exceeds the
+client's limits.
 """
 
 import errno
@@ -32,15 +32,15 @@ from inferometer.wire.sockets import (
 )
 from inferometer.wire.sse import Recognised, Taken
 
-OURS = frozenset(  # what a call fails with where this machine, and not the server, has no more to give
+OURS = frozenset(  # errors of calls for which this machine lacks resources, not the server
     {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL}
 )
-MOST_READS = 1 << 18  # of one answer, as in _reader.c: two for each token of the longest answers there are
-READ_COST = 128  # bytes that a read takes in addition to its data: two objects and their places in the lists
+MOST_READS = 1 << 18  # of one answer, as in _reader.c: twice the tokens of the longest existing answers
+READ_COST = 128  # memory of a read in addition to its data: two objects and their places in the lists
 
 
 class Pool(Owner, Protocol):
-    """The client that a connection belongs to."""
+    """The client that owns a connection."""
 
     reactor: Reactor
     addresses: list[Address]
@@ -97,16 +97,16 @@ class Connection:
         self._tunnel = b""
         self._outbox = memoryview(b"")
         self._attached = False
-        self._on_edges = False  # the kernel reports once what comes, as the compiled reader has it
+        self._on_edges = False  # the kernel reports edge-triggered, as for the compiled reader
         self._reused = False
-        self._chunks: Chunks | None = None  # of the answer that is read here, where it has any
+        self._chunks: Chunks | None = None  # of an answer that is read here, if it is chunked
         self._got = 0  # bytes of the answer that were read here
         self._unproven: int | None = (
-            None  # the last read took all there was, so that a poll can prove that nothing came
+            None  # None: the last read emptied the socket, so that a poll can prove that nothing arrived
         )
-        # since; else what is known of the next one: LEFT or UNPROVEN
+        # since; otherwise what is known of the next read: LEFT or UNPROVEN
         self._tried = 0
-        self._refused = 0  # the error of an address that took no connection
+        self._refused = 0  # the error of an address that refused the connection
         self._opened_at = now()
         self._fd = -1
         if exchange is not None:
@@ -157,7 +157,7 @@ class Connection:
             self._reactor.unwatch(self._fd)
             self._socket.close()
             self._fd = -1
-        if self._refused == 0 or self._refused in OURS:  # what a server did is more useful than a lack of our own
+        if self._refused == 0 or self._refused in OURS:  # a server's error is more useful than our lack of resources
             self._refused = error_number
         if self._tried < len(self._client.addresses):
             self._connect()
@@ -221,7 +221,7 @@ class Connection:
             self._opened()
 
     def _opened(self) -> None:
-        """Open: send what waits for it, or rest."""
+        """The connection is open: send the waiting request, or keep the connection idle."""
         if self._opening is not None:
             self._opening.cancel()
             self._opening = None
@@ -237,7 +237,7 @@ class Connection:
         self._fail_to_open(f"no connection within {self._client.connect_timeout_s:g} s")
 
     def _fail_soon(self, error: str, ours: bool) -> None:
-        """Fail from the loop: whoever asked for the connection must not hear of it before it has it."""
+        """Fail from the loop, so that the caller does not receive the failure before it has the connection."""
         self._reactor.call_at(now(), lambda: self._fail_to_open(error, ours))
 
     def _fail_to_open(self, error: str, ours: bool = False) -> None:
@@ -256,15 +256,15 @@ class Connection:
     # -- an exchange -----------------------------------------------------------------------------------------
 
     def reuse(self, exchange: Exchange) -> bool:
-        """Send a further request on this connection. False where something came since the last answer: it would be
-        taken for this one's."""
+        """Send another request on this connection. False if bytes arrived since the last answer: they would be taken
+        for the answer to this request."""
         begin = self._reactor.begin
         if begin is not None and self._kernel and not (self._tls or self._outbox or exchange.on_read):
             delay, shape = self._client.delay_acks(), self._client.shape if exchange.recognise else -1
             request, most = exchange.request, self._client.most_answer
             try:
                 begun = begin(self._fd, request, delay, most, shape, self._client.number)
-            except OSError as error:  # no memory, for one
+            except OSError as error:  # out of memory, for example
                 begun = now(), -(error.errno or errno.EIO)
             if begun is not None:
                 exchange.sent_at, sent = begun
@@ -290,7 +290,7 @@ class Connection:
             self._push_later(exchange.request, sent)
 
     def _is_quiet(self) -> bool:
-        """Whether nothing came. A connection that is not quiet is closed, unless only TLS itself sent something."""
+        """Whether nothing arrived. A connection that is not quiet is closed, unless only TLS itself sent something."""
         try:
             self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -303,7 +303,7 @@ class Connection:
     def take(self, exchange: Exchange, reused: bool) -> None:
         """Send the request on this connection."""
         self._carry(exchange, reused)
-        if self._on_edges:  # whoever reads this one wants to hear of it until it is read
+        if self._on_edges:  # the next reader of the socket needs level-triggered events
             self._reactor.watch(self._fd, self._reader())
             self._on_edges = False
         request = exchange.request
@@ -325,7 +325,7 @@ class Connection:
         exchange.kernel = self._kernel
 
     def _push(self, data: bytes) -> None:
-        """Hand bytes to the socket; the rest follows when it has room."""
+        """Hand bytes to the socket; the rest is sent when it has room."""
         if self._outbox:
             self._outbox = memoryview(bytes(self._outbox) + data)
             return
@@ -350,7 +350,7 @@ class Connection:
                 sent = self._socket.send(self._outbox)
             except BlockingIOError:
                 sent = 0
-            except OSError:  # the reader finds the answer that made the server stop listening, or the reason
+            except OSError:  # the reader finds the answer that made the server stop reading, or the reason
                 sent = len(self._outbox)
                 events |= READ
             self._outbox = self._outbox[sent:]
@@ -381,8 +381,8 @@ class Connection:
         self._keep(exchange, data, ancillary[0][2] if ancillary else _own_stamp(exchange), len(data))
 
     def _collected_all(self, events: int) -> bool:
-        """Hear the compiled reader out: whether there is nothing left to read here. A complete stream is taken as it
-        is; else what it collected becomes reads like any, and we go on reading by ourselves."""
+        """Query the compiled reader: whether there is nothing left to read here. A complete stream is taken over as it
+        is; otherwise the bytes it collected become ordinary reads, and Python continues reading."""
         exchange = self._exchange
         if exchange is None:
             return True
@@ -407,21 +407,21 @@ class Connection:
         if head.sse:
             exchange.head, exchange.bulk = head, (data, marks, own)
             exchange.recognised = None if recognised is None else Recognised(data, recognised)
-        else:  # some other header names an event stream
+        else:  # another header contains the name of an event stream
             self._unpack(exchange, data[len(before) :], marks)
             exchange.find_head()
         self._complete(exchange, surplus)
 
     def _take(self, before: bytes) -> tuple[bytes, bytes, int, Taken | None, int]:
-        """What the compiled reader collected, behind what came before; it is no longer attached."""
+        """What the compiled reader collected, after the earlier bytes; it is then detached."""
         data, marks, own, apart, recognised, boundary = self._reactor.take(self._fd, before)
         self._attached = False
         self._client.acks.learn(self._delay, bool(apart))
         return data, marks, own, recognised, boundary
 
     def _read_on(self, exchange: Exchange) -> None:
-        """Read here what the compiled reader leaves to us, from the chunk on that it reached: an answer that turns odd
-        after a million chunks is not followed again from its start."""
+        """Continue reading here an answer that the compiled reader hands back, from the chunk it had reached: an answer
+        that becomes irregular after a million chunks is not processed again from its start."""
         data, marks, _own, _none, boundary = self._take(b"")
         self._unpack(exchange, data, marks)
         if not boundary:
@@ -437,7 +437,7 @@ class Connection:
             self._attach_rest(exchange)
 
     def _unpack(self, exchange: Exchange, data: bytes, marks: bytes) -> None:
-        """What the compiled reader collected, read by read."""
+        """Converts the data of the compiled reader into individual reads."""
         start = size = 0
         for end, stamp, own, since in MARK.iter_unpack(marks):
             if own:
@@ -446,14 +446,14 @@ class Connection:
             exchange.stamps.append(STAMP.pack(*divmod(stamp, 1_000_000_000)))
             exchange.since.append(since)
             start, size = end, end - start
-        # what came until we took it over was not ours to read, so that polls prove nothing about it
+        # data received before the handover was not read here, so polls prove nothing about it
         self._unproven = LEFT if size == READ_SIZE else UNPROVEN
         self._got += len(data)
         self._reactor.held += len(data) + len(marks) // MARK.size * READ_COST
 
     @property
     def collected(self) -> tuple[int, int]:
-        """Reads that the compiled reader holds, and their bytes."""
+        """Number and bytes of the reads that the compiled reader holds."""
         return self._reactor.heard(self._fd) if self._attached else (0, 0)
 
     @property
@@ -479,7 +479,7 @@ class Connection:
         assert self._tls is not None
         try:
             sealed, ancillary, _flags, _address = self._recvmsg(READ_SIZE, ANCILLARY_SIZE)
-            own = b"" if ancillary else _stamp_now()  # before the bytes are opened, which takes its time
+            own = b"" if ancillary else _stamp_now()  # before decryption, which takes time
             data = self._tls.open(sealed)
         except BlockingIOError:
             return
@@ -500,7 +500,7 @@ class Connection:
             self._closed_by_peer()
 
     def _keep(self, exchange: Exchange, data: bytes, stamp: bytes, taken: int) -> None:
-        """A read that took so many bytes from the socket, and what it brought."""
+        """Stores a read that took this many bytes from the socket, and the data it returned."""
         exchange.reads.append(data)
         exchange.stamps.append(stamp)
         exchange.since.append(self._reactor.polled_at if self._unproven is None else self._unproven)
@@ -516,14 +516,14 @@ class Connection:
             self._refuse(exchange, error)
 
     def _uncount(self, exchange: Exchange) -> None:
-        """The answer is over, and no longer held as one under way."""
+        """The answer is over, and no longer counts as held in memory."""
         if self._got:
             self._reactor.held -= self._got + len(exchange.stamps) * READ_COST
             self._got = 0
 
     def _refuse(self, exchange: Exchange, error: Exception) -> None:
-        """Whatever goes wrong while bytes of a server are read is its answer's fault, and ends that alone. What goes
-        wrong once it is over is ours."""
+        """Any error while bytes of a server are processed is caused by its answer, and ends only that exchange. Errors
+        after the exchange is over are our own."""
         if exchange.outcome is not None:
             raise error
         if _is_ours(error):
@@ -532,15 +532,15 @@ class Connection:
         exchange.end("bad", str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}")
 
     def _took(self, size: int, kept: bool = True) -> None:
-        """A read took so many bytes from the socket: what a poll can prove of the next one. One of which nothing is
-        kept, as it was part of a TLS record, is one with the next."""
+        """Record that a read took this many bytes from the socket, which determines what a poll can prove about the
+        next read. A read of which nothing is kept, because it was part of a TLS record, counts as one with the next."""
         if size == READ_SIZE or (not kept and self._unproven == LEFT):
             self._unproven = LEFT
         else:
             self._unproven = None if self._tls is None or self._tls.whole else UNPROVEN
 
     def _heed(self, exchange: Exchange, data: bytes) -> None:
-        """A read of headers or of a body, and whether it ends the answer."""
+        """Process a read of headers or of a body; returns whether it ends the answer."""
         if self._got > self._client.most_answer or len(exchange.reads) > MOST_READS:
             self._end_oversized(exchange)
         elif self._chunks is not None:
@@ -568,14 +568,14 @@ class Connection:
         self._attach_rest(exchange)
 
     def _attach_rest(self, exchange: Exchange) -> None:
-        """Leave what follows to the compiled reader, where it is an event stream and no framing is half read."""
-        head, chunks = exchange.head, self._chunks  # the latter is gone where the whole answer came with its head
+        """Hand the rest to the compiled reader if it is an event stream and no framing is incomplete."""
+        head, chunks = exchange.head, self._chunks  # no chunks if the whole answer arrived with its head
         if head is not None and head.sse and chunks is not None and chunks.left is not None:
             self._attach(exchange, chunks.left)
 
     def _attach(self, exchange: Exchange, left: int) -> None:
-        """Leave a stamped, unencrypted answer to the compiled reader, where there is one: from its headers on (-1) or,
-        where these were read here, what is behind them, with so many bytes left of a chunk."""
+        """Hand a timestamped, unencrypted answer to the compiled reader, if there is one: from its headers on (-1) or,
+        if the headers were read here, from there on, with this many bytes left of a chunk."""
         attach = self._reactor.attach
         if attach is None or not self._kernel or self._tls or self._outbox or exchange.on_read is not None:
             return
@@ -598,8 +598,8 @@ class Connection:
         self._complete(exchange, surplus > 0)
 
     def _complete(self, exchange: Exchange, surplus: bool = False) -> None:
-        """The answer is whole: the connection rests, or closes if the server asked for it, or when more came than that
-        (the surplus could not be separated from the next answer)."""
+        """The answer is complete: the connection becomes idle, or closes if the server requested it or if surplus bytes
+        arrived (they could not be separated from the next answer)."""
         assert exchange.head is not None
         self._exchange = None
         self._uncount(exchange)
@@ -618,7 +618,7 @@ class Connection:
         self._broken("the server closed the connection")
 
     def _broken(self, error: str, ours: bool = False) -> None:
-        """The connection is gone: what it carried fails, is cut, or gets a second one."""
+        """The connection is lost: its exchange fails, is cut, or is retried on a new connection."""
         exchange = self._exchange
         self.drop()
         if exchange is None:
@@ -635,7 +635,7 @@ class Connection:
             self._client.finish(exchange, "connect", error)
 
     def _give_up(self, exchange: Exchange) -> None:
-        """What there is of an answer that goes no further here."""
+        """Process the received part of an answer that will not be continued here."""
         if self._attached:
             self._take_part(exchange)
         if exchange.head is None:
@@ -644,8 +644,8 @@ class Connection:
         self._uncount(exchange)
 
     def _take_part(self, exchange: Exchange) -> None:
-        """Take what there is of an event stream, in one piece: where a thousand of them end at once, an object for each
-        read would take seconds, and their memory."""
+        """Take the received part of an event stream in one piece: if a thousand of them end at once, an object for each
+        read would take seconds, and too much memory."""
         before = b"".join(exchange.reads)
         data, marks, own, _none, _boundary = self._take(before)
         head = exchange.head
@@ -658,13 +658,13 @@ class Connection:
             self._unpack(exchange, data[len(before) :], marks)
 
     def drop(self) -> None:
-        """Close the socket and forget it."""
+        """Close the socket and remove the connection."""
         if self._opening is not None:
             self._opening.cancel()
             self._opening = None
         if self._exchange is not None:
             self._give_up(self._exchange)
-        self._exchange = None  # so that a failure still on its way does not reach an exchange that is over
+        self._exchange = None  # so that a later failure does not reach an exchange that is over
         self._client.forget(self)
         if self._fd >= 0:
             self._reactor.unwatch(self._fd)
@@ -673,19 +673,19 @@ class Connection:
 
 
 def _own_stamp(exchange: Exchange) -> bytes:
-    """For the next read, which has none of the kernel."""
+    """Our own timestamp for the next read, which has none from the kernel."""
     stamp = _stamp_now()
     _note_own_stamp(exchange)
     return stamp
 
 
 def _stamp_now() -> bytes:
-    """In the kernel's form."""
+    """In the kernel's format."""
     return STAMP.pack(*divmod(time.time_ns(), 1_000_000_000))
 
 
 def _note_own_stamp(exchange: Exchange) -> None:
-    """The next read has no stamp of the kernel."""
+    """Mark the next read as having no kernel timestamp."""
     exchange.kernel = False
     exchange.own.add(len(exchange.reads))
 

@@ -25,7 +25,7 @@ class Owner(Protocol):
 
 
 class Exchange:
-    """One request and the bytes of its answer, each read with its stamp."""
+    """One request and the bytes of its answer, each read with its timestamp."""
 
     __slots__ = (
         "bulk",
@@ -63,7 +63,7 @@ class Exchange:
         self.client = client
         self.request = request
         self.on_end = on_end
-        self.on_read: Callable[[], None] | None = None  # called for every read; keeps the compiled reader out
+        self.on_read: Callable[[], None] | None = None  # called for every read; disables the compiled reader
         self.started_at = now()
         self.sent_at: int | None = None
         self.ended_at: int | None = None
@@ -74,41 +74,42 @@ class Exchange:
         self.forget_answer()
         self.outcome: str | None = None  # set when it is over
         self.error: str | None = None
-        self.heard = 0  # reads at the last look for silence
+        self.heard = 0  # number of reads at the last check for silence
         self.quiet_since = 0
-        self.recognise = False  # events may be recognised as they come: their text is not needed
-        self.learned: tuple[bytes, Skeleton] | None = None  # an event, and the shape that was learned when it was read
+        self.recognise = False  # events may be recognised on arrival: their text is not needed
+        self.learned: tuple[bytes, Skeleton] | None = None  # an event, and the shape learned when it was read
 
     def forget_answer(self) -> None:
-        """As before the first byte came: at the start, and when a dead connection is replaced."""
+        """Reset to the state before the first byte: at the start, and when a dead connection is replaced."""
         self.reads: list[bytes] = []
-        self.stamps: list[bytes] = []  # kernel: struct timespec; otherwise packed by us in the same form
-        self.since: list[int] = []  # of each read: it came after this instant; or UNPROVEN, or LEFT by the one before
-        self.own: set[int] = set()  # the reads without a stamp of the kernel
+        self.stamps: list[bytes] = []  # kernel: struct timespec; our own are packed in the same form
+        self.since: list[int] = []  # each read arrived after this instant; or UNPROVEN, or LEFT by the one before
+        self.own: set[int] = set()  # the reads without a kernel timestamp
         self.bulk: tuple[bytes, bytes, int] | None = None  # all bytes, the compiled reader's list of reads, and
-        # how many of them it had to stamp itself
-        self.recognised: Recognised | None = None  # then the bytes are only those of the headers and of odd events
-        self.shape = -1  # that the compiled reader expects of its events
+        # the number of reads with a timestamp of its own
+        self.recognised: Recognised | None = None  # if set, the bytes are only those of headers and odd events
+        self.shape = -1  # the event shape that the compiled reader expects
         self.kernel = False
         self.head: Head | None = None
         self.head_read = -1  # index of the read that completed the headers
-        self.left = 0  # bytes of a body of known length still to come
-        self.dropped = 0  # bytes at the end of what was read that are not kept
+        self.left = 0  # bytes of a body of known length not yet received
+        self.dropped = 0  # bytes at the end of the received data that are not kept
 
     @property
     def received(self) -> int:
-        """Bytes of the answer that came and were kept, or recognised."""
+        """Bytes of the answer that were received and kept, or recognised."""
         if self.recognised is not None:
             return self.recognised.size
         return len(self.bulk[0]) if self.bulk else sum(map(len, self.reads))
 
     @property
     def raw(self) -> bytes:
-        """All bytes of the answer that came."""
+        """All received bytes of the answer."""
         return self.bulk[0] if self.bulk else b"".join(self.reads)
 
     def find_head(self) -> Head | None:
-        """The headers, once enough was read, and which read completed them; ValueError where it is no answer."""
+        """The headers, once they are complete, and the read that completed them; ValueError if it is not an HTTP
+        answer."""
         head = parse_head(b"".join(self.reads))
         if head is not None:
             self.head = head
@@ -117,16 +118,16 @@ class Exchange:
 
     @property
     def reads_so_far(self) -> int:
-        """Reads there have been, those included that the compiled reader still holds."""
+        """Number of reads, including those that the compiled reader still holds."""
         return len(self.reads) + (self.connection.collected[0] if self.connection is not None else 0)
 
     @property
     def size(self) -> int:
-        """Bytes of the answer so far, while it is under way."""
+        """Bytes of the answer so far, while it is in progress."""
         return 0 if self.connection is None else self.connection.size
 
     def keep_beginning(self) -> None:
-        """Keep only the reads that brought the headers; of an answer that the compiled reader collected only these."""
+        """Keep only the reads with the headers; for an answer collected by the compiled reader only the headers."""
         if self.bulk is not None and self.head is not None:
             data, marks, own = self.bulk
             kept = self.head.end
@@ -140,7 +141,7 @@ class Exchange:
             self._drop_behind_reads()
 
     def drop_end(self, surplus: int) -> None:
-        """Do not keep the last bytes that were read."""
+        """Drop the last bytes that were read."""
         while surplus:
             last = self.reads[-1]
             if len(last) > surplus:
@@ -156,7 +157,7 @@ class Exchange:
         self.own = {read for read in self.own if read < kept}
 
     def end(self, outcome: str, error: str | None = None) -> None:
-        """Give it up: cancel, time out, or report a failure. Nothing happens when it is over already."""
+        """End it early: cancel, time out, or report a failure. Does nothing if it is already over."""
         if self.outcome is None:
             connection, self.connection = self.connection, None
             if connection is not None:

@@ -9,12 +9,12 @@ from typing import TypeVar
 T = TypeVar("T")
 Piecewise = Generator[None, None, T]
 
-AT_ONCE = 4096  # events, lines or chunks between two pauses: some 40 ms of the slowest dialect
-BYTES_AT_ONCE = 1 << 18  # of JSON, likewise: up to 60 ms where all of it is empty lists
+AT_ONCE = 4096  # events, lines or chunks between two pauses: some 40 ms with the slowest API
+BYTES_AT_ONCE = 1 << 18  # of JSON, likewise: up to 60 ms if all of it is empty lists
 
 
 def whole(work: Piecewise[T]) -> T:
-    """The result, without pauses."""
+    """The result of a piecewise computation, without pauses."""
     while True:
         try:
             next(work)
@@ -23,27 +23,27 @@ def whole(work: Piecewise[T]) -> T:
             return result
 
 
-ROUTED_TO = "x-inferometer-replica"  # header by which our router names the replica that a response came from
-MAX_HEAD = 64 * 1024  # bytes of the headers, those of interim answers included; as in _reader.c
+ROUTED_TO = "x-inferometer-replica"  # header in which our router names the replica that sent a response
+MAX_HEAD = 64 * 1024  # bytes of the headers, including those of interim answers; as in _reader.c
 MOST_FIELDS = 1000  # header fields
-MOST_INTERIM = 32  # answers 1xx before the answer
+MOST_INTERIM = 32  # 1xx answers before the final one
 MAX_SIZE_LINE = 4096  # bytes of a chunk's size with its extensions
 MAX_TRAILER = 64 * 1024
 MOST_KEPT_HEAD = 2048  # bytes
 MOST_LENGTH_DIGITS = 18
-MOST_CHUNKS = 1 << 19  # of one answer: four times the longest answers there are; more take over a second to read
+MOST_CHUNKS = 1 << 19  # of one answer: four times the longest existing answers; more take over a second to read
 
 
 class Excessive(ValueError):
-    """More than the client takes: the answer is "oversized"."""
+    """More than the client accepts: the outcome is "oversized"."""
 
 
 _CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;|\Z)")  # as many digits as in _reader.c
 _BEGUN_SIZE = re.compile(rb"(?:[0-9a-fA-F]{1,15}(?:[ \t]+|[ \t]*;.*)?\r?)?", re.DOTALL)
-_FOLD = re.compile(rb"[ \t]*\r\n[ \t]+")  # one space, for who receives it (RFC 9112, section 5.2)
+_FOLD = re.compile(rb"[ \t]*\r\n[ \t]+")  # replaced by one space (RFC 9112, section 5.2)
 _STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3})(?: [^\r\n]*)?\Z")
 
-_Facts = tuple[int, dict[str, str], bool, bool, int | None, bool]  # as they come first in `Head`
+_Facts = tuple[int, dict[str, str], bool, bool, int | None, bool]  # the first fields of `Head`
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class Head:
     """Status and headers of an answer; `end` is where its body starts."""
 
     status: int
-    headers: dict[str, str]  # names in lower case; not to be changed, other answers have the same
+    headers: dict[str, str]  # names in lower case; do not modify, they are shared between answers
     keep_alive: bool
     chunked: bool
     length: int | None
@@ -64,8 +64,8 @@ class Head:
 
 
 def parse_head(raw: bytes) -> Head | None:
-    """The head of an answer, or None while it is incomplete. Interim answers (100 Continue) are passed over; ValueError
-    says that it is none, or has no end."""
+    """The head of an answer, or None while it is incomplete. Interim answers (100 Continue) are skipped; ValueError if
+    it is not a valid head or too long."""
     start = 0
     for _ in range(MOST_INTERIM + 1):
         end = raw.find(b"\r\n\r\n", start, MAX_HEAD)
@@ -83,7 +83,7 @@ def parse_head(raw: bytes) -> Head | None:
 
 
 def _read_head(data: bytes, end: int) -> Head:
-    """Many answers have the same headers, often all within a second: those are read once."""
+    """Many answers have the same headers, often all within a second: equal headers are parsed once."""
     return Head(*(_facts(data) if end > MOST_KEPT_HEAD else _kept_facts(data)), end)
 
 
@@ -122,27 +122,27 @@ _kept_facts = lru_cache(64)(_facts)
 
 
 class Chunks:
-    """Follows the chunks of a body from read to read: only their sizes determine where it ends, whatever the data
-    are."""
+    """Follows the chunks of a body from read to read: only the chunk sizes determine where it ends, whatever the data
+    contains."""
 
     __slots__ = ("_begun", "_inside", "_missing")
 
     def __init__(self) -> None:
-        self._missing = 0  # bytes of a chunk's data that are still to come
-        self._inside = False  # a chunk, whose data and end of line are to come; else the next one's size is
-        self._begun = b""  # framing of which only a part has come
+        self._missing = 0  # bytes of a chunk's data not yet received
+        self._inside = False  # whether inside a chunk's data or line end; else a size line is next
+        self._begun = b""  # framing received only in part
 
     @property
     def left(self) -> int | None:
-        """How many bytes of a chunk and its end are still to come, 0 where the next one's size is; None in between."""
+        """Bytes left of a chunk and its line end, 0 if a size line is next; None inside of framing."""
         return None if self._begun else self._missing + 2 if self._inside else 0
 
     def feed(self, data: bytes) -> int:
-        """Go on through the bytes of a read: -1 while the body is incomplete, else how many of them lie behind its end.
-        A ValueError means that the framing is broken."""
+        """Process the bytes of a read: -1 while the body is incomplete, else the number of bytes after its end. A
+        ValueError means that the framing is broken."""
         if self._begun:
             data, self._begun = self._begun + data, b""
-        at = self._missing  # where the next framing is
+        at = self._missing  # position of the next framing
         while True:
             if self._inside:
                 end = data[at : at + 2]
@@ -172,7 +172,7 @@ class Chunks:
         return -1
 
     def _find_last(self, data: bytes, at: int, line: int) -> int:
-        """Behind a size of 0 come lines of trailers, and an empty one."""
+        """A size of 0 is followed by trailer lines and an empty line."""
         end = data.find(b"\r\n\r\n", line, line + MAX_TRAILER)
         if end >= 0:
             return len(data) - end - 4
@@ -194,13 +194,13 @@ Body = tuple[bytes, list[int], list[int]]
 
 
 def body_of(raw: bytes, head: Head) -> Body:
-    """`reading_body`, all at once."""
+    """`reading_body` without pauses."""
     return whole(reading_body(raw, head))
 
 
 def reading_body(raw: bytes, head: Head) -> Piecewise[Body]:
-    """The body without framing, and where its pieces lie: for each piece its start in the body and how far the raw
-    bytes run ahead of it. A cut answer gives what there is; broken framing raises ValueError."""
+    """The body without framing, and its pieces: for each piece its start in the body and how many bytes of framing
+    precede it in the raw bytes. For a cut answer the part received; broken framing raises ValueError."""
     if not head.chunked:
         stop = len(raw) if head.length is None else head.end + head.length
         return raw[head.end : stop], [0], [head.end]
@@ -208,7 +208,7 @@ def reading_body(raw: bytes, head: Head) -> Piecewise[Body]:
 
 
 def dechunked(raw: bytes, at: int) -> Piecewise[Body]:
-    """The same of a body in chunks that begins at `at`."""
+    """The same for a chunked body that starts at `at`."""
     pieces: list[bytes] = []
     starts: list[int] = []
     ahead: list[int] = []

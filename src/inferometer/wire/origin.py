@@ -1,5 +1,5 @@
-"""Where requests go: the parts of a URL, its TLS settings and the proxy in between; and TLS over memory buffers, so
-that the socket itself is read by us and its stamps are kept."""
+"""Where requests are sent: the parts of a URL, its TLS settings and its proxy; and TLS over memory buffers, so that our
+code reads the socket itself and keeps the timestamps."""
 
 import base64
 import http.client
@@ -20,12 +20,12 @@ Trust = tuple[bool, str | None, str | None, str | None]  # verify, ca, cert, key
 
 
 class UnknownHostError(TargetError):
-    """No name server knows the host; one that is being set up may be known a moment later."""
+    """The host name cannot be resolved; for a host that is being set up this may change a moment later."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Scheme, host and port of a server, and the path its API starts at."""
+    """Scheme, host and port of a server, and the base path of its API."""
 
     url: str
     host: str
@@ -46,19 +46,19 @@ class Origin:
         return self.proxy is not None and self.tls is not None
 
     def request_target(self, path: str) -> str:
-        """What stands in the request line: a plain proxy wants the whole URL."""
+        """The target in the request line: a plain proxy needs the whole URL."""
         if self.proxy is not None and self.tls is None:
             return f"http://{self.authority}{path}"
         return path
 
     @property
     def proxy_headers(self) -> dict[str, str]:
-        """What a plain proxy wants with every request; one that opens a tunnel gets it once."""
+        """Headers that a plain proxy needs with every request; a tunnelling proxy gets them once."""
         return {} if self.tunnelled or self.proxy_key is None else {"Proxy-Authorization": self.proxy_key}
 
     def connection(self, timeout_s: float) -> http.client.HTTPConnection:
-        """A blocking connection, not open yet, for the few requests before and during the load; to be used `within`
-        bounds."""
+        """A blocking connection, not yet open, for the few requests before and during the load; to be bounded by
+        `within`."""
         peer = self.proxy or self
         if self.tls is None:
             return http.client.HTTPConnection(peer.host, peer.port, timeout=timeout_s)
@@ -69,7 +69,7 @@ class Origin:
         return secured
 
     def addresses(self) -> list[Address]:
-        """The socket addresses to try, in order; a proxy's where there is one."""
+        """The socket addresses to try, in order; those of the proxy if there is one."""
         peer = self.proxy or self
         try:
             resolved = socket.getaddrinfo(peer.host, peer.port, type=socket.SOCK_STREAM)
@@ -111,7 +111,7 @@ def _proxy_key(proxy: str | None) -> str | None:
 
 
 def tls_context(verify: bool, ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext:
-    """TLS settings of a plan as Python's."""
+    """The TLS settings of a plan as an SSL context."""
     try:
         for file in filter(None, (ca, cert, key)):
             check_plain(file)
@@ -133,36 +133,36 @@ PIECE = 1 << 20  # bytes
 
 
 class TooLarge(Exception):
-    """More bytes than a question before or during the load is worth."""
+    """The answer to a request before or during the load exceeds its size limit."""
 
 
 def within(connection: http.client.HTTPConnection, until: float, most: int) -> None:
-    """Bound the next answer of a blocking connection: until an instant of the monotonic clock, then `TimeoutError`,
-    and so many bytes with its headers, then `TooLarge`. A socket's own time limit is one for each read, which a server
-    that is slow byte by byte, or sends interim answers without end, never meets."""
+    """Bound the next answer of a blocking connection: by an instant of the monotonic clock, then `TimeoutError`, and by
+    a number of bytes including its headers, then `TooLarge`. A socket's own timeout applies to each read, so a server
+    that sends byte by byte, or interim answers without end, never reaches it."""
 
     class Reply(http.client.HTTPResponse):
         def __init__(self, sock: socket.socket, debuglevel: int = 0, method: str | None = None) -> None:
             super().__init__(sock, debuglevel, method)
             self.fp = io.BufferedReader(_BoundedReads(self.fp.detach(), sock, until, most))
 
-    connection.response_class = Reply  # a proxy's answer too
+    connection.response_class = Reply  # also for a proxy's answer
     connection.timeout = time_left(until)
     if connection.sock is not None:
         connection.sock.settimeout(connection.timeout)
 
 
 def body_within(response: http.client.HTTPResponse) -> bytes:
-    """The body of a bounded answer. Piece by piece: what it states of its length may be more than there is memory."""
+    """The body of a bounded answer, read piece by piece, because its stated length may exceed the memory."""
     with response:
         body = b"".join(iter(lambda: response.read1(PIECE), b""))
-        if response.length:  # bytes that are still to come
+        if response.length:  # bytes not yet received
             raise http.client.IncompleteRead(body, response.length)
     return body
 
 
 def time_left(until: float) -> float:
-    """Seconds to an instant of the monotonic clock; `TimeoutError` where it is over."""
+    """Seconds until an instant of the monotonic clock; `TimeoutError` if it has passed."""
     left = until - time.monotonic()
     if left <= 0:
         raise TimeoutError
@@ -170,7 +170,7 @@ def time_left(until: float) -> float:
 
 
 class _BoundedReads(io.RawIOBase):
-    """The reads of one answer."""
+    """The raw reads of one answer, within its bounds."""
 
     def __init__(self, reads: io.RawIOBase, source: socket.socket, until: float, left: int) -> None:
         self._reads, self._source, self._until, self._left = reads, source, until, left
@@ -196,11 +196,11 @@ class _BoundedReads(io.RawIOBase):
 READ_SIZE = 16 * 1024  # a streamed event has some 300 bytes; a larger buffer costs more to allocate than to refill
 
 
-RECORD_HEADER = 5  # bytes: kind, version, and in the last two the size of what follows
+RECORD_HEADER = 5  # bytes: kind, version, and in the last two the size of the record's content
 
 
 class TlsSession:
-    """One session: sealed bytes in and out, plain bytes in and out."""
+    """One TLS session: encrypted bytes in and out, plain bytes in and out."""
 
     def __init__(self, origin: Origin) -> None:
         assert origin.tls is not None
@@ -208,12 +208,12 @@ class TlsSession:
         self.outgoing = ssl.MemoryBIO()
         self.session = origin.tls.wrap_bio(self.incoming, self.outgoing, server_hostname=origin.host)
         self.started = False
-        self.whole = True  # no part of a record waits for its rest
-        self._header, self._left = b"", 0  # of the record that it is in: its header so far, and what is missing of it
+        self.whole = True  # no record is incomplete
+        self._header, self._left = b"", 0  # of the current record: its header so far, and the bytes still missing
         self.ended = False  # the server sent its last TLS record
 
     def handshake(self) -> bool:
-        """One more step; true when it is done."""
+        """Run one more step; true when the handshake is done."""
         self.started = True
         try:
             self.session.do_handshake()
@@ -222,14 +222,14 @@ class TlsSession:
         return True
 
     def seal(self, plain: bytes) -> bytes:
-        """The bytes to send for these; OpenSSL takes one record of 16 KiB at a time."""
+        """The encrypted bytes to send for these; OpenSSL takes one record of 16 KiB at a time."""
         rest = memoryview(plain)
         while rest:
             rest = rest[self.session.write(rest) :]
         return self.outgoing.read()
 
     def open(self, sealed: bytes) -> bytes:
-        """The plain bytes that these sealed ones complete."""
+        """The plain bytes that these encrypted ones complete."""
         self.feed(sealed)
         plain = []
         try:
@@ -241,7 +241,8 @@ class TlsSession:
         return b"".join(plain)
 
     def feed(self, sealed: bytes) -> None:
-        """Bytes that came. We follow the records: OpenSSL takes a part of one and does not report that it has it."""
+        """Add received bytes. We track records ourselves, because OpenSSL takes a part of a record without reporting
+        it."""
         self.incoming.write(sealed)
         at, size = self._left, len(sealed)
         while at < size:

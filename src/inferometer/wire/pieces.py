@@ -11,13 +11,13 @@ from inferometer.wire.api import Answer, Api, read_texts, read_whole, reading_ev
 from inferometer.wire.http1 import Body, Head, Piecewise, reading_body
 from inferometer.wire.sse import BOM, check_lines, offsets_in_answer, parse_json
 
-Pieces = tuple[Answer, list[int]]  # what they amount to, and the offset behind each one's last byte
+Pieces = tuple[Answer, list[int]]  # the combined answer, and the offset after the last byte of each piece
 
 
 def reading_pieces(
     api: Api, reads: list[bytes], head: Head, complete: bool, keep_text: bool = False
 ) -> Piecewise[Pieces]:
-    """One document, lines of JSON, or text: what it is shows in the bytes, servers name it as they like."""
+    """One document, lines of JSON, or text: detected from the bytes, because servers use various content types."""
     raw = b"".join(reads)
     body, starts, ahead = yield from reading_body(raw, head)
     if complete and _is_json(body.removeprefix(BOM)):
@@ -31,7 +31,7 @@ def reading_pieces(
 
 
 def _is_json(data: bytes) -> bool:
-    """A number alone is text: so may be a streamed answer's first word."""
+    """A bare number counts as text: it may be the first word of a streamed answer."""
     try:
         return not isinstance(parse_json(data), int | float)
     except orjson.JSONDecodeError:
@@ -43,7 +43,7 @@ def _is_object(line: bytes) -> bool:
 
 
 def _splitting_lines(body: bytes, complete: bool) -> Piecewise[tuple[list[bytes], list[int]]]:
-    """Lines with anything on them, and where each ends; of a cut answer the last is a fragment."""
+    """Non-empty lines, and where each ends; in a cut answer the last is a fragment."""
     check_lines(body)
     parts = body.split(b"\n")
     if not complete:
@@ -62,7 +62,7 @@ def _splitting_lines(body: bytes, complete: bool) -> Piecewise[tuple[list[bytes]
 
 
 def _reading_texts(reads: list[bytes], place: Body, keep_text: bool) -> Piecewise[Pieces]:
-    """The text that each read brought; a character that is split over two belongs to the second."""
+    """The text of each read; a character split over two reads belongs to the second."""
     body, starts, ahead = place
     decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
     raw_starts = [start + gap for start, gap in zip(starts, ahead, strict=True)]

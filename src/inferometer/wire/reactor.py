@@ -1,7 +1,6 @@
 """The event loop of the load generator, the simulator and the router: sockets, timers with microsecond deadlines,
-signals. Our own, because kernel receive stamps need `recvmsg` at the moment a socket is readable, which asyncio
-does not offer, and because one dict look-up per event is all it may cost.
-"""
+signals. A custom loop, because kernel receive timestamps need `recvmsg` at the moment a socket is readable, which
+asyncio does not offer, and because an event must not cost more than one dict look-up."""
 
 import ctypes
 import errno
@@ -27,32 +26,32 @@ from inferometer.wire.sse import Taken
 READ = 1  # the values of EPOLLIN and EPOLLOUT, used on every platform
 WRITE = 4
 BROKEN = 8 | 16  # EPOLLERR, EPOLLHUP
-COMPLETE = 1 << 16  # the answer on an attached descriptor is an event stream, and complete: take it
-LOOK = 1 << 17  # it is something else, or its chunks are not plain
-SURPLUS = 1 << 18  # with COMPLETE: bytes came behind the last chunk
-TOO_LARGE = 1 << 19  # it has more bytes than it may have
+COMPLETE = 1 << 16  # the answer on an attached descriptor is a complete event stream: take it
+LOOK = 1 << 17  # it is something else, or its chunks are irregular
+SURPLUS = 1 << 18  # with COMPLETE: bytes arrived after the last chunk
+TOO_LARGE = 1 << 19  # it exceeds its size limit
 
 BATCH = 1024  # events taken from one poll
-TURN = 8  # events after which timers have theirs: a burst of requests must not hold up what is due
-QUIET_NS = 100_000, 500_000  # room that a piece of quiet work needs before the next timer, at least and at most
-QUIET_TIMES = 3  # as much as the pieces before took
-NAP_OVERRUN_NS = 150_000  # a nap lasts longer than requested by up to this
+TURN = 8  # events after which timers are checked: a burst of requests must not delay due timers
+QUIET_NS = 100_000, 500_000  # free time that a piece of idle work needs before the next timer, minimum and maximum
+QUIET_TIMES = 3  # multiple of the time that recent pieces took
+NAP_OVERRUN_NS = 150_000  # a nap lasts up to this much longer than requested
 FAR_NS = 1 << 62
-MANY = 4  # descriptors ready at once: a longer nap costs them no exactness and saves polls
+MANY = 4  # descriptors ready at once: with this many a longer nap costs no accuracy and saves polls
 LONGEST_NAP_S = 0.0015  # docs/decisions/nap-length.md
 NAP_PARTS = 500  # of the time that answers take: each slot of a closed loop loses half a nap when its answer ends
-BUSY_BATCH = 64  # a poll that returned this many events is behind: no nap after it
-MOST_AT_ONCE = 4 * 1024 * 1024  # bytes that the compiled reader reads before timers have their turn: a millisecond
-LOOK_AGAIN_S = 0.001  # while answers are awaited no poll waits longer: what comes then is no older than that,
-QUIET_PARTS = 32  # or than this part of the time for which nothing came (as in _reader.c)
-MOST_HELD = 4 * 1024**3  # bytes of answers under way
+BUSY_BATCH = 64  # a poll that returned this many events is behind: no nap follows
+MOST_AT_ONCE = 4 * 1024 * 1024  # bytes that the compiled reader reads before timers are checked: a millisecond
+LOOK_AGAIN_S = 0.001  # maximum length of a poll while answers are awaited, so that later bytes are at most this old,
+QUIET_PARTS = 32  # or as old as this part of the time without data (as in _reader.c)
+MOST_HELD = 4 * 1024**3  # bytes of answers in progress
 
 OnReady = Callable[[int], None]
 now = time.monotonic_ns
 
 
 class ReactorTimer:
-    """A pending action; cancelling it leaves a dead entry that the heap drops when its time comes."""
+    """A pending action; cancelling it leaves a dead entry in the heap, which is dropped when its time comes."""
 
     __slots__ = ("action", "at")
 
@@ -65,10 +64,10 @@ class ReactorTimer:
 
 
 class Reactor:
-    """Runs callbacks when sockets are ready or instants have come. `nap_s` lets readiness collect between polls:
-    with kernel stamps a read may wait without becoming less exact, and fewer polls cost less. Timers have their turn
-    after every `turn` ready sockets and at least every `most_at_once` bytes. When answers under way hold more than
-    `most_held` bytes, `on_full` is called in every round. `poller` is an epoll of the caller's own kind."""
+    """Runs callbacks when sockets are ready or instants are reached. `nap_s` lets ready sockets accumulate between
+    polls: with kernel timestamps a read may wait without becoming less exact, and fewer polls cost less. Timers are
+    checked after every `turn` ready sockets and at least every `most_at_once` bytes. While answers in progress hold
+    more than `most_held` bytes, `on_full` is called in every round. `poller` can replace the default epoll."""
 
     def __init__(
         self,
@@ -81,8 +80,8 @@ class Reactor:
     ) -> None:
         self._poller = poller or _poller(allow_compiled, most_at_once)
         self.most_held = most_held
-        self.held = 0  # bytes of memory that answers under way fill, but for those in the compiled reader
-        self._held = 0  # as of the last poll, those in the compiled reader included
+        self.held = 0  # bytes of memory used by answers in progress, except in the compiled reader
+        self._held = 0  # as of the last poll, including the compiled reader
         self.on_full: Callable[[], None] | None = None
         self._ready: dict[int, OnReady] = {}
         self._timers: list[tuple[int, int, ReactorTimer]] = []
@@ -91,16 +90,16 @@ class Reactor:
         self._alarm = _alarm()
         self.nap_s = nap_s
         self._turn = turn
-        self.polled_at = self._called_at = now()  # `polled_at`: what is readable now came after this instant, unless a
-        # read left it; it is when the last poll before this one was called that was neither full nor interrupted
-        self._whole = False  # the last poll was such a one
+        self.polled_at = self._called_at = now()  # what is readable now arrived after `polled_at`, unless a read left
+        # it: the call time of the last poll before this one that was neither full nor interrupted
+        self._whole = False  # whether the last poll was neither full nor interrupted
         self._origins = -1
-        self.awaited = 0  # answers under way, whose instants depend on how long ago the last poll was
-        self.stamps_itself = False  # True where a connection has no kernel stamps, and all depends on `polled_at`
-        self.idle: Callable[[], bool] | None = None  # work for quiet moments; returns whether more is left
-        self._all_done = False  # no quiet work was left, and nothing has happened since that could bring more
-        self._piece_ns = 0.0  # what a piece of it took of late
-        self._answer_ns = 0.0  # what answers took of late
+        self.awaited = 0  # answers in progress, whose instants depend on the time since the last poll
+        self.stamps_itself = False  # True if a connection has no kernel timestamps and depends on `polled_at`
+        self.idle: Callable[[], bool] | None = None  # idle work; returns whether more is left
+        self._all_done = False  # no idle work was left, and nothing happened since that could add some
+        self._piece_ns = 0.0  # recent duration of a piece of idle work
+        self._answer_ns = 0.0  # recent duration of answers
         if self._alarm is not None:
             self.watch(self._alarm.fileno(), self._alarm.clear)
 
@@ -114,7 +113,7 @@ class Reactor:
         return timer
 
     def watch(self, fd: int, on_ready: OnReady, events: int = READ) -> None:
-        """Call `on_ready(events)` while the descriptor is ready; watching it again replaces both."""
+        """Call `on_ready(events)` while the descriptor is ready; a second call replaces callback and events."""
         if fd in self._ready:
             self._poller.modify(fd, events)
         else:
@@ -122,56 +121,57 @@ class Reactor:
         self._ready[fd] = on_ready
 
     def unwatch(self, fd: int) -> None:
-        """Forget the descriptor; must come before it is closed."""
+        """Stop watching the descriptor; must be called before it is closed."""
         if self._ready.pop(fd, None) is not None:
             self._poller.unregister(fd)
 
     @functools.cached_property
     def attach(self) -> Callable[[int, int, int, int, int, int], None] | None:
-        """Where the compiled reader is there: have it collect the answer that arrives on a descriptor. From its headers
-        on (-1), or the chunks of an event stream behind them, where so many bytes of one are still to come;
-        acknowledged in one of the ways of `wire.sockets`; of at most so many bytes; with events of the shape with that
-        number, if any (-1); and from the server with that number of `new_origin`. The descriptor's callback then gets
-        `COMPLETE`, `LOOK` or `TOO_LARGE`, and `take` hands over what was collected."""
+        """With the compiled reader: the function that lets it collect the answer that arrives on a descriptor.
+        Arguments: the bytes left of a chunk if the headers of an event stream were already read, or -1 to start at the
+        headers; a mode of acknowledging from `wire.sockets`; the maximum number of bytes; the number of an event shape
+        (-1 for none); and a server's number from `new_origin`. The descriptor's callback then receives `COMPLETE`,
+        `LOOK` or `TOO_LARGE`, and `take` returns the collected data."""
         return getattr(self._poller, "attach", None)
 
     @functools.cached_property
     def begin(self) -> Callable[[int, bytes, int, int, int, int], tuple[int, int] | None] | None:
-        """Likewise: send a request on a connection that rests and attach its answer, in one call. Returns the instant
-        just before the send and how many bytes were sent, or the error as a negative number: where these are not all,
-        nothing is attached. None where something had come on the connection: then nothing was done."""
+        """Likewise: send a request on an idle connection and attach its answer, in one call. Returns the instant just
+        before the send and the number of bytes sent, or the error as a negative number; if not all bytes were sent,
+        nothing is attached. None if bytes had arrived on the connection: then nothing was done."""
         return getattr(self._poller, "begin", None)
 
     def new_origin(self) -> int:
-        """A number for a server, for `attach`."""
+        """A number for a server, for use with `attach`."""
         self._origins += 1
         return self._origins
 
     def expect(self, shape: Shape) -> int:
-        """Have the compiled reader recognise events of this shape; its number for `attach`, -1 if it has too many."""
+        """Have the compiled reader recognise events of this shape; returns its number for `attach`, -1 if it has too
+        many."""
         poller: Any = self._poller
         holes = shape.prefix, shape.prefix_holes, shape.suffix, shape.suffix_holes
         number: int = poller.expect(*holes, shape.running, shape.between, shape.after, shape.completion_first)
         return number
 
     def take(self, fd: int, before: bytes = b"") -> tuple[bytes, bytes, int, int, Taken | None, int]:
-        """What was collected on an attached descriptor: the bytes behind those that came before; for each read three
-        int64: how many bytes there were with it, its stamp on the real-time clock, and whether that is our own; how
-        many are; whether the server was seen to send without waiting for acknowledgements; and what is known of events
-        that were recognised, whose bytes are then left out; and where the last size line of a chunk began that was
-        reached, 0 for none. The callback reads again."""
+        """The data collected on an attached descriptor: the bytes, after those given as `before`; for each read three
+        int64: the number of bytes received with it, its timestamp on the real-time clock, and whether that is our own;
+        the number of our own timestamps; whether the server was observed to send without waiting for acknowledgements;
+        data on recognised events, whose bytes are then left out; and the start of the last chunk size line reached, 0
+        for none. Afterwards the callback reads again."""
         poller: Any = self._poller
         taken: tuple[bytes, bytes, int, int, Taken | None, int] = poller.take(fd, before)
         return taken
 
     def heard(self, fd: int) -> tuple[int, int]:
-        """Reads on an attached descriptor so far, and their bytes."""
+        """Number of reads on an attached descriptor so far, and their bytes."""
         heard: tuple[int, int] = self._poller.heard(fd)  # type: ignore[attr-defined]
         return heard
 
     def on_signal(self, number: int, action: Callable[[], None]) -> Callable[[], None]:
-        """Call `action` inside the loop for each time the signal arrives; returns a function that undoes it. Only the
-        main thread receives signals: elsewhere nothing happens."""
+        """Call `action` inside the loop each time the signal arrives; returns a function that undoes it. Only the main
+        thread receives signals: in other threads this does nothing."""
         if threading.current_thread() is not threading.main_thread():
             return lambda: None
         inbox, outbox = socket.socketpair()
@@ -221,7 +221,7 @@ class Reactor:
                 on_ready = ready.get(fd)
                 if on_ready is not None:
                     on_ready(what)
-                if not number % turn or what >= COMPLETE:  # an answer that the compiled reader collected may be large
+                if not number % turn or what >= COMPLETE:  # an answer collected by the compiled reader may be large
                     self._fire()
             self._fire()
             if self._held > self.most_held and self.on_full is not None:
@@ -230,23 +230,23 @@ class Reactor:
                 self._rest()
 
     def _polled_again(self, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """What is ready, polled once more at a known instant: what is not among it came after that. A poll that waited
-        looked at some instant before it returned, and a process that lost its core in between does not know when. What
-        the compiled reader reports, it reports once: that stays."""
+        """Ready descriptors from a second poll at a known instant: anything else arrived after it. A poll that blocked
+        checked at some instant before it returned, which is unknown if the process lost its core in between. Reports of
+        the compiled reader occur only once, so they are kept."""
         polled_at = self.polled_at
         again = self._poll(0)
-        self.polled_at = polled_at  # what the first poll named was there before the second
+        self.polled_at = polled_at  # the events of the first poll existed before the second
         named = {fd for fd, _ in again}
         return again + [event for event in events if event[0] not in named]
 
     def _wait(self) -> list[tuple[int, int]]:
-        """Ready descriptors; blocks until there is one or a timer is due, unless quiet work is waiting."""
+        """Ready descriptors; blocks until there is one or a timer is due, unless idle work is waiting."""
         left = self._time_left()
         if self._room_for_quiet_work(left):
             events = self._poll(0)
             if events or self._taken or self._work_quietly():
                 return events
-            left = self._time_left()  # the quiet work may have set a timer
+            left = self._time_left()  # the idle work may have set a timer
         if not self._running:
             return []
         return self._poll(self._patience(left))
@@ -264,7 +264,7 @@ class Reactor:
         return events
 
     def _poll_again(self, timeout: float) -> list[tuple[int, int]]:
-        """As the compiled reader polls: again and again while answers are awaited. Python itself repeats a poll that a
+        """As the compiled reader polls: repeatedly while answers are awaited. Python itself repeats a poll that a
         signal interrupts."""
         waited = 0.0
         while True:
@@ -289,7 +289,7 @@ class Reactor:
         return timers[0][0] - now() if timers else FAR_NS
 
     def _patience(self, left: int) -> float:
-        """How long a poll may block, in seconds; -1 is for ever."""
+        """How long a poll may block, in seconds; -1 means without limit."""
         if left <= 0:
             return 0
         if left >= FAR_NS:
@@ -300,7 +300,7 @@ class Reactor:
         return -1
 
     def _fire(self) -> None:
-        """What is due by now; what becomes due meanwhile waits for the sockets to have their turn."""
+        """Run the timers that are due; those that become due meanwhile wait until the sockets were served."""
         timers, moment = self._timers, now()
         while timers and timers[0][0] <= moment:
             action = heapq.heappop(timers)[2].action
@@ -315,7 +315,8 @@ class Reactor:
         )
 
     def work_on(self) -> bool:
-        """A piece of the quiet work, then what is ready or due, without waiting; returns whether there was a piece."""
+        """Run a piece of idle work, then whatever is ready or due, without waiting; returns whether there was a
+        piece."""
         worked = self.idle is not None and self._work_quietly()
         for fd, what in self._poll(0):
             on_ready = self._ready.get(fd)
@@ -325,7 +326,7 @@ class Reactor:
         return worked
 
     def _work_quietly(self) -> bool:
-        """One piece; returns whether there was one."""
+        """Run one piece; returns whether there was one."""
         assert self.idle is not None
         begun_at = now()
         worked = self.idle()
@@ -335,11 +336,11 @@ class Reactor:
         return worked
 
     def answered(self, took_ns: int) -> None:
-        """An answer is over that took so long."""
+        """Record that an answer ended that took this long."""
         self._answer_ns += (took_ns - self._answer_ns) / 16
 
     def _rest(self) -> None:
-        """Let readiness collect: over quiet work where there is some, else over a nap."""
+        """Let ready sockets accumulate: during idle work if there is some, else during a nap."""
         left, nap_s = self._time_left(), self.next_nap_s(self._taken)
         until = now() + int(nap_s * 1e9)
         while self._room_for_quiet_work(left) and self._work_quietly():
@@ -351,7 +352,8 @@ class Reactor:
             time.sleep(nap_s)
 
     def next_nap_s(self, taken: int) -> float:
-        """Longer where the last poll took many descriptors, but a small part of the time that answers take."""
+        """Longer if the last poll returned many descriptors, but limited to a small part of the time that answers
+        take."""
         if taken < MANY:
             return self.nap_s
         return max(2 * self.nap_s, min(self._answer_ns / 1e9 / NAP_PARTS, LONGEST_NAP_S))
@@ -376,7 +378,7 @@ def _poller(allow_compiled: bool, most_at_once: int = MOST_AT_ONCE) -> Poller:
 
 
 class _Selector:
-    """The same on platforms without epoll (macOS: kqueue), through `selectors`."""
+    """The same for platforms without epoll (macOS: kqueue), through `selectors`."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -406,7 +408,7 @@ def _selector_mask(events: int) -> int:
 
 
 class _Alarm:
-    """A timerfd: epoll's own timeout is whole milliseconds, too coarse to pace requests by."""
+    """A timerfd: epoll's own timeout has a resolution of a millisecond, too coarse to pace requests."""
 
     _MONOTONIC = 1
     _NONBLOCK = 0o4000
@@ -435,7 +437,7 @@ class _Alarm:
         self._at = 0
         try:
             os.read(self._fd, 8)
-        except BlockingIOError as error:  # set anew between the poll and this read
+        except BlockingIOError as error:  # it was set again between the poll and this read
             assert error.errno == errno.EAGAIN
 
     def close(self) -> None:

@@ -13,27 +13,27 @@ from inferometer.wire.sockets import ANCILLARY_SIZE, ClockPair, ask_for_stamps, 
 
 READ_SIZE = 256 * 1024
 MAX_HEAD = 64 * 1024
-LONGEST_WAIT_NS = 10_000_000_000  # an older stamp is not believed
+LONGEST_WAIT_NS = 10_000_000_000  # older timestamps are ignored
 
 
 @dataclass(slots=True)
 class HttpRequest:
-    """A request as it came in; header names are lower case."""
+    """A received request; header names are lower case."""
 
     method: str
     path: str  # without the query
     query: str
     headers: dict[str, str]
     body: bytes
-    received_at: int  # when its last byte arrived; by the kernel's stamp where the server asks for it
-    head: bytes = b""  # request line and headers as they came, without the empty line behind them
+    received_at: int  # when its last byte arrived; by the kernel's timestamp if the server enables them
+    head: bytes = b""  # request line and headers as received, without the empty line after them
 
 
 Handler = Callable[[HttpRequest, "Reply"], None]
 
 
 class Reply:
-    """The answer to one request. Either `respond`, or `start`, `write`..., `end`."""
+    """The answer to one request. Use either `respond`, or `start`, `write`..., `end`."""
 
     __slots__ = ("_chunked", "_connection", "closed", "done", "keep_alive", "on_close", "on_drain")
 
@@ -42,12 +42,12 @@ class Reply:
         self.keep_alive = keep_alive
         self._chunked = False
         self.done = False  # nothing more may be written
-        self.closed = False  # the client is gone
-        self.on_close: Callable[[], None] | None = None  # called when the client leaves before the end
-        self.on_drain: Callable[[], None] | None = None  # called when the socket took all that waited
+        self.closed = False  # the client has disconnected
+        self.on_close: Callable[[], None] | None = None  # called if the client disconnects before the end
+        self.on_drain: Callable[[], None] | None = None  # called when the socket has taken all waiting bytes
 
     def respond(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
-        """The whole answer at once."""
+        """Send the whole answer at once."""
         fields = {"content-type": "application/json"} | (headers or {}) | {"content-length": str(len(body))}
         self.raw(head(status, fields, self.keep_alive) + body)
         self._finish()
@@ -59,20 +59,20 @@ class Reply:
         self.raw(head(status, fields | {"transfer-encoding": "chunked"}, self.keep_alive))
 
     def write(self, data: bytes) -> None:
-        """One chunk of the stream."""
+        """Send one chunk of the stream."""
         self._connection.send(b"%x\r\n%b\r\n" % (len(data), data))
 
     def raw(self, data: bytes) -> None:
-        """Bytes as they are, framing and all."""
+        """Send bytes unchanged, including framing."""
         self._connection.send(data)
 
     @property
     def send_now(self) -> Callable[[bytes], int]:
-        """The socket's own `send`, for who must be quick and minds that it may take less than all, or raise."""
+        """The socket's own `send`, for callers that need speed and handle partial sends and errors."""
         return self._connection.send_now
 
     def fileno(self) -> int:
-        """The socket's descriptor, for who must be quicker still; -1 when it is closed, or while something waits."""
+        """The socket's descriptor, for direct use; -1 if it is closed, or while bytes are waiting."""
         return self._connection.fileno()
 
     @property
@@ -82,17 +82,17 @@ class Reply:
 
     @property
     def peer(self) -> str:
-        """The client's address; empty when it is gone."""
+        """The client's address; empty if it has disconnected."""
         return self._connection.peer()
 
     def end(self, data: bytes = b"") -> None:
-        """Bytes as they are, and the last chunk."""
+        """Send bytes unchanged, and the last chunk."""
         if self._chunked:
             self.raw(data + b"0\r\n\r\n")
         self._finish()
 
     def close(self) -> None:
-        """Close the connection after what was written, without notice to the client."""
+        """Close the connection after the written bytes, without notice to the client."""
         self.done = True
         self._connection.close_when_sent()
 
@@ -121,9 +121,9 @@ def head(status: int, headers: dict[str, str], keep_alive: bool = True) -> bytes
 
 
 class HttpServer:
-    """Listens on a port and calls the handler for each request; port 0 takes a free one. With `stamps` a request's
-    arrival is the kernel's, not the moment the server got round to reading it. A `shared` port is one that several
-    processes listen on: the kernel deals their clients out. A body of more than `most_body` bytes is refused."""
+    """Listens on a port and calls the handler for each request; port 0 takes a free one. With `stamps` the arrival time
+    of a request is the kernel's, not the moment the server read it. Several processes can listen on a `shared` port:
+    the kernel distributes the clients. A body of more than `most_body` bytes is refused."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class HttpServer:
         self.connections: set[_Connection] = set()
         self._socket = socket.create_server((host, port), backlog=4096, reuse_port=shared)
         self._socket.setblocking(False)
-        send_at_once(self._socket)  # what is accepted inherits it
+        send_at_once(self._socket)  # accepted sockets inherit it
         self.port: int = self._socket.getsockname()[1]
         reactor.watch(self._socket.fileno(), self._accept)
 
@@ -158,7 +158,7 @@ class HttpServer:
             self.connections.add(_Connection(self, client))
 
     def stop_listening(self) -> None:
-        """Take no more clients, and drop those that wait for no answer; the others are served on."""
+        """Accept no more clients and drop idle ones; the others are still served."""
         if self._socket.fileno() >= 0:
             self.reactor.unwatch(self._socket.fileno())
             self._socket.close()
@@ -193,8 +193,8 @@ class _Connection:
         self._socket = client
         self._fd = client.fileno()
         self._inbox = b""
-        self._chunks: Chunks | None = None  # of the request that is coming in, where its body has any
-        self._followed = 0  # bytes of the inbox that they were followed through
+        self._chunks: Chunks | None = None  # of the request being received, if its body is chunked
+        self._followed = 0  # bytes of the inbox already processed for chunks
         self._outbox = bytearray()
         self._reply: Reply | None = None
         self._closing = False
@@ -202,7 +202,7 @@ class _Connection:
         server.reactor.watch(self._fd, self._ready)
 
     def send(self, data: bytes) -> None:
-        """Hand bytes to the socket; what it does not take waits its turn."""
+        """Hand bytes to the socket; bytes that it does not take are queued."""
         if self._fd < 0:
             return
         if self._outbox:
@@ -237,7 +237,7 @@ class _Connection:
             return ""
 
     def next_request(self) -> None:
-        """The answer is complete: take up what the client may have sent meanwhile."""
+        """The answer is complete: process what the client may have sent meanwhile."""
         self._reply = None
         if self._inbox:
             self._take(now())
@@ -257,7 +257,7 @@ class _Connection:
             self.close_when_sent()
 
     def drop(self) -> None:
-        """Close at once and tell an unfinished answer that its client is gone."""
+        """Close at once and notify an unfinished answer that its client has disconnected."""
         if self._fd < 0:
             return
         self._server.reactor.unwatch(self._fd)
@@ -307,7 +307,7 @@ class _Connection:
             self._take(received_at)
 
     def _stamped_read(self) -> tuple[bytes, int]:
-        """What waits, and when it arrived; our own time where the kernel gave none, or none that can be right."""
+        """The received bytes and their arrival time; our own time if the kernel gave none, or an implausible one."""
         data, ancillary, _flags, _address = self._socket.recvmsg(READ_SIZE, ANCILLARY_SIZE)
         moment, clocks = now(), self._server.clocks
         if not ancillary or clocks is None:
@@ -319,7 +319,7 @@ class _Connection:
         return data, received_at
 
     def _take(self, received_at: int) -> None:
-        """Cut the next complete request out of the inbox and have it answered."""
+        """Take the next complete request from the inbox and have it answered."""
         end = self._inbox.find(b"\r\n\r\n")
         if end < 0:
             if len(self._inbox) > MAX_HEAD:
@@ -352,7 +352,7 @@ class _Connection:
         self._server.handler(request, self._reply)
 
     def _stated_end(self, headers: dict[str, str], start: int) -> int | None:
-        """Where the request ends that begins its body at `start`, by its content-length; None where it was refused."""
+        """The end of the request with its body at `start`, from its content-length; None if the request was refused."""
         length, most = headers.get("content-length", "0"), self._server.most_body
         if not (length.isascii() and length.isdigit()):
             self._refuse(400)
@@ -363,8 +363,8 @@ class _Connection:
         return None
 
     def _chunks_end(self, headers: dict[str, str], start: int) -> int | None:
-        """Where it ends by its chunks; None where they are not complete, or it was refused. Both a length and chunks
-        are how a request is hidden in another one."""
+        """Its end from its chunks; None if they are incomplete, or the request was refused. A request with both a
+        length and chunks is refused, because that is how request smuggling works."""
         if headers["transfer-encoding"].lower() != "chunked":
             self._refuse(501)
             return None

@@ -1,12 +1,11 @@
 """The shape that the events of one stream share, so that most need no JSON parser (0.4 µs instead of 2).
 
 Within a stream only the text and the running counts change. The shape is learned from one parsed event and proven by
-parsing it with another text; an event that fits it exactly then gives the same result as the parser. Any other event
-(an escaped character in the text, a finish reason, an error) is parsed.
+parsing it with another text; for an event that matches it exactly the result is that of the parser. Any other event (an
+escaped character in the text, a finish reason, an error) is parsed.
 
-The streams of a server differ in little else: in the id, the second they were created in, the length of the prompt.
-With holes for these the shape of one stream is that of all (`Shape`), and the compiled reader recognises events as they
-come.
+The streams of a server differ in little else: the id, the second of creation, the length of the prompt. With holes for
+these the shape of one stream fits all of them (`Shape`), and the compiled reader recognises events on arrival.
 """
 
 import re
@@ -22,16 +21,17 @@ from inferometer.wire.compiled import compiled
 from inferometer.wire.sse import Spans
 
 JoinedRun = tuple[list[int], list[int], int]
-MOST_DIGITS = 15  # of a count: with more it is parsed, as a number that cannot be
+MOST_DIGITS = 15  # of a count: an event with more is parsed
 
 _PROBE = "\u2042probe"
-_TEXT = re.compile(rb'[^"\\\x00-\x1f]*(?:\\["\\/bfnrt][^"\\\x00-\x1f]*)*')  # in JSON, but for its UTF-8
+_TEXT = re.compile(rb'[^"\\\x00-\x1f]*(?:\\["\\/bfnrt][^"\\\x00-\x1f]*)*')  # in JSON, except for its UTF-8
 _COUNTS = re.compile(rb'(?<="completion_tokens":)\d+|(?<="total_tokens":)\d+')
 
 
 @dataclass(slots=True)
 class Skeleton:
-    """`prefix`, text, `suffix`; with a running usage two numbers follow, `between` and `after` them what is fixed."""
+    """`prefix`, text, `suffix`; with a running usage followed by two numbers, with fixed bytes `between` and `after`
+    them."""
 
     prefix: bytes
     suffix: bytes
@@ -41,8 +41,8 @@ class Skeleton:
     completion_first: bool = False
 
     def read_run(self, events: Sequence[bytes], start: int, stop: int, before: int) -> JoinedRun:
-        """Read events from `start` on as long as they fit, up to `stop`: for each whether it bears text and, with a
-        running usage, how many tokens its total is more than the one before; and the last total."""
+        """Read matching events from `start` on, up to `stop`: for each whether it has text and, with a running usage,
+        how much its total exceeds the previous one; and the last total."""
         reader = compiled()
         if reader is not None and isinstance(events, Spans):
             shape = self.prefix, self.suffix, self.running, self.between, self.after, self.completion_first
@@ -84,7 +84,7 @@ class Skeleton:
 
 
 def _text_end(data: bytes, begin: int) -> int:
-    """Where the text that begins there ends, if a parser would surely take it for one; else -1, which no text does."""
+    """Where the text that starts at `begin` ends, if a parser would certainly accept it as one; else -1."""
     match = _TEXT.match(data, begin)
     assert match is not None
     text = match[0]
@@ -104,7 +104,7 @@ def _is_count(digits: bytes) -> bool:
 
 
 def learn(data: bytes, key: bytes, text_of: Callable[[Any], tuple[str, bool]]) -> Skeleton | None:
-    """The shape of an event whose text is behind `key` (`"text":"`), or None where it cannot be proven."""
+    """The shape of an event whose text follows `key` (`"text":"`), or None if it cannot be proven."""
     start = data.find(key) + len(key)
     stop = data.find(b'"', start)
     if start < len(key) or stop < 0:
@@ -128,8 +128,8 @@ def _with_running_usage(prefix: bytes, rest: bytes) -> Skeleton | None:
 
 @lru_cache(256)
 def _counts_in(rest: bytes) -> tuple[bytes, bytes, bytes, bool] | None:
-    """What stands before, between and behind the two counts, and whether that of the completion comes first. Kept: it
-    is the same in the first events of many streams."""
+    """The fixed bytes before, between and after the two counts, and whether that of the completion comes first. Cached:
+    the first events of many streams are the same."""
     counts = list(_COUNTS.finditer(rest))
     if len(counts) != 2 or not rest.endswith(b"}}"):
         return None
@@ -141,8 +141,7 @@ def _counts_in(rest: bytes) -> tuple[bytes, bytes, bytes, bool] | None:
 
 # -- many streams ----------------------------------------------------------------------------------------------------
 
-# What differs from answer to answer: where it is in the document, how it is written, and the kind of hole in _reader.c
-# ("s": a name of at most 200 characters, "n": a number as JSON writes it, of at most 15 digits).
+# What differs between answers: its place in the document, its pattern, and the kind of hole in _reader.c
 _HOLES = (
     (("id",), re.compile(rb'(?<="id":")[A-Za-z0-9._:-]{1,200}(?=")'), "s", b"another-id.1:_2"),
     (("created",), re.compile(rb'(?<="created":)(?:0|[1-9][0-9]{0,14})(?=[,}])'), "n", b"1234567"),
@@ -152,7 +151,7 @@ _HOLES = (
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A skeleton whose prefix and suffix have holes, each between two parts, for what differs from answer to answer."""
+    """A skeleton whose prefix and suffix have holes, each between two parts, for values that differ between answers."""
 
     prefix: tuple[bytes, ...]
     prefix_holes: str
@@ -165,8 +164,8 @@ class Shape:
 
 
 def shape_of(data: bytes, skeleton: Skeleton) -> Shape | None:
-    """The shape of all answers like the one with this event, of which the skeleton was learned; proven, as the skeleton
-    is, by parsing the event with other values in the holes. None where the proof fails."""
+    """The shape of all answers like the one with this event, from which the skeleton was learned; proven, as the
+    skeleton is, by parsing the event with other values in the holes. None if the proof fails."""
     start = len(skeleton.prefix)
     stop = data.index(b'"', start)  # as in `learn`
     holes = [(match, *hole) for hole in _HOLES if (match := _only(hole[1], data)) is not None]
@@ -199,7 +198,7 @@ _Hole = tuple[re.Match[bytes], tuple[str, ...], re.Pattern[bytes], str, bytes]
 
 
 def _only(pattern: re.Pattern[bytes], data: bytes) -> re.Match[bytes] | None:
-    """Its one match; a value that is there twice is no hole."""
+    """Its only match; a value that occurs twice is no hole."""
     matches = list(islice(pattern.finditer(data), 2))
     return matches[0] if len(matches) == 1 else None
 
@@ -212,7 +211,7 @@ def _filled(data: bytes, holes: Sequence[_Hole]) -> bytes:
 
 
 def _parts(data: bytes, holes: Sequence[_Hole], start: int, stop: int) -> tuple[tuple[bytes, ...], str]:
-    """What is fixed in a part of an event, and the kinds of the holes in between."""
+    """The fixed parts of an event, and the kinds of the holes between them."""
     ordered = sorted(holes, key=lambda hole: hole[0].start())
     edges = [start, *(edge for hole in ordered for edge in hole[0].span()), stop]
     parts = tuple(data[begin:end] for begin, end in zip(edges[::2], edges[1::2], strict=True))

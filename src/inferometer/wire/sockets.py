@@ -1,5 +1,4 @@
-"""Options of sockets: kernel stamps of when bytes arrived, bytes that leave when they are handed over, and
-acknowledgements that may wait for each other."""
+"""Socket options: kernel timestamps of arriving bytes, sending without delay, and delayed acknowledgements."""
 
 import functools
 import socket
@@ -16,17 +15,18 @@ SO_TIMESTAMPNS = 35  # asm-generic/socket.h; `socket` does not name it
 STAMP = struct.Struct("=qq")  # struct timespec on 64-bit Linux
 MARK = struct.Struct(
     "=qqqq"
-)  # of a read by the compiled reader: bytes so far, stamp, whether that is our own, since when
-PATIENCE_S = 0.2  # for the first stamp; it takes the kernel some milliseconds
+)  # of a read by the compiled reader: bytes so far, timestamp, whether that is our own, since when
+PATIENCE_S = 0.2  # for the first timestamp; the kernel needs some milliseconds for it
 
-# Since when the bytes of a read may have been there, where no poll proves that the stream was empty (as in _reader.c):
-UNPROVEN = 0  # since the read before
-LEFT = -1  # the read before filled its buffer and may have left them: as long as its own bytes
+# The earliest time at which the bytes of a read may have arrived, if no poll proves that the stream was empty (as in
+# _reader.c):
+UNPROVEN = 0  # since the previous read
+LEFT = -1  # the previous read filled its buffer and may have left them: as early as that read's own bytes
 ANCILLARY_SIZE = socket.CMSG_SPACE(STAMP.size) if hasattr(socket, "CMSG_SPACE") else 0
 
 
 def ask_for_stamps(connection: socket.socket) -> bool:
-    """Have the kernel stamp what arrives on the socket; false where the platform cannot."""
+    """Enable kernel timestamps for data arriving on the socket; false if the platform does not support them."""
     if not kernel_stamps():
         return False
     try:
@@ -38,7 +38,7 @@ def ask_for_stamps(connection: socket.socket) -> bool:
 
 @functools.cache
 def kernel_stamps() -> bool:
-    """Whether this machine stamps TCP reads, found out over loopback."""
+    """Whether this machine timestamps TCP reads, tested over loopback."""
     if not sys.platform.startswith("linux") or sys.maxsize < 2**32:
         return False
     try:
@@ -49,7 +49,7 @@ def kernel_stamps() -> bool:
 
 
 def _stamped_exchange(listener: socket.socket) -> bool:
-    """The kernel turns stamping on a moment after the first socket asked for it: a read without one proves little."""
+    """The kernel enables timestamps a moment after the first socket requests them: one read without proves little."""
     _keep_stamping()
     with socket.create_connection(listener.getsockname()) as client:
         client.settimeout(1)
@@ -73,14 +73,14 @@ def _one_stamped(server: socket.socket, client: socket.socket) -> bool:
 
 @functools.cache
 def _keep_stamping() -> socket.socket:
-    """Held as long as the process lives: with the last socket that asked for them, stamps are turned off again."""
+    """Kept open as long as the process lives: when the last socket with timestamps closes, the kernel disables them."""
     keeper = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     keeper.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     return keeper
 
 
 def stamp_ns(raw: bytes) -> int:
-    """A kernel stamp as nanoseconds of the real-time clock."""
+    """A kernel timestamp as nanoseconds of the real-time clock."""
     whole, fraction = STAMP.unpack(raw)
     return int(whole) * 1_000_000_000 + int(fraction)
 
@@ -89,12 +89,12 @@ def stamp_ns(raw: bytes) -> int:
 
 NEVER, ONCE, ALWAYS = 0, 1, 2  # as in _reader.c
 
-MANY = 32  # streams at once: with fewer there is nothing to save
+MANY = 32  # streams at once: with fewer, delaying saves nothing
 TRIES = 3
 
 
 class Acknowledging:
-    """What is known of one origin."""
+    """Knowledge about one origin's acknowledgements."""
 
     def __init__(self) -> None:
         self._apart = False  # the server sends without waiting
@@ -102,7 +102,7 @@ class Acknowledging:
         self._trying = False
 
     def delay(self, streams: int) -> int:
-        """How to acknowledge a stream that begins while so many are under way."""
+        """How to acknowledge a stream that starts while this many are in progress."""
         if self._apart:
             return ALWAYS
         if self._trying or not self._tries or streams < MANY:
@@ -112,7 +112,8 @@ class Acknowledging:
         return ONCE
 
     def learn(self, delay: int, apart: bool) -> None:
-        """A stream is over that was acknowledged so; `apart` is whether the server was seen to send on."""
+        """Record the end of a stream acknowledged in this way; `apart`: the server was observed to send without
+        waiting."""
         if delay == ONCE:
             self._trying = False
             self._apart = self._apart or apart
@@ -120,13 +121,13 @@ class Acknowledging:
 
 # -- sending ---------------------------------------------------------------------------------------------------------
 
-UNPACED = (b"cubic", b"reno")  # the system decides what a process may choose; Reno always is
+UNPACED = (b"cubic", b"reno")  # the system restricts the choice of a process; Reno is always available
 
 
 def send_at_once(made: socket.socket) -> None:
-    """No Nagle; and where the system's congestion control is BBR, another one: BBR sends by timers of its own, and a
-    connection with one small request a second is paced as a slow one. At 512 streams one request in ten left 4 ms or
-    more after it was handed to the socket, with Cubic or Reno within 0.02 ms."""
+    """Disables Nagle's algorithm; and if the system's congestion control is BBR, selects another one: BBR sends by its
+    own timers, and paces a connection with one small request a second as a slow one. At 512 streams one request in ten
+    left 4 ms or more after it was handed to the socket; with Cubic or Reno within 0.02 ms."""
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if not _is_paced(made):
         return
@@ -137,12 +138,12 @@ def send_at_once(made: socket.socket) -> None:
 
 
 def _is_paced(made: socket.socket) -> bool:
-    with suppress(AttributeError, OSError):  # not Linux, or no TCP
+    with suppress(AttributeError, OSError):  # not Linux, or not TCP
         return made.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).startswith(b"bbr")
     return False
 
 
-CLOCK_TRIES = 9  # a triple takes about 0.2 us; one in the middle of a preemption is not among the best
+CLOCK_TRIES = 9  # smaller changes are drift between separate clocks; larger ones mean that the clock was set
 STEP_NS = 100_000  # smaller changes are drift of platforms whose two clocks run apart; larger ones were set
 
 ClockSource = Callable[[], int]
@@ -150,7 +151,7 @@ ClockSource = Callable[[], int]
 
 @dataclass(frozen=True, slots=True)
 class ClockStep:
-    """The real-time clock was set: noticed at this instant, forward by so much."""
+    """The real-time clock was set: detected at this instant, forward by this much."""
 
     at: int
     by_ns: int
@@ -158,7 +159,7 @@ class ClockStep:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """Real time minus monotonic time, read at `at`; the truth is within `error_ns` of `ns`."""
+    """Real time minus monotonic time, read at `at`; the true value is within `error_ns` of `ns`."""
 
     at: int
     ns: int
@@ -166,7 +167,7 @@ class Offset:
 
 
 class ClockPair:
-    """The offset between the two clocks as last read, and every step seen. Refresh it about once a second."""
+    """The last offset between the two clocks, and every step detected. Refresh it about once a second."""
 
     def __init__(self, monotonic: ClockSource = time.monotonic_ns, real: ClockSource = time.time_ns) -> None:
         self._monotonic, self._real = monotonic, real
@@ -175,7 +176,7 @@ class ClockPair:
         self.offset_ns = self.last.ns
 
     def refresh(self) -> ClockStep | None:
-        """Read the offset anew; returns the step if there was one since the last time."""
+        """Read the offset again; returns the step if there was one since the last time."""
         before, self.last = self.last, read_offset(self._monotonic, self._real)
         self.offset_ns = self.last.ns
         change = self.last.ns - before.ns
@@ -186,12 +187,12 @@ class ClockPair:
         return step
 
     def monotonic(self, real_at: int) -> int:
-        """An instant of the real-time clock on the monotonic one."""
+        """Converts an instant of the real-time clock to the monotonic one."""
         return real_at - self.offset_ns
 
 
 def read_offset(monotonic: ClockSource = time.monotonic_ns, real: ClockSource = time.time_ns) -> Offset:
-    """The best of several readings: the closer the two monotonic ones, the less it can be wrong."""
+    """The best of several readings: the closer the two monotonic times, the smaller the possible error."""
     return min((_reading(monotonic, real) for _ in range(CLOCK_TRIES)), key=lambda offset: offset.error_ns)
 
 

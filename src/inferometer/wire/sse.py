@@ -1,7 +1,8 @@
-"""Server-sent events out of an answer's bytes: each event's data, and where in the bytes it was complete.
+"""Splits an answer's bytes into server-sent events: each event's data, and where in the bytes it was complete.
 
-An event that is named `error` is marked in its data too, so that no reader of data misses it. Events do not depend on
-how the bytes were cut into reads and chunks (a property test shows it)."""
+An event named `error` is also marked in its data, so that every reader of the data sees it. Events do not depend on how
+the bytes were cut into reads and chunks (a property test shows it).
+"""
 
 import functools
 import re
@@ -18,40 +19,40 @@ from inferometer.wire.http1 import Excessive, Head, Piecewise, reading_body, who
 
 _BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _SIZE = re.compile(rb"\r\n([0-9a-fA-F]{1,15})\r\n")
-_LF, _CR = b"\n\r"  # as numbers they are found in a line ten times quicker than as bytes
+_LF, _CR = b"\n\r"  # as numbers they are found in a line ten times faster than as bytes
 _LINE = re.compile(rb"\r\n|\n|\r")
 _BLANK_LF = re.compile(rb"\n\n")
 _LF_LINES = methodcaller("split", b"\n")
-_ERROR_LINE = re.compile(rb"event: ?error\Z|error:")  # the latter of llama.cpp's server: `error: {...}`
+_ERROR_LINE = re.compile(rb"event: ?error\Z|error:")  # the second form is llama.cpp's: `error: {...}`
 BOM = b"\xef\xbb\xbf"
 
-# A server that sends nonsense without end must not keep us busy when its time is up, nor fill the memory, so only the
-# beginning of an incomplete answer is read: so many events, more than a model writes, or so many bytes; fewer where
-# events are not one to a chunk, and every line has to be looked at.
+# A server that sends nonsense without end must neither keep us busy after its time limit nor fill the memory, so only
+# the beginning of an incomplete answer is read: more events than a model writes, or this many bytes; fewer if there is
+# not one event per chunk, so that every line has to be examined.
 MOST_EVENTS = 1 << 17
 MOST_OF_INCOMPLETE = 32 * 1024 * 1024
 MOST_OF_INCOMPLETE_LINES = 1024 * 1024
-MOST_LINES = 1 << 20  # eight for each token of the longest answers there are
+MOST_LINES = 1 << 20  # eight for each token of the longest existing answers
 MOST_EVENT_LINES = 1 << 16  # of one event, which is read in one piece
-MOST_OF_ERROR = 1 << 16  # bytes of an error that is only text: more than is ever shown, however much of it is hidden
+MOST_OF_ERROR = 1 << 16  # bytes of an error that is only text: more than is ever shown, even after removing secrets
 
-LARGE_DOCUMENT = 1 << 20  # bytes; smaller ones are parsed in milliseconds whatever is in them
-# One document is parsed in one piece, and often twice, so it may have as much as takes 0.2 s:
+LARGE_DOCUMENT = 1 << 20  # bytes; smaller ones are parsed in milliseconds whatever their content
+# One document is parsed in one piece, and often twice, so it is limited to what takes 0.2 s:
 MOST_CONTAINERS = 1 << 18  # lists and objects, 0.7 µs each; 20 logprobs for each of 12,000 tokens
 MOST_VALUES = 1 << 21  # 0.1 µs each; 512 embeddings of 4096 numbers
-MOST_KEYS = 3 * MOST_CONTAINERS  # 0.3 µs each where all differ; those of as many logprobs
+MOST_KEYS = 3 * MOST_CONTAINERS  # 0.3 µs each if all differ; as many as in those logprobs
 
-Events = tuple[Sequence[bytes], Sequence[int]]  # the data of each event, and the offset behind its last byte
+Events = tuple[Sequence[bytes], Sequence[int]]  # the data of each event, and the offset after its last byte
 
 
 class Spans(Sequence[bytes]):
-    """Parts of an answer's bytes, cut out when they are requested: most are only looked at in place, in C."""
+    """Parts of an answer's bytes, copied on access: most are only read in place, in C."""
 
     __slots__ = ("_at", "packed", "raw")
 
     def __init__(self, raw: bytes, packed: bytes) -> None:
         self.raw = raw
-        self.packed = packed  # int64: where each begins and ends
+        self.packed = packed  # int64: start and end of each
         self._at = memoryview(packed).cast("q")
 
     def __len__(self) -> int:
@@ -68,25 +69,25 @@ class Spans(Sequence[bytes]):
 
 
 class Recognised:
-    """The events of an answer of which the compiled reader saw as they came that most have the shape of their kind. The
-    others are parsed; the bytes of those are all that is left."""
+    """The events of an answer most of which the compiled reader recognised on arrival. The others are parsed; only
+    their bytes are kept."""
 
     __slots__ = ("bears", "data", "ends", "gains", "odd", "running", "runs", "size")
 
     def __init__(self, data: bytes, taken: "Taken") -> None:
         self.data = data  # the headers and the events to be parsed
         self.odd, self.runs, (bears, gains, ends), self.size, self.running = taken
-        self.bears = memoryview(bears).cast("q")  # of each event whether it has text,
-        self.gains = memoryview(gains).cast("q")  # what it adds to the running total
-        self.ends = memoryview(ends).cast("q")  # and the offset behind its last byte
+        self.bears = memoryview(bears).cast("q")  # for each event whether it has text,
+        self.gains = memoryview(gains).cast("q")  # how much it adds to the running total
+        self.ends = memoryview(ends).cast("q")  # and the offset after its last byte
 
     def __len__(self) -> int:
         return len(self.ends)
 
 
 Taken = tuple[
-    list[tuple[int, int, int]],  # events to be parsed: number, and where they begin and end in the data
-    list[tuple[int, int, int, int]],  # those between: first, behind the last, first and last running total
+    list[tuple[int, int, int]],  # events to be parsed: number, and start and end in the data
+    list[tuple[int, int, int, int]],  # those between: first, one after the last, first and last running total
     tuple[bytearray, bytearray, bytes],
     int,
     bool,
@@ -94,13 +95,13 @@ Taken = tuple[
 
 
 def events_of(raw: bytes, head: Head, complete: bool = True) -> Events:
-    """`splitting_events`, all at once."""
+    """`splitting_events` without pauses."""
     return whole(splitting_events(raw, head, complete))
 
 
 def splitting_events(raw: bytes, head: Head, complete: bool = True) -> Piecewise[Events]:
-    """All events of an answer. Servers almost always send one `data:` line per chunk: that form is cut with one
-    split and checked chunk by chunk; any other is read line by line."""
+    """All events of an answer. Servers almost always send one `data:` line per chunk: that form is split in one step
+    and checked chunk by chunk; any other is read line by line."""
     if head.chunked:
         reader = compiled()
         closed = raw if complete else _closed(raw[: head.end + MOST_OF_INCOMPLETE])
@@ -118,7 +119,7 @@ def splitting_events(raw: bytes, head: Head, complete: bool = True) -> Piecewise
 
 
 def offsets_in_answer(ends: Sequence[int], starts: list[int], ahead: list[int]) -> Piecewise[list[int]]:
-    """Where ends in the body lie in the answer, framing included."""
+    """Converts end offsets in the body to offsets in the answer, including framing."""
     offsets: list[int] = []
     for number, end in enumerate(ends, 1):
         offsets.append(end + ahead[bisect_right(starts, end - 1) - 1])
@@ -128,8 +129,8 @@ def offsets_in_answer(ends: Sequence[int], starts: list[int], ahead: list[int]) 
 
 
 def _closed(raw: bytes) -> bytes:
-    """An incomplete answer as if it ended with its last whole event, so that it may be read the quick way too; as it is
-    where there could be another event behind."""
+    """An incomplete answer up to its last complete event, so that the fast path can read it too; unchanged if another
+    event could follow."""
     end = raw.rfind(b"\n\n\r\n") + 4
     _, _, begun = raw[end:].partition(b"\r\n")
     return raw if end < 4 or b"\n" in begun or b"\r" in begun else raw[:end] + b"0\r\n\r\n"
@@ -143,8 +144,8 @@ def _first(events: Events) -> Events:
 
 
 def _one_event_per_chunk(raw: bytes, start: int) -> Piecewise[Events | None]:
-    """Events of a body whose every chunk is exactly `data: ...\\n\\n`; None for any other body."""
-    at = start - 2  # the head ends as a chunk does, with a line's end
+    """Events of a body in which every chunk is exactly `data: ...\\n\\n`; None for any other body."""
+    at = start - 2  # the head ends as a chunk does, with a line end
     if raw.count(b"\n\n", at) > MOST_LINES:
         return None
     parts = raw[at:].split(b"\n\n")
@@ -176,7 +177,7 @@ def spans_of_chunks(reader: Any, raw: bytes, start: int) -> Events | None:
 
 @functools.lru_cache(maxsize=4096)
 def _chunk_size(between: bytes) -> int:
-    """The size of the chunk that begins behind these bytes; ValueError where they are not just that."""
+    """The size of the chunk that starts after these bytes; ValueError if they contain anything else."""
     match = _SIZE.fullmatch(between)
     if match is None:
         raise ValueError(between)
@@ -184,7 +185,8 @@ def _chunk_size(between: bytes) -> int:
 
 
 def parse_json(data: bytes) -> Any:
-    """A document of a server; ValueError where it is no JSON, `Excessive` where everything else would wait for it."""
+    """Parses a document of a server; ValueError if it is not JSON, `Excessive` if parsing would delay everything
+    else."""
     if len(data) > LARGE_DOCUMENT:
         if data.count(b"[") + data.count(b"{") > MOST_CONTAINERS:
             raise Excessive(f"a document has more than {MOST_CONTAINERS:,} lists and objects")
@@ -196,7 +198,7 @@ def parse_json(data: bytes) -> Any:
 
 
 def check_lines(body: bytes) -> None:
-    """Reading line by line takes half a second for so many; everything else would wait meanwhile."""
+    """Reading this many lines one by one takes half a second, and would delay everything else."""
     if body.count(b"\n") + body.count(b"\r") > MOST_LINES:
         raise Excessive(f"the answer has more than {MOST_LINES:,} lines")
 
@@ -206,14 +208,14 @@ def _reading_lines(body: bytes, complete: bool) -> Piecewise[Events]:
     ends: list[int] = []
     check_lines(body)
     start = len(BOM) if body.startswith(BOM) else 0
-    one_kind = b"\r" not in body  # of line ends, as nearly always: an event takes 5 µs instead of 7
+    one_kind = b"\r" not in body  # of line ends, nearly always: an event takes 5 µs instead of 7
     blank_line, lines_of = (_BLANK_LF, _LF_LINES) if one_kind else (_BLANK_LINE, _LINE.split)
     for number, blank in enumerate(blank_line.finditer(body), 1):
         _add_event(lines_of(body[start : blank.start()]), blank.end(), data, ends)
         start = blank.end()
         if not number % http1.AT_ONCE:
             yield
-    if complete:  # then the last event may lack its blank line; else it is a fragment
+    if complete:  # the last event may then lack its blank line; else it is a fragment
         _add_event(lines_of(body[start:]), len(body), data, ends)
     return data, ends
 
@@ -232,8 +234,8 @@ def _add_event(lines: list[bytes], end: int, data: list[bytes], ends: list[int])
 
 
 def _as_error(payload: bytes) -> bytes:
-    """The data of an event whose name is `error`, as an object with that key: most servers write only the one or the
-    other. What is no JSON is not kept whole: 60 MB of it took 3.7 s to be written as JSON and read again."""
+    """The data of an event named `error`, as an object with that key: most servers use only one of the two. Text that
+    is not JSON is not kept whole: 60 MB of it took 3.7 s to be written as JSON and read again."""
     try:
         document = _beginning(payload) if len(payload) > LARGE_DOCUMENT else parse_json(payload)
     except ValueError:

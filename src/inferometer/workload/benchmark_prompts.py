@@ -1,5 +1,5 @@
-"""Prompts as other benchmarks make them: vLLM's lines of verse after a shared beginning, and Ray's conversations cut
-into growing pieces."""
+"""Prompts of other benchmarks: vLLM's lines of verse after a shared prefix, and Ray's conversations cut into growing
+pieces."""
 
 from functools import cached_property, lru_cache
 
@@ -14,11 +14,11 @@ from inferometer.workload.rows import RowError
 from inferometer.workload.session import NOWHERE, Request, Session, WorkloadContext
 from inferometer.workload.writer import TokenCounter, token_count, writer_of
 
-TASK = "Pick as many lines as you can from these poem lines:\n"  # vLLM's words
+TASK = "Pick as many lines as you can from these poem lines:\n"  # vLLM's text
 
 
 def sonnet(spec: Sonnet, seed: int, traffic: int, nonce: str, context: WorkloadContext = NOWHERE) -> "Verses":
-    """Sessions of one turn, each a new selection of lines."""
+    """Sessions of one turn, each with a new selection of lines."""
     rows = open_rows(spec.path or spec.url or "", as_lines=True, sha256=spec.sha256, notify=context.note)
     try:
         lines = [line for line in (rows[number] for number in range(len(rows))) if line.strip()]
@@ -33,7 +33,7 @@ def sonnet(spec: Sonnet, seed: int, traffic: int, nonce: str, context: WorkloadC
 
 
 class Verses:
-    """A function from an index to a session. It has no end: each index draws lines of its own."""
+    """A function from an index to a session, without end: each index draws new lines."""
 
     def __init__(self, spec: Sonnet, name: str, lines: list[str], count: TokenCounter, draws: Draws) -> None:
         self.spec, self.name, self.lines = spec, name, lines
@@ -44,7 +44,7 @@ class Verses:
         self._output = None if spec.output_tokens is None else quantile_of(spec.output_tokens)
 
     def check(self, context: int | None) -> None:
-        """Before the load: lengths that the lines can make and the model can take."""
+        """Check before the load that the lines suffice for the lengths, and the model's context too."""
         least = self._input(1e-12)
         if least < self.shared_tokens or least < self.spec.prefix_tokens:
             raise DataError(
@@ -62,12 +62,12 @@ class Verses:
 
     @property
     def shared_tokens(self) -> int:
-        """Tokens of the beginning that all prompts share."""
+        """Tokens of the prefix that all prompts share."""
         return self._shared[1]
 
     @cached_property
     def _shared(self) -> tuple[str, int]:
-        """The task and the first lines, up to `prefix_tokens`; and the tokens of it all."""
+        """The task and the first lines, up to `prefix_tokens`; and their number of tokens."""
         tokens, chosen = self.count.added + self.count.count(TASK), 0
         while chosen < len(self.lines) and tokens + self._tokens[chosen] <= self.spec.prefix_tokens:
             tokens += self._tokens[chosen]
@@ -81,7 +81,8 @@ class Verses:
         return Session([Request(prompt, output, tokens if self.count.exact else None)])
 
     def _prompt(self, index: int, requested: int) -> tuple[str, int]:
-        """Lines as long as they fit. Tokens add up line by line, but for what a tokenizer does at a seam."""
+        """As many lines as fit. Token counts of lines are added, which ignores effects of the tokenizer at line
+        ends."""
         text, tokens = self._shared
         chosen = []
         least = max(min(self._tokens), 1)
@@ -109,7 +110,7 @@ LENGTHS_KEPT = 4096  # groups whose lengths are kept in memory
 def conversation_pieces(
     spec: ConversationPieces, seed: int, traffic: int, nonce: str, *, context: WorkloadContext = NOWHERE
 ) -> "PiecesTape":
-    """The prompts that the plan describes; what the target cannot hold is reported here."""
+    """The prompts of the plan; prompts that the target cannot hold are an error here."""
     longest = spec.max_tokens + (1 if spec.output_tokens is None else spec.output_tokens.most or 1)
     if context.max_model_len is not None and longest > context.max_model_len:
         raise PlanError(
@@ -121,7 +122,7 @@ def conversation_pieces(
 
 
 class PiecesTape:
-    """From an index to a session of one request. All prompts come once, in a drawn order, before any comes again."""
+    """From an index to a session of one request. All prompts are sent once, in random order, before any repeats."""
 
     def __init__(self, spec: ConversationPieces, seed: int, traffic: int, nonce: str, context: WorkloadContext) -> None:
         self.spec = spec
@@ -148,14 +149,14 @@ class PiecesTape:
         return None if self._output is None else self._output(self._draws.uniforms(Purpose.ANSWER, index, 0, 1)[0])
 
     def _text(self, group: int, tokens: int) -> Numbers:
-        """The first tokens of the conversation: a longer piece begins with every shorter one."""
+        """The first tokens of the conversation: a longer piece starts with every shorter one."""
         key = self._draws.key(Purpose.GROUP_TEXT, group)
         fresh = min(self.spec.nonce_tokens, tokens)
         return np.concatenate([numbers(self._nonce + key, fresh), numbers(key, tokens - fresh)])
 
     def _lengths(self, group: int) -> tuple[int, ...]:
-        """As many ends of messages as there are pieces, drawn from those between the shortest and the longest prompt.
-        How far a conversation goes is uniform; where it has too few messages for its pieces, it is cut in between."""
+        """The lengths of the pieces: random message ends between the shortest and the longest prompt. The length of a
+        conversation is uniform; if it has too few messages for its pieces, it is also cut inside messages."""
         least, most, pieces = self.spec.min_tokens, self.spec.max_tokens, self.spec.pieces
         (reach,) = self._draws.uniforms(Purpose.GROUP_LENGTH, group, 0, 1)
         longest = least + pieces - 1 + int(reach * (most - least - pieces + 2))
@@ -167,7 +168,7 @@ class PiecesTape:
         return tuple(sorted(chosen))
 
     def _some(self, values: list[int], count: int, group: int) -> list[int]:
-        """So many of the values, or all of them where there are fewer."""
+        """A number of the values, or all if there are fewer."""
         keys = numbers(self._draws.key(Purpose.GROUP_LENGTH, group) + b"some", len(values))
         return [values[at] for at in np.argsort(keys, kind="stable")[:count].tolist()]
 

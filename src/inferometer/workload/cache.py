@@ -1,4 +1,4 @@
-"""The cache folder: files that were downloaded, unpacked or indexed once, and can be made again at any time."""
+"""The cache folder: downloaded, decompressed and indexed files, which can be made again at any time."""
 
 import fcntl
 import hashlib
@@ -24,19 +24,19 @@ def cache_folder() -> Path:
 
 
 def cached_path(kind: str, name: str, *facts: object) -> Path:
-    """Where something made from these facts is kept; other facts, another place, so that nothing stale is read."""
+    """The cache path for these facts; other facts have another path, so that no stale file is read."""
     digest = hashlib.sha256("\0".join(map(str, facts)).encode()).hexdigest()[:20]
     return cache_folder() / kind / f"{digest}-{name[-60:]}"
 
 
 def fingerprint(path: Path) -> tuple[str, int, int]:
-    """What changes when a file changes: its place, its size and the instant of its last change."""
+    """A value that changes when a file changes: its path, size and modification time."""
     state = path.stat()
     return str(path.resolve()), state.st_size, state.st_mtime_ns
 
 
 def kept_arrays(path: Path) -> dict[str, NDArray[Any]] | None:
-    """The arrays of a file in the cache; `None` where there is none, or it is damaged."""
+    """The arrays of a file in the cache; `None` if it is missing or damaged."""
     with suppress(OSError, ValueError, KeyError, EOFError, BadZipFile), np.load(path) as file:
         return {name: file[name] for name in file.files}
     return None
@@ -44,7 +44,7 @@ def kept_arrays(path: Path) -> dict[str, NDArray[Any]] | None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """One process at a time makes what will be at `path`; the others wait and find it made."""
+    """A lock: one process creates `path`, the others wait and use its result."""
     with _translated_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.with_name(f".{path.name}.lock").open("wb")
@@ -55,7 +55,7 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that is at `path` once it is complete, and not before."""
+    """A temporary file that is moved to `path` when it is complete."""
     with _translated_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = NamedTemporaryFile(dir=path.parent, prefix=".making-", delete=False)  # noqa: SIM115

@@ -1,4 +1,4 @@
-"""The workload that a plan's dataset is: its file or hub name opened, its rows surveyed, and sessions made of them.
+"""The workload of a plan's dataset: opens its file or hub name, surveys its rows, and makes sessions from them.
 Which row is which session is a pure function of (seed, index)."""
 
 import hashlib
@@ -22,17 +22,17 @@ from inferometer.workload.session import NOWHERE, Prompt, Request, Session, Work
 from inferometer.workload.survey import NONE, Survey, Wanted, is_alone, parts_of, prefix_number, surveyed
 from inferometer.workload.writer import token_count
 
-_MODEL = 1  # which of a session's draws chooses its model; 0 are its pauses
+_MODEL = 1  # the draw of a session that chooses its model; 0 draws its pauses
 
 
 def is_live(spec: Dataset, kind: str) -> bool:
-    """Whether answers that came back are put into later turns; MT-Bench has no others."""
+    """Whether the server's answers are put into later turns; MT-Bench has no recorded ones."""
     return kind == "mt_bench" or getattr(spec, "answers", None) == "live"
 
 
 @dataclass(slots=True)
 class RecordedSessions:
-    """A function from an index to a session; after the last session the first comes again, with one note."""
+    """A function from an index to a session; after the last session the first repeats, with one note."""
 
     spec: Dataset
     rows: Rows
@@ -81,7 +81,7 @@ class RecordedSessions:
             raise DataError(f"{self.rows.where(row)} {error}", "the file has changed while it was used") from None
 
     def outputs(self, index: int) -> list[int]:
-        """Tokens requested of each answer of a session: the plan overrides what was recorded."""
+        """Requested tokens of each answer of a session: the plan overrides the recording."""
         recorded = self.survey.turns(int(self.order[index % len(self.order)]))[1]
         if self.spec.output_tokens is None:
             return recorded
@@ -111,7 +111,8 @@ class RecordedSessions:
         pause: float,
         model: Json,
     ) -> Request:
-        """The messages of a session's turns are the same objects: a live answer put into one turn is in all later."""
+        """The request of one turn. Turns share message objects, so a live answer put into one turn is in all later
+        ones."""
         prompt = self._prompt(conversation, messages)
         return Request(
             prompt=prompt,
@@ -124,12 +125,12 @@ class RecordedSessions:
 
     @property
     def _templated(self) -> bool:
-        """Whether the server puts a template around prompts that only it can count."""
+        """Whether the server applies a template whose tokens only it can count."""
         return api_of(self.context.api).takes_messages and self.spec.tokenizer != "server"
 
     def _prompt(self, conversation: Conversation, messages: list[Json]) -> Prompt:
-        """A question that is alone goes as text, which every API takes. A conversation does so where only text goes,
-        but not before its live answers are in it; all its pieces then begin alike."""
+        """A single question is sent as text, which every API accepts. A conversation is converted to text for text
+        APIs, but only once its live answers are in it; all its pieces then share their prefix."""
         alone = len(messages) == 1 and isinstance(messages[0]["content"], str)
         if alone and (not self.wanted.named or is_alone(conversation, self.wanted.turns)):
             return str(messages[0]["content"])
@@ -158,7 +159,7 @@ Statistics = dict[str, Any]
 
 
 def statistics_of(sessions: RecordedSessions) -> Statistics:
-    """The numbers of the sessions before they repeat. What is not known is `None`."""
+    """The statistics of the sessions before they repeat; unknown values are `None`."""
     survey, order = sessions.survey, sessions.order
     turns = np.concatenate([np.arange(survey.first[session], survey.first[session + 1]) for session in order])
     inputs = survey.inputs[turns]
@@ -185,7 +186,7 @@ def statistics_of(sessions: RecordedSessions) -> Statistics:
 
 
 def _outputs(sessions: RecordedSessions, recorded: Any) -> Statistics:
-    """Asked of answers: drawn for one pass over the sessions, or recorded; `None` where the server decides."""
+    """Requested output tokens: drawn for one pass over the sessions, or recorded; `None` if the server decides."""
     requested = recorded
     if sessions.spec.output_tokens is not None:
         requested = np.fromiter(
@@ -200,7 +201,7 @@ def _outputs(sessions: RecordedSessions, recorded: Any) -> Statistics:
 
 
 def statistics_text(numbers: Statistics) -> list[str]:
-    """The numbers as lines to print."""
+    """The statistics as lines to print."""
     return list(_lines(numbers))
 
 
@@ -226,7 +227,7 @@ def _lines(numbers: Statistics) -> Iterator[str]:
 
 
 def _left_out(numbers: Statistics) -> Iterator[str]:
-    """What is not sent, and why."""
+    """The rows that are not sent, and why."""
     left_out = numbers["left_out"]
     if left_out:
         why = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items())
@@ -238,7 +239,7 @@ def _left_out(numbers: Statistics) -> Iterator[str]:
 
 
 def dataset(spec: Dataset, seed: int, traffic: int, nonce: str, context: WorkloadContext = NOWHERE) -> RecordedSessions:
-    """The sessions that a plan asks of a dataset. Prompts are as they were recorded: no nonce is put before them."""
+    """The sessions of a plan's dataset. Prompts are sent as recorded, without a nonce in front."""
     rows = rows_of(spec, context.note)
     if not len(rows):
         raise DataError(f"{rows.name}: has no rows", "is the file complete?")
@@ -258,7 +259,7 @@ def dataset(spec: Dataset, seed: int, traffic: int, nonce: str, context: Workloa
 
 
 def _check_media(spec: Dataset, context: WorkloadContext) -> None:
-    """Media go into messages: an API that takes only text would lose them."""
+    """Refuse media for APIs that accept only text: media are parts of messages."""
     media = [name for name in MEDIA if name in getattr(spec, "columns", {})]
     if media and not api_of(context.api).takes_images:
         raise PlanError(f"workload.columns.{media[0]}: api {context.api} takes no {media[0]}", "target.api: chat")
@@ -271,7 +272,7 @@ def rows_of(spec: Dataset, notify: Callable[[str], None]) -> Rows:
 
 
 def wanted_of(spec: Dataset, kind: str, context: WorkloadContext) -> Wanted:
-    """What of a plan decides about sessions."""
+    """The settings of a plan that affect its sessions."""
     several = spec if isinstance(spec, Conversations) else None
     template = getattr(spec, "template", None)
     return Wanted(
@@ -303,7 +304,7 @@ def _kind(spec: Dataset, rows: Rows) -> str:
 
 
 def _detected_kind(spec: HuggingFace, rows: Rows) -> str:
-    """The schema of a dataset of the hub: by the columns that the plan names, or by its first row."""
+    """The schema of a dataset of the hub: by the columns named in the plan, or by its first row."""
     named = set(spec.columns)
     if spec.template is not None or named & {"prompt", *MEDIA}:
         return "table"
@@ -318,7 +319,7 @@ def _detected_kind(spec: HuggingFace, rows: Rows) -> str:
 
 
 def shuffled(draws: Draws, purpose: int, count: int) -> Ints:
-    """The numbers below `count` in an order drawn from the seed, the same on every machine and with every numpy."""
+    """The numbers below `count` in a random order that depends only on the seed, not on machine or numpy version."""
     keys = np.frombuffer(hashlib.shake_128(draws.key(Purpose.ORDER, purpose)).digest(8 * count), "<u8")
     return np.argsort(keys, kind="stable")
 
@@ -329,7 +330,7 @@ REMEDY = "check repo, subset and split; without a network, give the path of a da
 
 
 class HubRows:
-    """Rows of a dataset in Arrow files, which the package maps into memory and does not hold."""
+    """Rows of a dataset in Arrow files, which the package maps instead of loading."""
 
     def __init__(self, name: str, rows: Any) -> None:
         self.name = name
@@ -347,7 +348,7 @@ class HubRows:
 
 
 def _undecoded(datasets: Any, rows: Any, spec: HuggingFace) -> Any:
-    """Images and sound as the bytes of their files: they are sent, not looked at."""
+    """Images and sound as undecoded file content: it is only sent."""
     for name, feature in (("image", "Image"), ("audio", "Audio")):
         column = spec.columns.get(name, "").partition(".")[0]
         if column and isinstance(rows.features.get(column), getattr(datasets, feature)):
@@ -364,7 +365,7 @@ def hub_rows(spec: HuggingFace) -> HubRows:
         raise MissingExtra(f"the Hugging Face dataset {name}", "datasets") from None
     try:
         rows = _loaded(datasets, spec)
-    except Exception as error:  # the hub has a class for each of no network, no such name, no permission, bad files
+    except Exception as error:  # the hub has separate exceptions for network, name, permission and file errors
         why = " ".join(str(error).split())[:300] or type(error).__name__
         raise DataError(f"{name}: cannot be loaded: {why}", REMEDY) from None
     return HubRows(f"{name} ({spec.split})", rows)

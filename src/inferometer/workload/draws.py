@@ -1,5 +1,5 @@
-"""Random draws that are a pure function of (seed, traffic, index), and the distributions of lengths and pauses drawn by
-them: no state, no order, the same on every machine."""
+"""Random draws as a pure function of (seed, traffic, index), and distributions of lengths and pauses: no state,
+independent of the order, the same on every machine."""
 
 import hashlib
 import math
@@ -23,7 +23,7 @@ from inferometer.plan.workloads.lengths import Lengths, Part, Pause
 
 # -- draws -----------------------------------------------------------------------------------------------------------
 
-Numbers = NDArray[np.uint32]  # one for each token
+Numbers = NDArray[np.uint32]  # one per token
 
 _KEY = struct.Struct("<QIIQ")  # seed, traffic, purpose, index
 _FRACTION = 2.0**-53
@@ -31,7 +31,7 @@ _NUMBER = np.dtype("<u4")
 
 
 class Purpose(IntEnum):
-    """Keeps the draws of a seed apart; arrivals have 1."""
+    """Separates the random streams of a seed; 1 is used for arrivals."""
 
     TEXT = 2
     CHOICES = 3
@@ -61,12 +61,12 @@ class Draws:
 
 
 def numbers(key: bytes, count: int) -> Numbers:
-    """SHAKE needs no seeding and can be cut anywhere: 10 us for the 4 kB of a prompt of 1000 tokens."""
+    """Random numbers from SHAKE, which needs no seeding and has any length: 10 us for 1000 tokens (4 kB)."""
     return np.frombuffer(hashlib.shake_128(key).digest(4 * count), _NUMBER)
 
 
 def numbers_in_turn(first: bytes, fresh: int, then: bytes, rest: int) -> Numbers:
-    """Those of two keys, one behind the other."""
+    """The numbers of two keys, concatenated."""
     shake = hashlib.shake_128
     return np.frombuffer(shake(first).digest(4 * fresh) + shake(then).digest(4 * rest), _NUMBER)
 
@@ -76,12 +76,12 @@ def numbers_in_turn(first: bytes, fresh: int, then: bytes, rest: int) -> Numbers
 Quantile = Callable[[float], int]  # of a number in (0, 1)
 PauseQuantile = Callable[[float], float]
 
-FAR = 1 - 1e-6  # a draw in a million: what counts as the longest of a distribution without an end
+FAR = 1 - 1e-6  # one draw in a million: the maximum of an unbounded distribution
 _STANDARD = NormalDist()
 
 
 def quantile_of(spec: Part) -> Quantile:
-    """The lengths as a function of a uniform number. What lies outside `min` and `max` is moved to them."""
+    """The length as a function of a uniform number, clamped to `min` and `max`."""
     match spec.type:
         case "fixed":
             return _constant(spec.value or 1)
@@ -101,7 +101,7 @@ def quantile_of(spec: Part) -> Quantile:
 
 
 def longest_of(spec: Part) -> int:
-    """The longest that is drawn: all but one in a million where the distribution has no end."""
+    """The maximum length; for an unbounded distribution, exceeded once in a million draws."""
     return spec.most or quantile_of(spec)(FAR)
 
 
@@ -114,21 +114,21 @@ def pick(values: Sequence[int], weights: Sequence[float] = ()) -> Quantile:
 
 
 def picker(weights: Sequence[float]) -> Quantile:
-    """Which of so many, in proportion to their weights."""
+    """A random index, in proportion to the weights."""
     sums = list(accumulate(weights))
     total, last = sums[-1], len(sums) - 1
     return lambda u: min(bisect_right(sums, u * total), last)
 
 
 def zipf_picker(count: int, alpha: float) -> Quantile:
-    """Which of so many, the k-th with a share like 1 / k^alpha."""
+    """A random index, the k-th with a share proportional to 1 / k^alpha."""
     sums = np.cumsum(np.arange(1, count + 1, dtype=np.float64) ** -alpha)
     total, last = float(sums[-1]), count - 1
     return lambda u: min(int(sums.searchsorted(u * total, side="right")), last)
 
 
 def pause_quantile(spec: Pause) -> PauseQuantile:
-    """The pause in seconds as a function of a uniform number; none is negative."""
+    """The pause in seconds as a function of a uniform number; never negative."""
     low, high = spec.min or 0.0, math.inf if spec.max is None else spec.max
     match spec.type:
         case "fixed":
@@ -184,7 +184,7 @@ def _recorded(file: str) -> Callable[[float], float]:
 
 @lru_cache(8)
 def recorded_lengths(file: str) -> tuple[int, ...]:
-    """The lengths of a file, one a line, in order; a `PlanError` names the row that is none."""
+    """The lengths in a file, one per line, in order; a `PlanError` names a bad row."""
     try:
         rows = text_in(file_bytes(Path(file).expanduser())).splitlines()
     except (OSError, RuntimeError, ValueError) as error:
@@ -207,7 +207,7 @@ def _recorded_length(file: str, number: int, row: str) -> int:
 
 
 def _mixture(spec: Part) -> Quantile:
-    """The uniform number chooses the part, and what is left of it draws from that."""
+    """The uniform number chooses the part; its remainder draws from that part."""
     parts = spec.parts if isinstance(spec, Lengths) else []
     draws = [quantile_of(part) for part in parts]
     edges = [0.0, *accumulate(part.weight for part in parts)]

@@ -1,5 +1,5 @@
-"""From a path or URL to rows: fetched once and checked, unpacked, turned from columns to lines where
-needed, indexed."""
+"""From a path or URL to rows: downloads and verifies the file once, decompresses it, converts columns to lines if
+needed, and indexes it."""
 
 import bz2
 import csv
@@ -31,10 +31,10 @@ from inferometer.workload.rows import FileRows, RowError, Rows, json_row, text_r
 
 Notify = Callable[[str], None]
 
-TRIES = 3  # connections without a single new byte before it is given up
+TRIES = 3  # attempts without a new byte before giving up
 TIMEOUT_S = 30.0
 PIECE = 1 << 20
-NOTIFY_EVERY_S = 5.0  # a fetch of minutes should not look like a hang, nor fill the screen
+NOTIFY_EVERY_S = 5.0  # a long download should neither look like a hang nor fill the screen
 
 
 class _CutError(Exception):
@@ -46,9 +46,9 @@ def is_url(place: str) -> bool:
 
 
 def fetch(url: str, sha256: str | None = None, notify: Notify = lambda _text: None) -> Path:
-    """The file at a URL, from the cache where it is there already. With `sha256` it is what was requested, or an error.
+    """The file at a URL, from the cache if it is there. With `sha256`, a file with another checksum is an error.
 
-    The checksum is part of the cache's key: a file in the cache was checked when it came.
+    The checksum is part of the cache key: a cached file was verified when it was downloaded.
     """
     name = unquote(PurePosixPath(urlsplit(url).path).name) or "data"
     place = cached_path("fetched", "file", url, sha256) / name
@@ -76,7 +76,7 @@ def _fetch_new(url: str, place: Path, sha256: str | None, notify: Notify) -> Non
 
 
 def _download(url: str, part: Path, notify: Notify) -> None:
-    """Try until the file is whole; a try that brought something new does not count."""
+    """Try until the file is complete; only attempts without new bytes count."""
     tries = 0
     while True:
         before = _size(part)
@@ -93,7 +93,8 @@ def _download(url: str, part: Path, notify: Notify) -> None:
 
 
 def _continue(url: str, part: Path, notify: Notify) -> None:
-    """Ask for what is missing and append it. A server that ignores the range, or has another file by now, sends all."""
+    """Request the missing bytes and append them. A server that ignores the range, or has a new file, sends
+    everything."""
     have = _size(part)
     request = urllib.request.Request(url, headers=_headers(part, have))
     with _open(request) as answer:
@@ -125,7 +126,7 @@ def _open(request: urllib.request.Request) -> Any:
     except urllib.error.HTTPError as error:
         if error.code != 416 or not request.has_header("Range"):
             raise
-        request.remove_header("Range")  # nothing is left of it, or the file became shorter: take it anew
+        request.remove_header("Range")  # nothing is missing, or the file became shorter: download it again
         return urllib.request.urlopen(request, timeout=TIMEOUT_S)
 
 
@@ -146,7 +147,7 @@ def _starts_at(content_range: str | None, have: int) -> bool:
 
 
 def _refuse_final(url: str, error: Exception) -> None:
-    """Some answers do not become better by asking again."""
+    """Raise an error for responses that a retry does not change."""
     if isinstance(error, urllib.error.HTTPError) and error.code < 500 and error.code != 429:
         hint = "is the address right?"
         if error.code in {401, 403}:
@@ -194,14 +195,14 @@ _UNPACK: dict[str, Callable[[Path], AbstractContextManager[Any]]] = {
     ".bz2": bz2.BZ2File,
     ".xz": lzma.LZMAFile,
 }
-csv.field_size_limit(1 << 30)  # a prompt may be longer than the 128 kB that Python thinks enough
+csv.field_size_limit(1 << 30)  # a prompt may be longer than Python's limit of 128 kB
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
-MOST_UNPACKED = 1 << 30  # bytes that any packed file may grow to
+MOST_UNPACKED = 1 << 30  # bytes: every compressed file may grow to this size
 _BATCH = 4096  # rows of a Parquet file that are in memory at once
 
 
 def local_file(place: str, sha256: str | None, notify: Notify) -> Path:
-    """The file that a plan names, fetched where it is a URL, unpacked where it is packed."""
+    """The file that a plan names, downloaded if it is a URL, decompressed if necessary."""
     path = fetch(place, sha256, notify) if is_url(place) else Path(place).expanduser()
     if not path.exists():
         raise DataError(f"{path}: file not found", "workload.path is relative to the current directory")
@@ -218,7 +219,7 @@ def _some_files(folder: Path) -> str:
 
 
 def _unpacked(path: Path) -> Path:
-    """The unpacked file in the cache: only there can a row be reached without reading all before it."""
+    """The decompressed file in the cache, which allows random access to rows."""
     place = cached_path("unpacked", "file", *fingerprint(path)) / path.stem
     with locked(place):
         if not place.exists():
@@ -231,7 +232,7 @@ def _unpacked(path: Path) -> Path:
 
 
 def _copy(packed: Any, file: Any, path: Path) -> None:
-    """Unpack; what grows beyond all that text does is no data but a trap for disks."""
+    """Decompress; refuse files that grow more than text does (decompression bombs)."""
     size, most = 0, max(MOST_GROWTH * path.stat().st_size, MOST_UNPACKED)
     while piece := packed.read(1 << 20):
         size += len(piece)
@@ -244,7 +245,7 @@ def _copy(packed: Any, file: Any, path: Path) -> None:
 def open_rows(
     place: str, *, as_lines: bool = False, sha256: str | None = None, notify: Notify = lambda _text: None
 ) -> Rows:
-    """The rows of a file by what it is: `as_lines` for text, else CSV, TSV, Parquet, a JSON array or a row per line."""
+    """The rows of a file by its format: `as_lines` for text, else CSV, TSV, Parquet, a JSON array or a row per line."""
     path = local_file(place, sha256, notify)
     name = place if is_url(place) else str(Path(place))
     if as_lines:
@@ -262,7 +263,7 @@ def _starts_with(path: Path, mark: bytes) -> bool:
 
 
 def _csv_rows(path: Path, name: str) -> Rows:
-    """Rows as mappings from the names in the first row."""
+    """Rows as mappings with the names of the first row."""
     separator = _SEPARATORS[path.suffix]
     try:
         names = _fields(FileRows(path, "csv", bytes, name).raw(0), separator)
@@ -291,7 +292,7 @@ def _fields(data: bytes, separator: str) -> list[str]:
 
 
 def _parquet_as_lines(path: Path, notify: Notify) -> Path:
-    """The file as JSON lines in the cache. A row of Parquet can only be had with the thousands around it."""
+    """The file as JSON lines in the cache, because Parquet can only be read in groups of thousands of rows."""
     place = cached_path("lines", f"{path.name}.jsonl", *fingerprint(path))
     with locked(place):
         if not place.exists():

@@ -1,5 +1,5 @@
-"""`Conversation`, which every row of a dataset becomes, and the schemas of datasets by the type that a plan names: chat
-messages, ShareGPT's and OpenAssistant's conversations, questions and tables."""
+"""`Conversation`, the common form of dataset rows, and readers for the dataset types of plans: chat messages,
+ShareGPT's and OpenAssistant's conversations, questions and tables."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,20 +20,20 @@ Json = dict[str, Any]
 Columns = dict[str, str]  # our name of a field -> the file's
 
 
-RowReader = Callable[[Any, Columns], Iterable["Conversation"]]  # `RowError` where a row is not of the schema
+RowReader = Callable[[Any, Columns], Iterable["Conversation"]]  # raises `RowError` if a row does not fit the schema
 
 
 @dataclass(slots=True)
 class Conversation:
-    """Chat messages as recorded, answers included. `output_tokens` is requested of the answers if the file has it."""
+    """Recorded chat messages including answers. `output_tokens` are the requested lengths, if the file has them."""
 
     messages: list[Json]
     tools: list[Json] = field(default_factory=list)
     output_tokens: int | None = None
-    unanswered: bool = False  # its answers are blanks, to be filled by live ones
+    unanswered: bool = False  # its answers are empty, to be replaced by live ones
 
     def turn_ends(self) -> list[int]:
-        """How many messages are sent with a request: all up to one that an answer follows, or to the last."""
+        """The number of messages in each request: up to each message that an answer follows, or the last one."""
         roles = [message["role"] for message in self.messages] + ["assistant"]
         return [at + 1 for at in range(len(self.messages)) if roles[at] in _ASKING and roles[at + 1] == "assistant"]
 
@@ -46,14 +46,15 @@ def user(text: str) -> Json:
 
 
 def exchange(prompt: str, answer: str | None = None, system: str | None = None) -> Conversation:
-    """A conversation of a single question, with its answer where one is recorded."""
+    """A conversation of a single question, with its recorded answer if there is one."""
     before = [{"role": "system", "content": system}] if system else []
     after = [{"role": "assistant", "content": answer}] if answer else []
     return Conversation([*before, user(prompt), *after])
 
 
 def joined(messages: list[Json]) -> list[Json]:
-    """As chat templates want them: no answer before the first question, texts of one role in a row joined."""
+    """Messages as chat templates require them: no answer before the first question, consecutive texts of a role
+    joined."""
     kept: list[Json] = []
     for message in messages:
         if message["role"] == "assistant" and not any(earlier["role"] in _ASKING for earlier in kept):
@@ -118,7 +119,7 @@ def _kind(value: Any) -> str:
 
 # -- formats ---------------------------------------------------------------------------------------------------------
 
-TEMPLATE = "template"  # in addition to the columns: a prompt of several of them
+TEMPLATE = "template"  # in addition to the columns: combines several of them to a prompt
 _FIELD = re.compile(r"\{([^{}]+)\}")
 
 READERS = {
@@ -150,7 +151,7 @@ def _questions(reader: RowReader, row: Any, columns: Columns) -> Iterator[Conver
 
 
 def looks_like(row: Any) -> str | None:
-    """The type that a row seems to be of."""
+    """The likely type of a row."""
     if isinstance(row, str):
         return "prompts"
     if not isinstance(row, Mapping):
@@ -172,7 +173,7 @@ def looks_like(row: Any) -> str | None:
 
 
 def as_tools(value: Any) -> list[Json]:
-    """From a list of functions or of tools, or from a text of either."""
+    """Tools from a list of functions or of tools, or from its JSON text."""
     if isinstance(value, str):
         value = _parsed(value)
     if not value:
@@ -183,7 +184,7 @@ def as_tools(value: Any) -> list[Json]:
 
 
 def _tool(tool: Json) -> Json:
-    """As chat completions take it, also from the flat form of responses and of GenAI spans."""
+    """A tool in the format of chat completions, also from the flat format of the Responses API and GenAI spans."""
     if "function" in tool:
         return tool
     flat = {name: value for name, value in tool.items() if (name, value) != ("type", "function")}
@@ -240,7 +241,7 @@ _UNRANKED = 1_000_000
 
 
 def read_best(row: Any, columns: Columns) -> Iterator[Conversation]:
-    """The path that takes the best-ranked reply at every fork; without ranks the first."""
+    """The path with the best-ranked reply at every fork; without ranks the first."""
     yield next(_paths(_root(row, columns), [], columns))
 
 
@@ -280,7 +281,7 @@ def _rank(reply: Json, columns: Columns) -> int:
 
 
 def mt_bench(row: Any, columns: Columns) -> Iterator[Conversation]:
-    """Questions that follow each other; no answers are recorded, so that a later one needs a live answer before it."""
+    """Consecutive questions without recorded answers, so a later question needs a live answer before it."""
     messages: list[Json] = []
     for question in list_at(row, columns, "turns"):
         if not isinstance(question, str):
@@ -305,8 +306,8 @@ def line(row: Any, _columns: Columns) -> Iterator[Conversation]:
 
 
 def table(row: Any, columns: Columns) -> Iterator[Conversation]:
-    """A prompt, or a list of messages, in a column; what else is known of it in others. A column with an image, sound
-    or a video makes the prompt a message of several parts."""
+    """A prompt or a list of messages in a column, with further data in others. A column with an image, sound or a
+    video makes the prompt a message of several parts."""
     if "messages" in columns:
         (made,) = read_messages(row, columns)
     else:
@@ -324,7 +325,7 @@ def table(row: Any, columns: Columns) -> Iterator[Conversation]:
 
 
 def _prompt(row: Any, columns: Columns) -> str:
-    """A column, or a text made of several; none where a medium is all that is sent."""
+    """The text of a column or of several; empty if only media are sent."""
     template = columns.get(TEMPLATE)
     if template is not None:
         return _FIELD.sub(lambda match: text_at(row, {match[1]: match[1]}, match[1]), template)
@@ -334,7 +335,7 @@ def _prompt(row: Any, columns: Columns) -> str:
 
 
 def _optional_value(row: Any, columns: Columns, name: str) -> Any:
-    """The value of a column that was named must be there; of one that was not, may be."""
+    """The value of a column: required if the plan names the column, else optional."""
     own = columns.get(name)
     value = reached(mapping(row), own or name)
     if own is not None and value is MISSING:
@@ -405,7 +406,7 @@ def _sharegpt_message(message: Any, columns: Columns, before: list[Json]) -> Jso
 
 
 def _calls(value: str, place: int) -> list[Json]:
-    """What the model called, as chat APIs write it: the arguments are a text of JSON."""
+    """The recorded tool calls in the format of chat APIs: the arguments are a JSON text."""
     try:
         calls = orjson.loads(value)
     except orjson.JSONDecodeError:
@@ -422,7 +423,7 @@ def _calls(value: str, place: int) -> list[Json]:
 
 
 def _answered(before: list[Json]) -> str:
-    """The call that an observation answers: the first of the last calls that has no answer yet."""
+    """The call that an observation answers: the first of the latest calls without an answer."""
     answered = {message["tool_call_id"] for message in before if message["role"] == "tool"}
     calls: list[Json] = next((message["tool_calls"] for message in reversed(before) if "tool_calls" in message), [])
     for call in calls:

@@ -18,7 +18,7 @@ from inferometer.workload.rows import MISSING, RowError, reached
 
 Json = dict[str, Any]
 
-_TYPES = (  # of a file, by its first bytes
+_TYPES = (  # by the first bytes of a file
     (b"\x89PNG", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF8", "image/gif"),
@@ -33,8 +33,8 @@ _USUAL = {"image": "image/png", "audio": "audio/wav", "video": "video/mp4"}
 
 
 def media_parts(row: Json, columns: Mapping[str, str]) -> list[Json]:
-    """The parts of a message that the columns of media hold, in the order image, audio, video. Rows need not have a
-    column whose name is given with a question mark."""
+    """The message parts in the media columns, in the order image, audio, video. A column whose name ends in a question
+    mark is optional."""
     parts = []
     for kind in MEDIA:
         if kind not in columns:
@@ -78,7 +78,7 @@ def _url(kind: str, value: Any) -> str:
 
 
 def _bytes(kind: str, value: Any) -> tuple[bytes, str]:
-    """A file's bytes and what they are: given, or at a path."""
+    """The bytes and type of a file, which is given directly or by path."""
     data = value.get("bytes") if isinstance(value, Mapping) else value
     if data is None and isinstance(value, Mapping):
         data = value.get("path")
@@ -87,7 +87,7 @@ def _bytes(kind: str, value: Any) -> tuple[bytes, str]:
             data = file_bytes(data.removeprefix("file://"), MOST_BYTES)
         except OSError as error:
             raise RowError(f"has {kind} {data!r}, which cannot be read: {error.strerror}") from None
-        except ValueError as error:  # too large, without an end, or with a zero byte in its name
+        except ValueError as error:  # too large, endless, or with a zero byte in its name
             raise RowError(f"has {kind} {data!r}, which cannot be read: {error}") from None
     if not isinstance(data, bytes) or not data:
         raise RowError(f"has no {kind} that can be sent: neither a URL, a path nor bytes")
@@ -114,7 +114,7 @@ _FAST = 1  # zlib level: noise does not compress, a gradient does at any level
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What is drawn."""
+    """Size and content of an image."""
 
     width: int
     height: int
@@ -123,14 +123,14 @@ class Picture:
 
 
 def image_url(spec: Picture, key: bytes) -> str:
-    """An image of the requested size that no other key gives, as a chat message holds it."""
+    """An image of the requested size, unique per key, as a data URL for a chat message."""
     data = png(spec, key) if spec.format == "png" else jpeg(spec, key)
     return f"data:image/{spec.format};base64,{base64.b64encode(data).decode()}"
 
 
 def pixels(spec: Picture, key: bytes) -> Bytes:
-    """Rows of RGB. A gradient and a single color have a few pixels of noise, so that no two are equal and no encoder
-    cache helps."""
+    """Rows of RGB pixels. Gradients and single colors get a few pixels of noise, so that no two images are equal and
+    encoder caches do not help."""
     draw = np.random.Generator(np.random.Philox(key=int.from_bytes(key[:16].ljust(16), "little")))
     if spec.content == "noise":
         return draw.integers(0, 256, (spec.height, spec.width, 3), np.uint8)
@@ -182,7 +182,7 @@ _END_OF_BLOCK = (0b0, 1)
 
 
 def jpeg(spec: Picture, key: bytes) -> bytes:
-    """A mosaic: decoders see an image of the requested size; the file is small."""
+    """A mosaic: a small file that decodes to an image of the requested size."""
     squares = pixels(spec, key)[::8, ::8].mean(axis=2).astype(int).ravel().tolist()
     frame = struct.pack(">BHHB", 8, spec.height, spec.width, 1) + bytes([1, 0x11, 0])
     parts = (
@@ -198,7 +198,7 @@ def jpeg(spec: Picture, key: bytes) -> bytes:
 
 
 def _bits(squares: list[int]) -> Iterator[tuple[int, int]]:
-    """(value, bits) of each square: the difference to the one before, then the end of the block."""
+    """(value, bits) of each square: the difference to the previous one, then the end of the block."""
     before = 128
     for level in squares:
         difference, before = level - before, level
@@ -210,7 +210,7 @@ def _bits(squares: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def _packed(bits: Iterator[tuple[int, int]]) -> bytes:
-    """The bits in a row, filled up with ones; a byte of ones is followed by a zero, so that it is no mark."""
+    """The packed bits, padded with ones; a 0xFF byte is followed by a zero, so that it is not a marker."""
     whole = "".join(f"{value:0{size}b}" for value, size in bits)
     whole += "1" * (-len(whole) % 8)
     return int(whole, 2).to_bytes(len(whole) // 8, "big").replace(b"\xff", b"\xff\x00")
@@ -223,7 +223,7 @@ _SCALE = 1000  # ticks per second
 
 
 def mp4(frames: Sequence[bytes], width: int, height: int, rate: float) -> bytes:
-    """A file with one video track of these JPEG images, one after the other."""
+    """An MP4 file with one video track of these JPEG images."""
     kind = _box(b"ftyp", b"isom", struct.pack(">I", 0x200), b"isommp41")
     data = b"".join(frames)
     offset = len(kind) + 8
@@ -285,21 +285,21 @@ Part = dict[str, Any]
 
 
 class Placed(NamedTuple):
-    """Parts that stand together at a place of the text, 0 to 1."""
+    """Message parts at a relative position in the text, 0 to 1."""
 
     position: float
     parts: list[Part]
 
 
 class Maker:
-    """Draws how many there are, of which size, and what they show; new in each run by its nonce."""
+    """Draws number, sizes and content of media; the nonce makes them new in each run."""
 
     def __init__(self, draws: Draws, nonce: bytes) -> None:
         self._draws, self._nonce = draws, nonce
 
     def of(self, media: Media, index: int, shared: bool = False) -> list[Placed]:
-        """Those of a prompt, or of a group of prompts."""
-        lane = 20 if shared else 0  # draws of their own: group 3 is not prompt 3
+        """The media of a prompt, or of a group of prompts."""
+        lane = 20 if shared else 0  # separate draws: group 3 is not prompt 3
         placed = []
         if media.images is not None:
             parts = [
@@ -318,7 +318,7 @@ class Maker:
         return placed
 
     def _items(self, spec: Images | Videos | Sounds, index: int, lane: int) -> Iterator[tuple[bytes, int]]:
-        """A key for the content of each, and the number of its size."""
+        """The content key and size index of each item."""
         (u,) = self._draws.uniforms(Purpose.PIXELS, index, lane, 1)
         count = quantile_of(spec.count)(u)
         choose = picker([option.weight for option in spec.options])
@@ -349,7 +349,7 @@ def _made_video(spec: Videos, key: bytes, at: int) -> list[Part]:
 
 
 def _sound(spec: Sounds, key: bytes, at: int) -> Part:
-    """Soft noise where nothing else is asked for: silence would be cut off by many models."""
+    """Sound; by default soft noise, because many models cut silence off."""
     count = round(spec.options[at].duration * spec.sampling)
     draw = np.random.Generator(np.random.Philox(key=int.from_bytes(key[:16].ljust(16), "little")))
     samples = draw.uniform(-0.2, 0.2, count) if spec.content == "noise" else np.zeros(count)
@@ -358,7 +358,7 @@ def _sound(spec: Sounds, key: bytes, at: int) -> Part:
 
 
 def placed_in(text: Any, own: Sequence[Placed], shared: Sequence[Placed] = (), beginning: float = 0.0) -> list[Part]:
-    """A message with media in its text: the shared ones within its `beginning`, a share of it, the others behind."""
+    """A message with media in its text: shared ones within its `beginning` (a share of the text), others after it."""
     scaled = [Placed(beginning * part.position, part.parts) for part in shared]
     scaled += [Placed(beginning + (1 - beginning) * part.position, part.parts) for part in own]
     words = str(text).split(" ")

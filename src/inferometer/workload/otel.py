@@ -1,7 +1,7 @@
-"""Sessions of agents from OpenTelemetry GenAI traces: which call depends on which is inferred from texts and times.
+"""Sessions of agents from OpenTelemetry GenAI traces. Dependencies between calls are inferred from texts and times.
 
-A call depends on every earlier one whose answer is among its messages, and on the closest one that had ended before it
-began. It is sent when all of these are over, after the recorded pause.
+A call depends on every earlier call whose answer is among its messages, and on the last call that ended before it
+began. It is sent when all of these have ended, after the recorded pause.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ class TimedSpan(Protocol):
 
 @dataclass(slots=True)
 class Call:
-    """One request of a model, as it was recorded. Times are seconds after the first call of its trace."""
+    """One recorded request. Times are seconds after the first call of its trace."""
 
     start_s: float
     end_s: float
@@ -109,7 +109,7 @@ class OtelSessions:
         if call.tools:
             body["tools"] = call.tools
         tokens = call.output_tokens or self.spec.output_tokens
-        if call.tools and call.called:  # the same tool again, with room: a call that is cut off is none
+        if call.tools and call.called:  # require the same tool; a truncated call is not a call
             tokens = max(4 * tokens, 4096)
             body |= {"tool_choice": _choice(call), "ignore_eos": False}
         return Request(messages, tokens, think_s=pause_s, body=body, after=tuple(after))
@@ -119,7 +119,7 @@ class OtelSessions:
 
 
 def _choice(call: Call) -> Any:
-    """The function that was called, where it is one of the call's tools; engines take no list of several."""
+    """The function that was called, if it is among the tools; engines accept only one."""
     names = {tool.get("function", {}).get("name") for tool in call.tools}
     if len(call.called) == 1 and call.called[0] in names:
         return {"type": "function", "function": {"name": call.called[0]}}
@@ -130,7 +130,7 @@ def _choice(call: Call) -> Any:
 
 
 def _causes(calls: Sequence[Call], at: int, messages: Sequence[list[Json]]) -> tuple[list[int], list[tuple[int, int]]]:
-    """Earlier calls whose answers are among the messages of this one, and which messages these are."""
+    """Earlier calls whose answers are among the messages of this call, and the indices of these messages."""
     causes, places = [], []
     for place, message in enumerate(messages[at]):
         text = message.get("content")
@@ -145,7 +145,7 @@ def _causes(calls: Sequence[Call], at: int, messages: Sequence[list[Json]]) -> t
 
 
 def closest(calls: Sequence[TimedSpan], at: int) -> list[int]:
-    """The last call that was over before this one began."""
+    """The last call that ended before this one began."""
     for earlier in range(at - 1, -1, -1):
         if calls[earlier].end_s <= calls[at].start_s:
             return [earlier]
@@ -153,7 +153,7 @@ def closest(calls: Sequence[TimedSpan], at: int) -> list[int]:
 
 
 def reduced(calls: Sequence[TimedSpan], after: Sequence[int]) -> list[int]:
-    """Without those that another of them must have waited for."""
+    """The dependencies without those that are implied by others."""
     kept = sorted(dict.fromkeys(after))
     return [one for one in kept if not any(calls[one].end_s <= calls[other].start_s and other != one for other in kept)]
 
@@ -201,7 +201,7 @@ def _files(names: Sequence[str]) -> Iterator[Path]:
 
 
 def calls_in(document: Any, errors: bool = True) -> list[Call]:
-    """The calls of a trace in the order of their beginning; `RowError` where there is none."""
+    """The calls of a trace in order of their start; `RowError` if there is none."""
     spans = list(_spans(document))
     calls = [call for span in spans if (errors or not _failed(span)) and (call := _call(span)) is not None]
     if not calls:
@@ -214,7 +214,7 @@ def calls_in(document: Any, errors: bool = True) -> list[Call]:
 
 
 def _spans(document: Any) -> Iterator[Mapping[str, Any]]:
-    """Spans in a list, below `spans`, or as OTLP's JSON has them."""
+    """Spans in a list, below `spans`, or in OTLP's JSON format."""
     if isinstance(document, Mapping) and "resourceSpans" in document:
         for resource in document["resourceSpans"]:
             for scope in resource.get("scopeSpans") or []:
@@ -296,7 +296,7 @@ def _parsed(value: Any) -> Any:
 
 
 def _message(message: Any) -> Json:
-    """As a chat has it: `role` and `content`, or the parts of the GenAI conventions."""
+    """A chat message from `role` and `content`, or from the parts of the GenAI conventions."""
     if not isinstance(message, Mapping):
         raise RowError("a message is not a mapping")
     role = str(message.get("role") or "user")
@@ -344,11 +344,11 @@ def _answer(facts: Mapping[str, Any]) -> str:
 # -- weka --------------------------------------------------------------------------------------------------------------
 
 # Sessions of coding agents with their sub-agents, recorded as lengths and hashed blocks (Weka's KV cache tester, the
-# datasets `cc-traces-weka-*`): texts are made up, equal blocks are equal texts of one session, and calls that ran at
-# once do so again.
+# datasets `cc-traces-weka-*`): texts are generated, equal blocks are equal texts within a session, and calls that ran
+# concurrently do so again.
 #
-# A call waits for the one before it of the same agent, whose answer is in its prompt, and for the closest one that had
-# ended before it began.
+# A call waits for the previous call of the same agent, whose answer is in its prompt, and for the last call that ended
+# before it began.
 
 _SUBAGENT = "subagent"
 
@@ -431,7 +431,7 @@ class WekaSessions:
         return Request(messages, call.output_tokens, call.input_tokens, pause, body, after=tuple(after))
 
     def _messages(self, call: HashedCall, scope: bytes) -> list[Json]:
-        """The system prompt and the tools in whole blocks, then all else as one message of the user."""
+        """The system prompt and the tools in whole blocks, then the rest as one user message."""
         tokens = self._tokens(call, scope)
         edge = min(-(-call.system_tokens // call.block_tokens) * call.block_tokens, len(tokens))
         parts = [("system", tokens[:edge]), ("user", tokens[edge:])]
@@ -450,7 +450,7 @@ class WekaSessions:
 
 
 def _before(calls: list[HashedCall], at: int) -> list[int]:
-    """The call before it of the same agent, where that was over."""
+    """The previous call of the same agent, if it had ended."""
     for earlier in range(at - 1, -1, -1):
         if calls[earlier].agent == calls[at].agent and calls[earlier].end_s <= calls[at].start_s:
             return [earlier]
@@ -461,7 +461,7 @@ def _before(calls: list[HashedCall], at: int) -> list[int]:
 
 
 def trace_in(document: Any, spec: Weka) -> HashedTrace:
-    """`RowError` where it holds no calls."""
+    """A trace; `RowError` if it has no calls."""
     if not isinstance(document, Mapping) or not isinstance(document.get("requests"), list):
         raise RowError("it has no requests")
     block = int(document.get("block_size") or spec.block_tokens)
@@ -479,7 +479,7 @@ def _calls(document: Mapping[str, Any], block: int) -> Iterator[HashedCall]:
             yield _hashed_call(entry, "", document, block, 0.0)
             continue
         inner = entry.get("requests") or []
-        relative = bool(inner) and float(inner[0]["t"]) < float(entry["t"])  # within the sub-agent, or the trace
+        relative = bool(inner) and float(inner[0]["t"]) < float(entry["t"])  # relative to the sub-agent or to the trace
         for request in inner:
             agent = f"{entry.get('agent_id') or number}"
             yield _hashed_call(request, agent, entry, block, float(entry["t"]) if relative else 0.0)
@@ -503,7 +503,7 @@ def _hashed_call(
 
 
 def _close_gaps(calls: list[HashedCall], most_s: float | None) -> None:
-    """Times from the first call on; no call begins later than `most_s` after the one before."""
+    """Times relative to the first call; gaps are limited to `most_s`."""
     shift = before = calls[0].start_s
     for call in calls:
         start = call.start_s

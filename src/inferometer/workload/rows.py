@@ -1,5 +1,5 @@
-"""The rows of a file, found in one pass over its bytes and read one by one through an index of their offsets: the file
-itself is never held."""
+"""The rows of a file. One pass over its bytes finds their offsets, and rows are read one by one through this index: the
+file is never in memory."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -18,27 +18,27 @@ from inferometer.workload.cache import cached_path, fingerprint, kept_arrays, re
 
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
-Scan = Callable[[IO[bytes]], tuple[Ints, Ints]]  # the first byte of each row, and the one after its last
+Scan = Callable[[IO[bytes]], tuple[Ints, Ints]]  # start and end offset of each row
 
 PIECE = 4 << 20
 _NEWLINE, _QUOTE, _BACKSLASH, _COMMA = (ord(character) for character in '\n"\\,')
-_TURNS = np.zeros(256, np.int8)  # what a byte does to the depth of JSON, outside a text
+_TURNS = np.zeros(256, np.int8)  # the change of JSON depth by a byte, outside of strings
 _TURNS[[ord("["), ord("{")]] = 1
 _TURNS[[ord("]"), ord("}")]] = -1
 _STRUCTURAL = (_TURNS != 0) | np.isin(np.arange(256), [_QUOTE, _BACKSLASH, _COMMA])
 
 
 class NotAnArrayError(ValueError):
-    """The file is not a JSON array, or it breaks off; the message has the reason and the byte."""
+    """The file is not a JSON array, or it is truncated; the message has the reason and the offset."""
 
 
 def lines(file: IO[bytes]) -> tuple[Ints, Ints]:
-    """Every line, the empty ones too: their number is that of an editor."""
+    """Every line including empty ones, so that line numbers are those of an editor."""
     return _spans(file, lambda piece: np.flatnonzero(piece == _NEWLINE))
 
 
 def csv_rows(file: IO[bytes]) -> tuple[Ints, Ints]:
-    """Lines, except that a line end between quotes belongs to the row."""
+    """Rows of CSV: lines, but a line end between quotes belongs to the row."""
     open_quotes = 0
 
     def ends(piece: Bytes) -> Ints:
@@ -64,7 +64,7 @@ def _spans(file: IO[bytes], ends_in: Callable[[Bytes], Ints]) -> tuple[Ints, Int
 
 
 def array_elements(file: IO[bytes]) -> tuple[Ints, Ints]:
-    """The elements of the JSON array that a file holds, found by their commas without parsing any of them."""
+    """The elements of the JSON array in a file, found by their commas without parsing them."""
     depth, inside, at = 0, False, 0
     starts: list[Ints] = []
     ends: list[Ints] = []
@@ -83,7 +83,7 @@ def array_elements(file: IO[bytes]) -> tuple[Ints, Ints]:
 
 
 def _whole_escapes(file: IO[bytes]) -> Iterator[Bytes]:
-    """Pieces of a file; what a backslash escapes is in the same piece as the backslash."""
+    """Chunks of a file; an escaped character is in the same chunk as its backslash."""
     while piece := file.read(PIECE):
         while piece.endswith(b"\\") and (more := file.read(1)):
             piece += more
@@ -91,7 +91,7 @@ def _whole_escapes(file: IO[bytes]) -> Iterator[Bytes]:
 
 
 def _outside_text(piece: Bytes, inside: bool) -> tuple[Ints, bool]:
-    """Where brackets and commas stand that are not part of a text, and whether the piece ends inside one."""
+    """Positions of brackets and commas outside of strings, and whether the chunk ends inside a string."""
     marks = np.flatnonzero(_STRUCTURAL[piece])
     kinds = piece[marks]
     quotes = kinds == _QUOTE
@@ -102,7 +102,7 @@ def _outside_text(piece: Bytes, inside: bool) -> tuple[Ints, bool]:
 
 
 def _escaped(backslashes: Ints) -> Ints:
-    """The places behind an odd number of backslashes in a row."""
+    """The positions after an odd number of consecutive backslashes."""
     first = np.flatnonzero(np.diff(backslashes, prepend=-2) != 1)
     lengths = np.diff(np.append(first, len(backslashes)))
     odd = lengths % 2 == 1
@@ -127,14 +127,14 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class RowError(ValueError):
-    """What is wrong with one row: it goes on where `file: row 17` stopped."""
+    """An error in one row; its text continues `file: row 17`."""
 
 
 MISSING = object()
 
 
 def reached(row: dict[str, Any], name: str) -> Any:
-    """The value of a column; `a|b` is the first that there is, `a.0.b` a value inside another."""
+    """The value of a column; `a|b` is the first existing one, `a.0.b` a nested value."""
     for option in name.split("|"):
         value: Any = row.get(option, MISSING)
         if value is MISSING and "." in option:
@@ -156,7 +156,7 @@ def _inside(value: Any, steps: list[str]) -> Any:
 
 
 class Rows(Protocol):
-    """Rows by their number, from 0. `facts` change when the rows do; `name` is what people call the file."""
+    """Rows by number, from 0. `facts` change when the rows change; `name` is the displayed file name."""
 
     name: str
     facts: tuple[Any, ...]
@@ -164,15 +164,15 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, number: int) -> Any:
-        """The row, decoded; `RowError` where that is not possible."""
+        """The decoded row; `RowError` if it cannot be decoded."""
 
     def where(self, number: int) -> str:
-        """`file: row 17`, counted as people count."""
+        """`file: row 17`, counted from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Where the rows of a file begin and end: 16 bytes for each."""
+    """Start and end offsets of the rows of a file: 16 bytes per row."""
 
     starts: Ints
     ends: Ints
@@ -187,7 +187,7 @@ class FileRows:
         self._unit = "line" if kind == "lines" else "row"
         self._offsets = offsets_of(path, kind)
         self._decode = decode
-        self._first = first  # rows that are a heading
+        self._first = first  # number of header rows
         self._file = path.open("rb")
 
     def __len__(self) -> int:
@@ -197,7 +197,7 @@ class FileRows:
         return self._decode(self.raw(number + self._first))
 
     def raw(self, number: int) -> bytes:
-        """The bytes of a row of the file, headings counted."""
+        """The bytes of a row of the file, counting header rows."""
         start, end = int(self._offsets.starts[number]), int(self._offsets.ends[number])
         data = os.pread(self._file.fileno(), end - start, start)
         return data.removeprefix(_BOM) if start == 0 else data
@@ -244,7 +244,7 @@ def text_row(data: bytes) -> str:
 
 
 def numbered_rows(rows: Rows, numbers: Iterator[int]) -> Iterator[tuple[int, Any]]:
-    """Rows with their numbers; a bad one comes as its `RowError`."""
+    """Rows with their numbers; bad rows are returned as `RowError`."""
     for number in numbers:
         try:
             yield number, rows[number]

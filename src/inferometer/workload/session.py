@@ -1,5 +1,5 @@
-"""`Session` and `Request`: what a workload makes and the load sends; what a workload may know of the target; and
-sessions made before they are needed, so that making one never delays a request that is due."""
+"""`Session` and `Request`, which a workload generates and the load sends; the target's properties for a workload; and
+a buffer of sessions generated ahead, so that generating one never delays a request that is due."""
 
 import os
 import secrets
@@ -19,7 +19,8 @@ from inferometer.vocabulary import attribute_at
 
 
 class TokenText(str):
-    """Words with a space between, still known one by one: the simulator's tokens, which it need not look for again."""
+    """Text joined from words with spaces that keeps its words: the simulator's tokens, so it need not split the
+    text."""
 
     __slots__ = ("words",)
     words: tuple[str, ...]
@@ -41,25 +42,25 @@ Prompt = str | list[int] | list[dict[str, Any]]  # text, token ids, or chat mess
 
 @dataclass(slots=True)
 class Request:
-    """One request of a session: the prompt and what is requested of the answer."""
+    """One request of a session: the prompt and the requested output."""
 
     prompt: Prompt
     output_tokens: int | None = None  # None: the server decides when to stop
-    input_tokens: int | None = None  # how many tokens the prompt was made to have
-    think_s: float = 0.0  # pause between the end of the turn before and this one
+    input_tokens: int | None = None  # intended number of tokens of the prompt
+    think_s: float = 0.0  # pause after the end of the previous turn
     body: dict[str, Any] = field(default_factory=dict)  # extra fields of the body, e.g. the model of this request
     headers: dict[str, str] = field(default_factory=dict)
-    at_s: float | None = None  # in a replay: when it was recorded, after the start
-    due_s: float | None = None  # when it is due after the session's begin, or later, when the answer before it has come
-    after: tuple[int, ...] | None = None  # the turns that it waits for; None: the one before it
+    at_s: float | None = None  # in a replay: recorded time after the start
+    due_s: float | None = None  # due this long after the session's start, or after the previous answer if later
+    after: tuple[int, ...] | None = None  # the turns that it waits for; None: the previous one
     fills: list[dict[str, Any]] = field(
         default_factory=list, compare=False, repr=False
     )  # messages its answer goes into
-    wire: bytes | None = field(default=None, compare=False, repr=False)  # its bytes, where they were made ahead
+    wire: bytes | None = field(default=None, compare=False, repr=False)  # its encoded bytes, if generated ahead
 
     @property
     def model(self) -> str | None:
-        """The model or adapter that this request names, where that is not left to the target."""
+        """The model or adapter that this request names; None if the target's model is used."""
         return self.body.get("model")
 
 
@@ -74,7 +75,7 @@ class Session:
 
     @property
     def is_graph(self) -> bool:
-        """Whether turns wait for others than the one before them."""
+        """Whether turns depend on turns other than the previous one."""
         turns = self.turns  # nearly always one
         return turns[0].after is not None if len(turns) == 1 else any(turn.after is not None for turn in turns)
 
@@ -91,11 +92,11 @@ def _nobody(_text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadContext:
-    """All of it may be missing: a rehearsal has no server. `note` prints a message for the user once, before the
-    load."""
+    """The target's properties for a workload. Everything may be missing: a dry run has no server. `note` prints a
+    message for the user once, before the load."""
 
     model: str | None = None
-    models: tuple[str, ...] = ()  # all that are served, where the server lists them
+    models: tuple[str, ...] = ()  # all served models, if the server lists them
     api: str = "completions"
     url: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -103,7 +104,7 @@ class WorkloadContext:
     proxy: str | None = field(default=None, repr=False)
     max_model_len: int | None = None
     note: Callable[[str], None] = _nobody
-    keep_words: bool = False  # the reader of the prompts needs their words one by one
+    keep_words: bool = False  # the receiver of the prompts needs their separate words
 
 
 NOWHERE = WorkloadContext()
@@ -116,7 +117,7 @@ def context_of(
     max_model_len: int | None = None,
     note: Callable[[str], None] = _nobody,
 ) -> WorkloadContext:
-    """The context of a plan's target, with what was found out about it."""
+    """The context of a plan's target, with what the probe found."""
     headers = resolve_headers(target.headers, os.environ)
     key = key_of(target, os.environ)
     if key and "authorization" not in {name.lower() for name in headers}:
@@ -127,23 +128,23 @@ def context_of(
     )
 
 
-MOST = 2048  # sessions that wait, ready to be sent: a second of a fast load
+MOST = 2048  # sessions in the buffer: a second of a fast load
 
 
-MOST_BYTES = 64 << 20  # and what they may take: images are large
+MOST_BYTES = 64 << 20  # maximum size of the buffer: images are large
 
 
-ENOUGH = 0.25  # of the most: below it, making sessions comes before other quiet work
+ENOUGH = 0.25  # share of the maximum: below it, generating sessions has priority over other idle work
 ENOUGH_BYTES = ENOUGH * MOST_BYTES
 
 
-When = tuple[int, int, int]  # the index of a session, and what else its arrival is made of
+When = tuple[int, int, int]  # the index of a session, and the other parts of its arrival
 
 
 class Ahead:
-    """Takes the indices in order and keeps their sessions ready; where none is, it is made on the spot.
+    """A buffer of sessions, generated in the order of their indices; if it is empty, a session is generated on demand.
 
-    `polish` gets a session ready for the wire and returns how many bytes it takes; `most` is how many will be wanted.
+    `polish` encodes a session and returns its size in bytes; `most` is the number of sessions needed.
     """
 
     def __init__(
@@ -159,15 +160,15 @@ class Ahead:
         self._enough = ENOUGH * self._most
         self._ready: deque[tuple[When, Session | None, int]] = deque()
         self._bytes = 0
-        self._ended = False  # no more indices, or one whose session cannot be made: reported when its turn comes
+        self._ended = False  # no more indices, or a session that failed: reported when it is taken
 
     @property
     def short(self) -> bool:
-        """Whether few are left."""
+        """Whether the buffer is nearly empty."""
         return not self._ended and len(self._ready) < self._enough and self._bytes < ENOUGH_BYTES
 
     def take(self) -> tuple[When, Session] | None:
-        """The next one, None after the last."""
+        """The next session, None after the last."""
         if not self._ready:
             when = next(self._indices, None)
             return None if when is None else (when, self._workload(when[0]))
@@ -176,7 +177,7 @@ class Ahead:
         return when, session if session is not None else self._workload(when[0])
 
     def make_one(self) -> bool:
-        """Make one more, in a quiet moment; False when enough wait or there are no more."""
+        """Generate one more session in idle time; False if the buffer is full or there are no more."""
         if self._ended or len(self._ready) >= self._most or self._bytes >= MOST_BYTES:
             return False
         when = next(self._indices, None)
@@ -186,7 +187,7 @@ class Ahead:
         try:
             session = self._workload(when[0])
             size = self._polish(when[0], session)
-        except Exception:  # it is not wanted yet; it fails again, and is reported, when it is
+        except Exception:  # not needed yet: it fails again, and is reported, when it is taken
             self._ended = True
             self._ready.append((when, None, 0))
             return False
@@ -197,7 +198,7 @@ class Ahead:
 
 # -- the workload of a plan --------------------------------------------------------------------------------------------
 
-# The workloads by the name that a plan gives them, imported on use.
+# Workloads by type, imported on use.
 
 WORKLOADS = {
     "synthetic": "inferometer.workload.synthetic:synthetic",
@@ -224,8 +225,8 @@ WORKLOADS = {
 def workload_of(
     spec: model.Workload, seed: int, traffic: int, nonce: str, context: WorkloadContext = NOWHERE
 ) -> Workload:
-    """What the plan asks to send: a function from the index of a session to the session. A kind of workload that
-    wants to know the target takes the keyword `context`."""
+    """The workload of a plan: a function from a session's index to the session. Workloads that depend on the target
+    have the keyword argument `context`."""
     place = WORKLOADS.get(spec.type)
     if place is None:
         raise PlanError(f"workload.type must be one of {', '.join(WORKLOADS)}, got {spec.type}")
@@ -236,8 +237,8 @@ def workload_of(
 
 
 def _check_models(spec: model.Workload, context: WorkloadContext) -> None:
-    """Whatever the prompts are: a model or adapter that the server does not have would fail every request."""
-    models: Mapping[str, Any] = getattr(spec, "models", {})  # with their weights, or instead of recorded ones
+    """Check that the server has all models and adapters: an unknown one would fail every request."""
+    models: Mapping[str, Any] = getattr(spec, "models", {})  # name: weight, or recorded name: replacement
     named = [name if isinstance(other, int | float) else str(other) for name, other in models.items()]
     if not named and (single := getattr(spec, "model", None)):
         named = [single]
@@ -252,5 +253,6 @@ def _check_models(spec: model.Workload, context: WorkloadContext) -> None:
 
 
 def new_nonce() -> str:
-    """What makes the prompts of a run new. It is kept with the run: two runs with one nonce share a tape."""
+    """A nonce, which makes the prompts of a run new. It is stored with the run: two runs with one nonce share a
+    tape."""
     return secrets.token_hex(8)

@@ -1,6 +1,6 @@
-"""A look at every row before the load: which sessions a dataset has, how long they are, and what is left out and why.
+"""Surveys all rows before the load: the sessions of a dataset, their lengths, and the excluded rows with reasons.
 
-It is kept in the cache: the next run, and every worker of this one, only looks it up.
+The survey is cached for the next run and for all workers of this one.
 """
 
 import time
@@ -21,8 +21,8 @@ from inferometer.workload.formats import Columns, Conversation, RowReader, looks
 from inferometer.workload.rows import Ints, RowError, Rows, numbered_rows, reached
 from inferometer.workload.writer import TokenCounter
 
-VERSION = 3  # of what a survey means; a new one makes old ones in caches unused
-EXAMPLES = 3  # rows left out that are named
+VERSION = 3  # of the format of a survey; a new version invalidates cached ones
+EXAMPLES = 3  # number of excluded rows that are named
 NOTIFY_EVERY_S = 5.0
 NONE = -1  # no length is requested
 
@@ -31,7 +31,7 @@ Notify = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is taken from rows: everything that decides about a session, and nothing that does not."""
+    """The settings that affect the sessions, and no others, because they are part of the cache key."""
 
     kind: str
     turns: str = "single"
@@ -45,12 +45,12 @@ class Wanted:
     max_output: int | None = None
     max_total: int | None = None  # prompt and requested answer
     context: int | None = None  # tokens that fit into the model, prompt and answer
-    output_tokens: int | None = None  # the most that is requested of an answer; None: the row's
+    output_tokens: int | None = None  # maximum requested output; None: that of the row
     prefix_chars: int = 100
     refuse: bool = False
-    tools: bool = True  # whether the API has a place for them
-    where: dict[str, list[str]] = field(default_factory=dict)  # rows that are used, by the values of columns
-    named: bool = False  # where only text goes, messages have the names of their roles before them
+    tools: bool = True  # whether the API supports tools
+    where: dict[str, list[str]] = field(default_factory=dict)  # selects rows by values of columns
+    named: bool = False  # for text APIs, messages are prefixed with their roles
 
 
 @dataclass(slots=True)
@@ -62,8 +62,8 @@ class Survey:
     part: Ints
     first: Ints
     inputs: Ints
-    outputs: Ints  # NONE where the row asks for no length
-    prefix: Ints  # a number for each beginning
+    outputs: Ints  # NONE if the row requests no length
+    prefix: Ints  # a number per prefix
     rows_read: int = 0
     left_out: dict[str, int] = field(default_factory=dict)
     examples: list[str] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Survey:
 
 
 def parts_of(conversation: Conversation, turns: str) -> list[list[int]]:
-    """The sessions that a conversation gives, each as the numbers of messages that its turns send."""
+    """The sessions of a conversation, each as the message counts of its turns."""
     ends = conversation.turn_ends()
     if not ends:
         return []
@@ -90,7 +90,7 @@ def parts_of(conversation: Conversation, turns: str) -> list[list[int]]:
 
 
 def is_alone(conversation: Conversation, turns: str) -> bool:
-    """Whether a conversation is sent as one question, and never more of it."""
+    """Whether only one question of a conversation is sent."""
     ends = conversation.turn_ends()
     return (turns in ("single", "questions") and ends[:1] == [1]) or (turns == "whole" and ends[-1:] == [1])
 
@@ -104,7 +104,7 @@ def surveyed(
     key: tuple[Any, ...],
     notify: Notify,
 ) -> Survey:
-    """The survey of rows in an order, from the cache where it was made before; `key` stands for the order."""
+    """The survey of rows in an order, cached; `key` identifies the order."""
     facts = orjson.dumps(wanted).decode()
     place = cached_path("survey", f"{Path(rows.name).name}.npz", VERSION, rows.facts, facts, key, count.by)
     if (kept := _kept(place)) is not None:
@@ -136,7 +136,7 @@ def _is_wanted(row: Any, where: dict[str, list[str]]) -> bool:
 
 
 class _Surveyor:
-    """Goes through rows and takes down what can be used."""
+    """Goes through the rows and collects usable sessions."""
 
     def __init__(self, rows: Rows, reader: RowReader, wanted: Wanted, count: TokenCounter, notify: Notify) -> None:
         self._rows, self._reader, self._wanted, self._count, self._notify = rows, reader, wanted, count, notify
@@ -145,9 +145,9 @@ class _Surveyor:
         self._first = [0]
         self._conversations = 0
         self._left_out: Counter[str] = Counter()
-        self._examples: list[tuple[int, str]] = []  # the first rows of the file, whatever the order
+        self._examples: list[tuple[int, str]] = []  # the first rows of the file, independent of the order
         self._without_tools = 0
-        self._kinds: Counter[str | None] = Counter()  # what broken rows look like
+        self._kinds: Counter[str | None] = Counter()  # the likely types of bad rows
 
     def survey(self, order: Ints) -> Survey:
         read = 0
@@ -222,7 +222,7 @@ class _Surveyor:
         return taken
 
     def _lengths(self, conversation: Conversation) -> list[int]:
-        """Tokens before each message; tools, where they are sent with every turn, are before the first."""
+        """The number of tokens before each message; tools count before the first, because every turn sends them."""
         count = self._count.count
         text = line_of if self._wanted.named and not is_alone(conversation, self._wanted.turns) else message_text
         sent = conversation.tools if self._wanted.tools else []
@@ -233,7 +233,7 @@ class _Surveyor:
         return before
 
     def _output_length(self, conversation: Conversation, before: list[int], end: int) -> int:
-        """The length requested of an answer: the row's, or that of the recorded one."""
+        """The requested output length: that of the row, or of the recorded answer."""
         if conversation.output_tokens is not None:
             return conversation.output_tokens
         if end == len(conversation.messages) or conversation.unanswered:
@@ -275,7 +275,7 @@ class _Surveyor:
             self._examples = sorted([*self._examples, (number, f"{self._rows.where(number)} {example}")])[:EXAMPLES]
 
     def _nothing(self, read: int) -> DataError:
-        """No row can be used: a wrong type, a wrong column, or bounds that nothing meets."""
+        """The error if no row is usable: a wrong type, a wrong column, or bounds that no row meets."""
         name, kind = self._rows.name, self._wanted.kind.partition(" ")[0]
         if not read:
             return DataError(f"{name}: has no rows", "is the file complete?")
@@ -292,6 +292,6 @@ class _Surveyor:
 
 
 def prefix_number(text: str, characters: int) -> int:
-    """A number for the beginning of a prompt: the same for the same characters, on every machine."""
+    """A number that identifies a prefix: the same for the same characters, on every machine."""
     digest = blake2b(text[:characters].encode("utf-8", "replace"), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1  # of 63 bits, as a column of whole numbers holds
+    return int.from_bytes(digest, "big") >> 1  # 63 bits fit a signed integer column

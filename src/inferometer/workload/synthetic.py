@@ -1,4 +1,4 @@
-"""Made-up sessions of the requested lengths, with shared prefixes where wanted, each a pure function of (seed, traffic,
+"""Generated sessions of the requested lengths, optionally with shared prefixes, each a pure function of (seed, traffic,
 index) and the run's nonce."""
 
 from collections.abc import Callable, Iterator
@@ -30,12 +30,12 @@ from inferometer.workload.writer import ids_writer, words, writer_of
 
 # -- prefixes --------------------------------------------------------------------------------------------------------
 
-GROUPS_KEPT = 256  # beginnings that are kept in memory; the others are made anew, 10 us for 1000 tokens
-SHUFFLED = 1 << 20  # groups x prompts that are put in a drawn order; more are drawn one by one
+GROUPS_KEPT = 256  # prefixes kept in memory; others are generated again, 10 us for 1000 tokens
+SHUFFLED = 1 << 20  # groups x prompts up to this number are shuffled; more are drawn one by one
 
 
 class Prefixes:
-    """The shared beginnings of one traffic class. `longest` is the longest prompt there is."""
+    """The shared prefixes of one traffic class. `longest` is the length of the longest prompt."""
 
     def __init__(self, spec: Prefix, draws: Draws, nonce: str, fresh: int, longest: int) -> None:
         self.spec = spec
@@ -47,7 +47,7 @@ class Prefixes:
         self.beginning = lru_cache(GROUPS_KEPT)(self._beginning)
 
     def place(self, index: int, u: float) -> tuple[int, int]:
-        """The group of a prompt, and which of all prompts it is: equal numbers are equal prompts."""
+        """The group of a prompt, and its number among all prompts: equal numbers are equal prompts."""
         spec = self.spec
         if spec.prompts is None:
             return self._group(u), index
@@ -59,8 +59,8 @@ class Prefixes:
         return group, group * spec.prompts + int(again * spec.prompts)
 
     def taken(self, group: int, tokens: int, u: float) -> int:
-        """How many of a prompt's tokens are shared. With a hit rate h, h of all tokens on average, in whole blocks:
-        each prompt takes as much as it needs or, where the length is given, as many prompts do as are needed."""
+        """The number of shared tokens of a prompt. With a hit rate h, a share h of all tokens on average, in whole
+        blocks: a share of each prompt or, if the prefix length is set, the whole prefix in a share of the prompts."""
         rate, block = self.spec.hit_rate, self.spec.block
         if self._length is None:
             return min(int((rate or 0.0) * tokens / block + u) * block, tokens)
@@ -71,25 +71,26 @@ class Prefixes:
         return length if cacheable and u < rate * tokens / cacheable else 0
 
     def length(self, group: int) -> int:
-        """The length of a group's beginning: as drawn, or as much as the longest prompt needs."""
+        """The length of a group's prefix: as drawn, or as much as the longest prompt needs."""
         if self._length is None:
             block = self.spec.block
             return (int((self.spec.hit_rate or 0.0) * self._longest / block) + 1) * block
         return self._length(self._draws.uniforms(Purpose.GROUP_LENGTH, group, 0, 1)[0])
 
     def primes(self) -> Iterator[Numbers]:
-        """The beginning of each group, once."""
+        """The prefix of each group, once."""
         for group in range(self.spec.groups if self.spec.primed else 0):
             yield self.beginning(group)
 
     def _beginning(self, group: int) -> Numbers:
-        """New in each run by its first tokens, so that nothing of an older run is found."""
+        """The prefix text; its first tokens are new in each run, so there are no cache hits from older runs."""
         length, key = self.length(group), self._draws.key(Purpose.GROUP_TEXT, group)
         fresh = min(self._fresh, length)
         return np.concatenate([numbers(self._nonce + key, fresh), numbers(key, length - fresh)])
 
     def _shuffled(self) -> "np.ndarray[tuple[int], np.dtype[np.int64]] | None":
-        """Groups x prompts in a drawn order, each once before any comes again; popularity needs draws instead."""
+        """Groups x prompts in random order, each once before any repeats; with Zipf popularity they are drawn
+        instead."""
         whole = self.spec.groups * (self.spec.prompts or 0)
         if not 0 < whole <= SHUFFLED or self.spec.zipf:
             return None
@@ -98,7 +99,7 @@ class Prefixes:
 
 
 def longest_prompt(prefix: Prefix | None, longest_input: int) -> int:
-    """Both parts together, where they are given apart."""
+    """The longest prompt; the sum of prefix and suffix if these are set separately."""
     if prefix is None or prefix.suffix_tokens is None or prefix.tokens is None:
         return longest_input
     return longest_of(prefix.tokens) + longest_of(prefix.suffix_tokens)
@@ -112,7 +113,7 @@ Message = dict[str, Any]
 
 
 class _Chosen(NamedTuple):
-    """The numbers in (0, 1) that one turn is drawn from."""
+    """The uniform numbers for the draws of one turn."""
 
     input: float
     output: float
@@ -126,15 +127,16 @@ class _Chosen(NamedTuple):
 def synthetic(
     spec: Synthetic, seed: int, traffic: int, nonce: str, *, context: WorkloadContext = NOWHERE
 ) -> "SyntheticTape":
-    """The sessions that the plan describes; what the target cannot hold or does not serve is reported here."""
+    """The sessions of the plan; prompts that do not fit the target and models that it does not serve are errors
+    here."""
     tape = SyntheticTape(spec, seed, traffic, nonce, context)
     _check_context(spec, context)
     return tape
 
 
 class SyntheticTape:
-    """From an index to a session. The first `nonce_tokens` tokens are new in each run, so that no server has the
-    prompt in its prefix cache by accident; the same nonce gives the same tape."""
+    """A function from an index to a session. The first `nonce_tokens` tokens are new in each run, so that no prompt is
+    in the server's prefix cache by accident; the same nonce gives the same tape."""
 
     def __init__(self, spec: Synthetic, seed: int, traffic: int, nonce: str, context: WorkloadContext) -> None:
         self.spec = spec
@@ -168,7 +170,7 @@ class SyntheticTape:
         return self._session(index, chosen)
 
     def primes(self) -> Iterator[Request]:
-        """What to send once before the load, for each model in use: the shared beginnings, whole."""
+        """Requests to send once before the load: the complete shared prefixes, for each model in use."""
         for beginning in self._prefixes.primes() if self._prefixes else ():
             written, tokens = self.writer.write(beginning), len(beginning) + self.writer.added
             for body in [{"model": name} for name in self._models] or [{}]:
@@ -181,13 +183,13 @@ class SyntheticTape:
         return {} if self._model is None else {"model": self._models[self._model(chosen.model)]}
 
     def _headers(self, index: int, chosen: _Chosen) -> dict[str, str]:
-        """The number of its group, where the plan names a header for it."""
+        """The header with the number of the group, if the plan names one."""
         if self._prefixes is None or self._prefixes.spec.header is None:
             return {}
         return {self._prefixes.spec.header: f"{self._prefixes.place(index, chosen.group)[0]:016x}"}
 
     def _opening(self, index: int, chosen: _Chosen) -> tuple[int, int | None, Numbers]:
-        """The length of a first prompt, of its answer, and the prompt as numbers."""
+        """The first prompt: its length, the output length, and the random numbers for its text."""
         tokens, output = self._lengths.draw(chosen)
         if self._prefixes is None:
             return tokens, output, self._fresh_text(index, 0, self.writer.room(tokens))
@@ -202,7 +204,7 @@ class SyntheticTape:
         return tokens, output, np.concatenate([self._prefixes.beginning(group)[:taken], own])
 
     def _fresh_text(self, index: int, turn: int, tokens: int) -> Numbers:
-        """New in each run by its first tokens."""
+        """A text whose first tokens are new in each run."""
         key = self._draws.key(Purpose.TEXT, index) + (b"%d" % turn if turn else b"")
         fresh = min(self.spec.nonce_tokens, tokens) if not turn else 0
         if not fresh:
@@ -220,7 +222,7 @@ class SyntheticTape:
         return Session(turns, live=live)
 
     def _fitting(self, turns: Iterator[Request]) -> Iterator[Request]:
-        """Up to the turn that would fill the context; the first is always sent."""
+        """The turns that fit the context; the first is always sent."""
         most = self.spec.max_context
         for number, request in enumerate(turns):
             whole = (request.input_tokens or 0) + (request.output_tokens or 0)
@@ -229,14 +231,14 @@ class SyntheticTape:
             yield request
 
     def _due(self, turns: Iterator[Request]) -> Iterator[Request]:
-        """Each so long after the one before was due."""
+        """Turns, each due a fixed time after the previous one was due."""
         every = self.spec.turn_interval
         for number, request in enumerate(turns):
             request.due_s = None if every is None or not number else number * every
             yield request
 
     def _turns_of_ids(self, index: int, chosen: _Chosen, count: int) -> Iterator[Request]:
-        """Ids cannot hold an answer's text: made-up ones of its length stand for it."""
+        """Turns of token ids; answers in the history are replaced by generated ids of the same number."""
         history: list[int] = []
         headers = self._headers(index, chosen)
         for turn in range(count):
@@ -246,7 +248,8 @@ class SyntheticTape:
             history = history + self._written(self._answer(index, turn, output))
 
     def _turns_of_messages(self, index: int, chosen: _Chosen, count: int) -> Iterator[Request]:
-        """Later turns hold the messages of earlier ones, the same objects: an answer put into one is in all."""
+        """Turns of messages; later turns share the message objects of earlier ones, so an answer is put into all of
+        them."""
         history: list[Message] = []
         headers = self._headers(index, chosen)
         input_tokens: int | None = 0
@@ -269,7 +272,7 @@ class SyntheticTape:
             input_tokens = None if input_tokens is None or output is None else input_tokens + output
 
     def _tool_fields(self, turn: int | None) -> dict[str, Any]:
-        """Only the turns that shall call a tool may."""
+        """Body fields for tools: only selected turns may, and must, call a tool."""
         tools = self.spec.tools
         calls = tools is not None and turn in tools.turns
         if tools is None or not (calls or tools.sent_with == "all"):
@@ -277,7 +280,7 @@ class SyntheticTape:
         return {"tools": tools.definitions or [_QUERY], "tool_choice": tools.choice if calls else "none"}
 
     def _tool_answer(self, index: int, turn: int, tools: Tools) -> list[Message]:
-        """A call as the history has it, and the tool's output: made up to fit each other."""
+        """A generated tool call for the history, and a matching tool output."""
         name = Document((tools.definitions or [_QUERY])[0]).section("function").text("name") or "get_data"
         function = {"name": name, "arguments": '{"query": "data"}'}
         call = {"id": f"call_{index}_{turn}", "type": "function", "function": function}
@@ -290,7 +293,7 @@ class SyntheticTape:
         ]
 
     def _turn(self, index: int, turn: int, chosen: _Chosen) -> tuple[int | None, Numbers, float, int]:
-        """Output length, text, pause before it, and the tokens it adds to the prompt."""
+        """One turn: output length, text, pause before it, and the tokens that it adds to the prompt."""
         if turn == 0:
             tokens, output, random = self._opening(index, chosen)
             return output, random, 0.0, tokens
@@ -322,7 +325,7 @@ class SyntheticTape:
         return placed_in(text, own, shared, beginning)
 
     def _query(self, random: Numbers, documents: int) -> str:
-        """A query and documents of the same length, a line each: the rerank API takes them so."""
+        """A query and documents of the same length, one per line, for the rerank API."""
         lengths = [self.writer.write(random)]
         key = random.tobytes()
         lengths += [self.writer.write(numbers(key + b"%d" % at, len(random))) for at in range(documents)]
@@ -346,7 +349,7 @@ _QUERY: Message = {
 def fixed_text(
     spec: FixedText, seed: int, traffic: int, _nonce: str, *, context: WorkloadContext = NOWHERE
 ) -> Callable[[int], Session]:
-    """One text with a number in it. Nothing is new in a run: what a prefix cache has of it, it has."""
+    """Sessions of one text with a number in it. Nothing is new per run, so a prefix cache may already contain it."""
     draws = Draws(seed, traffic)
     output = None if spec.output_tokens is None else quantile_of(spec.output_tokens)
 
@@ -359,14 +362,14 @@ def fixed_text(
 
 
 def _leaves_no_choice(spec: Synthetic) -> bool:
-    """Whether nothing but the text is drawn."""
+    """Whether only the text is random."""
     lengths = (spec.input_tokens, *([spec.output_tokens] if spec.output_tokens else []))
     drawn = spec.pairs or spec.prefix or spec.models
     return not drawn and all(length.type == "fixed" for length in lengths)
 
 
 class _Lengths:
-    """Input and output lengths, drawn apart or as pairs."""
+    """Input and output lengths, drawn independently or as pairs."""
 
     def __init__(self, spec: Synthetic) -> None:
         self._input = quantile_of(spec.input_tokens)
@@ -388,18 +391,18 @@ class _Lengths:
         return self._input(chosen.input), None if self._output is None else self._output(chosen.output)
 
     def later(self, chosen: _Chosen) -> tuple[int, int | None]:
-        """What a later turn adds, and asks."""
+        """Input tokens that a later turn adds, and its requested output."""
         tokens, output = self.draw(chosen)
         return (tokens if self._added is None else self._added(chosen.input)), output
 
 
 def _check_context(spec: Synthetic, context: WorkloadContext) -> None:
-    """Nothing is shortened: what the model's context cannot hold is a mistake of the plan."""
+    """Check that prompts and answers fit the model's context; nothing is shortened."""
     room, lengths = context.max_model_len, _Lengths(spec)
     turns = longest_of(spec.turns)
     longest = longest_prompt(spec.prefix, lengths.longest_input)
     whole = longest + lengths.longest_output + (turns - 1) * (lengths.longest_added + lengths.longest_output)
-    if spec.max_context is not None:  # sessions end before; the first turn is sent whatever its length
+    if spec.max_context is not None:  # sessions end before the limit, but the first turn is always sent
         whole = min(whole, max(spec.max_context, longest + lengths.longest_output))
     if room is not None and whole > room:
         several = f" in {turns} turns" if turns > 1 else ""
@@ -411,15 +414,15 @@ def _check_context(spec: Synthetic, context: WorkloadContext) -> None:
 
 # -- batches for an engine without a server ----------------------------------------------------------------------------
 
-# What an engine without a server is given: batches of random token ids, and the requests of any workload in a row.
+# Input of an engine without a server: batches of random token ids, and the requests of a workload in sequence.
 
-VOCABULARY = 10_000  # token ids are drawn below it, as `vllm bench` does; models have more
+VOCABULARY = 10_000  # token ids are drawn below this number, as in `vllm bench`; models have more
 
 
 def random_batches(
     batch_size: int, input_len: int, output_len: int, seed: int, vocabulary: int | None
 ) -> Callable[[int], list[list[int]]]:
-    """From a number to a batch, another one for each number, seed and shape: no cache has seen its prompts."""
+    """A function from a number to a batch; every number, seed and shape gives new prompts, so caches do not hit."""
     write = ids_writer(min(vocabulary or VOCABULARY, VOCABULARY))
 
     def batch(number: int) -> list[list[int]]:
@@ -431,7 +434,7 @@ def random_batches(
 
 
 def requests_of(workload: Workload, first: int, wanted: int) -> list[Request]:
-    """So many requests from a session on. Of a session that needs live answers only the first turn is taken."""
+    """A number of requests, starting at a session. If a session needs live answers, only its first turn is used."""
     requests: list[Request] = []
     session = first
     while len(requests) < wanted:
@@ -448,8 +451,8 @@ OfflinePrompt = list[int] | str | list[dict[str, Any]]
 
 
 def as_batch(requests: list[Request], chat: bool = False) -> tuple[list[OfflinePrompt], list[int]]:
-    """Prompts as text or token ids, messages written as text unless the engine is given a chat; and the length of each
-    answer."""
+    """Prompts as text or token ids, and the output lengths. Messages are converted to text unless the engine accepts
+    chats."""
     prompts = [_messages(request) if chat else _plain(request) for request in requests]
     return prompts, [request.output_tokens or 1 for request in requests]
 

@@ -1,5 +1,4 @@
-"""Tokenizers by the name that a plan gives them: a folder, a file, a name on the Hugging Face hub, or the server's own
-/tokenize."""
+"""Tokenizers by the name in a plan: a folder, a file, a name on the Hugging Face hub, or the server's /tokenize."""
 
 import base64
 import binascii
@@ -27,8 +26,8 @@ from inferometer.workload.session import WorkloadContext
 # -- tokenizers ------------------------------------------------------------------------------------------------------
 
 EXTRA = "tokenizers"
-# What splits text before the merges if a file of ranks does not have it: cl100k's, which is Llama 3's and Qwen's too,
-# but for Qwen's single digits (https://github.com/QwenLM/Qwen/blob/main/tokenization_note.md).
+# The pattern that splits text before the merges, if a file of ranks has none: that of cl100k, Llama 3 and Qwen,
+# except for Qwen's single digits (https://github.com/QwenLM/Qwen/blob/main/tokenization_note.md).
 CL100K = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -38,7 +37,8 @@ HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 class Tokenizer(Protocol):
-    """A text as token ids and back. `added` is what a server puts around a text by itself, such as a first token."""
+    """Converts text to token ids and back. `added` is the number of tokens that a server adds, such as a first
+    token."""
 
     name: str
     size: int
@@ -54,7 +54,7 @@ def tokenizer_named(name: str) -> Tokenizer:
     try:
         path = Path(name).expanduser()
         is_file, is_folder = path.is_file(), path.is_dir()
-    except (OSError, RuntimeError) as error:  # a name that is too long, a home of nobody
+    except (OSError, RuntimeError) as error:  # a name that is too long, an unknown home folder
         raise PlanError(f"tokenizer: {name[:80]} cannot be read: {_line(error)}", _REMEDY) from None
     if is_file:
         return _from_file(path)
@@ -66,7 +66,7 @@ def tokenizer_named(name: str) -> Tokenizer:
 
 
 def count_tokens(tokenizer: Tokenizer, text: str) -> int:
-    """How many tokens a server would count for the text as a prompt."""
+    """The number of tokens that a server counts for the text as a prompt."""
     return len(tokenizer.encode(text)) + tokenizer.added
 
 
@@ -87,7 +87,7 @@ def _from_folder(folder: Path) -> Tokenizer:
 
 
 def _from_file(path: Path) -> Tokenizer:
-    """Read by what is in it: Llama 3's tokenizer.model is a file of ranks, Llama 2's one of sentencepiece."""
+    """Read a file by its content: Llama 3's tokenizer.model is a file of ranks, Llama 2's is sentencepiece."""
     try:
         check_plain(path)
         with path.open("rb") as file:
@@ -106,7 +106,7 @@ def _from_hub(name: str) -> Tokenizer:
     hub = _package("huggingface_hub", f"the tokenizer of {name}")
     try:
         kept = [hub.try_to_load_from_cache(name, file) for file in _HUB_FILES]
-    except ValueError as error:  # no name that a model on the hub can have
+    except ValueError as error:  # not a valid model name on the hub
         raise PlanError(f"tokenizer: {_line(error)}", _REMEDY) from None
     if cached := next((path for path in kept if isinstance(path, str)), None):
         return _from_file(Path(cached))
@@ -114,7 +114,7 @@ def _from_hub(name: str) -> Tokenizer:
 
 
 def _downloaded(name: str, hub: Any) -> Path:
-    """The first of the files that the hub has for this name."""
+    """The first of these files that exists on the hub."""
     if not _is_reachable(hub.constants.ENDPOINT):
         raise PlanError(
             f"tokenizer: {name} is not a folder and not in the hub's cache, and there is no network", _REMEDY
@@ -126,7 +126,7 @@ def _downloaded(name: str, hub: Any) -> Path:
             raise _not_fetched(name, error) from None
         except hub.errors.EntryNotFoundError:
             continue
-        except Exception as error:  # no such model, no permission, a broken connection: the hub has a class for each
+        except Exception as error:  # the hub has separate exceptions for model, permission and connection errors
             raise _not_fetched(name, error) from None
     raise PlanError(f"tokenizer: {name} has none of {', '.join(_HUB_FILES)} on the hub", _REMEDY)
 
@@ -136,9 +136,9 @@ def _not_fetched(name: str, error: Exception) -> PlanError:
 
 
 def _is_reachable(endpoint: str) -> bool:
-    """Whether the hub's name is known here: without a network its own client tries for a minute and a half."""
+    """Whether the hub's host name resolves: without a network the hub's client tries for a minute and a half."""
     if getproxies().get(urlsplit(endpoint).scheme):
-        return True  # the proxy knows
+        return True  # the proxy resolves it
     try:
         return bool(socket.getaddrinfo(urlsplit(endpoint).hostname, None))
     except OSError:
@@ -160,7 +160,7 @@ def _package(module: str, what: str) -> Any:
 
 
 class _Read:
-    """A tokenizer made of the functions that a package gives."""
+    """A tokenizer built from the functions of a package."""
 
     def __init__(
         self, name: str, size: int, added: int, encode: Callable[[str], list[int]], decode: Callable[[list[int]], str]
@@ -186,7 +186,7 @@ def _read_json(path: Path) -> Tokenizer:
                 ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
         except PlanError:
             raise
-        except Exception as error:  # a vocabulary that lacks its token for what is unknown
+        except Exception as error:  # a vocabulary without its unknown token
             raise PlanError(f"tokenizer: {path} cannot encode: {_line(error)}", _REMEDY) from None
         return ids
 
@@ -197,7 +197,7 @@ def _read_json(path: Path) -> Tokenizer:
 
 
 def _are_ranks(start: bytes) -> bool:
-    """Lines of a token in base64 and its rank."""
+    """Whether a file has lines of a base64 token and its rank."""
     fields = start.split(b"\n", 1)[0].split()
     try:
         return len(fields) == 2 and fields[1].isdigit() and bool(base64.b64decode(fields[0], validate=True))
@@ -214,7 +214,7 @@ def _read_ranks(path: Path) -> Tokenizer:
 
 
 def _read_tekken(path: Path) -> Tokenizer:
-    """Mistral's file: the special tokens come first, so that a rank is an id less their number; <s> is added."""
+    """Mistral's file: special tokens come first, so rank = id - their number; <s> is added."""
     document = orjson.loads(path.read_bytes())
     config = document["config"]
     special = int(config["default_num_special_tokens"])
@@ -243,7 +243,7 @@ def _merges(path: Path, pattern: str, ranks: dict[bytes, int], shift: int, added
 
 @contextmanager
 def _panics_of(path: Path) -> Iterator[None]:
-    """A package in Rust that meets what it did not expect raises no Exception."""
+    """Convert panics of Rust packages, which are not subclasses of Exception."""
     try:
         yield
     except BaseException as error:
@@ -271,7 +271,7 @@ _NO_TOKENIZE = "name the model's tokenizer (a folder or its name on the hub) in 
 
 
 class ServerTokenizer:
-    """Counts tokens at the target, on one connection; all counts within so many seconds, where there is a limit."""
+    """Counts tokens at the target over one connection, optionally with a time limit for all counts together."""
 
     def __init__(self, context: WorkloadContext, all_within_s: float = math.inf) -> None:
         if context.url is None:
@@ -282,7 +282,7 @@ class ServerTokenizer:
         self._connection: http.client.HTTPConnection | None = None
 
     def count(self, text: str) -> int:
-        """Tokens of the text as a prompt of the target's API, with all that the server puts around it."""
+        """Tokens of the text as a prompt of the target's API, including tokens that the server adds."""
         return self.count_messages([{"role": "user", "content": text}]) if self._chats else self._count(prompt=text)
 
     def count_messages(self, messages: list[dict[str, Any]]) -> int:
@@ -343,7 +343,7 @@ class ServerTokenizer:
         return reply if isinstance(reply, dict) else {}
 
     def _open(self) -> http.client.HTTPConnection:
-        """Kept open between counts; one that the server has closed is opened anew by http.client."""
+        """The connection, which stays open between counts; http.client reopens it if the server closed it."""
         if self._connection is None:
             self._connection = self._origin.connection(ANSWER_S)
         return self._connection

@@ -1,8 +1,8 @@
-"""Requests as they were recorded elsewhere: their times, lengths, sessions, and what their prompts share.
+"""Recorded requests: their times, lengths, sessions and shared prefixes.
 
-Texts are not in these files (but where a column has them): they are made up, as long as recorded. A hash id always
-gives the same block of tokens, and a turn begins with the turns before it, so that a server's prefix cache finds in
-them what it found in the recorded traffic.
+These files contain no texts (unless a column has them), so texts of the recorded lengths are generated. A hash id
+always gives the same block of tokens, and a turn begins with the previous turns, so a server's prefix cache has the
+same hits as with the recorded traffic.
 """
 
 import re
@@ -30,13 +30,13 @@ from inferometer.workload.writer import Writer, writer_of
 
 # -- columns of a trace ------------------------------------------------------------------------------------------------
 
-# Named columns of a file as numbers, read once, row by row: what is wrong with a row is kept, with the row.
+# Named columns of a file as numbers, read once, row by row, with the errors of bad rows.
 
 Ints = NDArray[np.int64]
-Read = Callable[[Any], int]  # a value as a number; ValueError with what it must be
+Read = Callable[[Any], int]  # converts a value to a number; ValueError says what it must be
 
 UNITS_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
-MISSING = -1  # of a column that a file need not have
+MISSING = -1  # in an optional column
 _MOST = 2**62
 _ZONE = re.compile(r"[0-9]\s*(Z|[+-][0-9]{2}:?[0-9]{2})$")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -44,7 +44,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a file: what it is for, its name there, and how its values are read."""
+    """A column of a file: its use, its name in the file, and how its values are read."""
 
     use: str
     name: str
@@ -54,7 +54,7 @@ class Column:
 
 @dataclass(slots=True)
 class LeftOut:
-    """Rows that are not used: how many for each reason, and the first of them."""
+    """Excluded rows: their number and the first one per reason."""
 
     reasons: dict[str, tuple[int, str]] = field(default_factory=dict)
 
@@ -67,7 +67,7 @@ class LeftOut:
         return sum(count for count, _ in self.reasons.values())
 
     def lines(self, name: str, rows: int) -> Iterator[str]:
-        """A line for people, for each reason."""
+        """One readable line per reason."""
         for count, first in self.reasons.values():
             like = "" if count == 1 else f" and {count - 1:,} like it"
             yield f"{name}: {count:,} of {rows:,} rows are skipped: {first.removeprefix(f'{name}: ')}{like}"
@@ -75,14 +75,14 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Columns by their use, a number for each row that could be read; `rows` has its row in the file."""
+    """Columns by their use, with a number for each readable row; `rows` has its row number in the file."""
 
     rows: Ints
     values: dict[str, Ints]
 
 
 def read_columns(rows: Rows, wanted: Iterable[Column], left_out: LeftOut) -> Columns:
-    """Rows that cannot be read are left out and counted; where none can be, that is an error."""
+    """Read the columns. Unreadable rows are excluded and counted; it is an error if there is no other."""
     columns = list(wanted)
     arrays = [array("q") for _ in columns]
     kept = array("q")
@@ -148,7 +148,7 @@ def tokens(value: Any) -> int:
 
 
 def seconds(value: Any) -> int:
-    """A span in seconds, as nanoseconds."""
+    """A duration in seconds, as nanoseconds."""
     number = _number(value)
     if number is None or not 0 <= number < _MOST / 10**9:
         raise ValueError("must be a number of seconds")
@@ -173,7 +173,7 @@ def instant(unit: str | None) -> Read:
 
 
 def _date(value: Any) -> int:
-    """`2023-11-16 18:17:03.9799600`, with or without a zone; without one all rows are in the same."""
+    """`2023-11-16 18:17:03.9799600`, with or without a zone; without one, all rows are in the same zone."""
     if not isinstance(value, str):
         raise ValueError("must be a date (a number needs workload.unit: s, ms, us or ns)")
     text = value.strip()
@@ -196,7 +196,7 @@ def _number(value: Any) -> float | int | None:
 
 
 def names_as_numbers() -> Read:
-    """Reads any value as the number of its first occurrence: equal values, equal numbers."""
+    """A reader that converts values to numbers, by first occurrence: equal values have equal numbers."""
     known: dict[str, int] = {}
 
     def read(value: Any) -> int:
@@ -207,7 +207,7 @@ def names_as_numbers() -> Read:
 
 @dataclass(slots=True)
 class Lists:
-    """Lists of whole numbers, one behind the other; a row's value is the number of its list."""
+    """Lists of integers, concatenated; the value of a row is the number of its list."""
 
     flat: "array[int]" = field(default_factory=lambda: array("q"))
     ends: "array[int]" = field(default_factory=lambda: array("q", [0]))
@@ -231,12 +231,12 @@ def _parsed(text: str) -> Any:
 # -- traces ------------------------------------------------------------------------------------------------------------
 
 NANOSECONDS = 10**9
-KEPT_FROM = 50_000  # rows: reading so many takes a second
-LAYOUT = 1  # of what is kept of a recording
+KEPT_FROM = 50_000  # rows, which take a second to read
+LAYOUT = 1  # version of the cached form of a recording
 _ARRAYS = ("row", "at", "input_tokens", "output_tokens", "elapsed", "sessions", "hash_ids", "hash_ends")
 Notify = Callable[[str], None]
 
-# the columns of well-known files, by their use; those behind a `?` need not be there
+# the columns of well-known files by their use; those with a `?` are optional
 FORMATS = {
     "azure": {"time": "TIMESTAMP", "input_tokens": "ContextTokens", "output_tokens": "GeneratedTokens"},
     "mooncake": {
@@ -258,14 +258,14 @@ UNITS = {"mooncake": "ms", "burstgpt": "s"}
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Recording:
-    """Requests in the order of their sessions, and inside of one in time; a session is as old as its first request.
+    """Requests, ordered by session and within a session by time; sessions are ordered by their first request.
 
     The requests of session i are those from `sessions[i]` to `sessions[i + 1]`, the hash ids of request j those from
-    `hash_ends[j]` to `hash_ends[j + 1]`. Numbers that the file does not have are `MISSING`.
+    `hash_ends[j]` to `hash_ends[j + 1]`. Numbers that the file lacks are `MISSING`.
     """
 
     rows: Rows
-    row: Ints  # of the file
+    row: Ints  # row in the file
     at: Ints  # nanoseconds after the start
     input_tokens: Ints
     output_tokens: Ints
@@ -281,7 +281,7 @@ class Recording:
 
     @property
     def starts(self) -> Ints:
-        """When each session begins."""
+        """The start of each session."""
         return self.at[self.sessions[:-1]]
 
     def where(self, request: int) -> str:
@@ -289,7 +289,7 @@ class Recording:
 
 
 def recording_of(spec: TraceFile, notify: Notify = lambda _text: None) -> Recording:
-    """The recording that a plan names, read once in a process."""
+    """The recording of a plan, read once per process."""
     place = spec.path or spec.url
     if place is None:
         raise PlanError("workload.path is missing: give the file, or the url to fetch it from")
@@ -299,7 +299,7 @@ def recording_of(spec: TraceFile, notify: Notify = lambda _text: None) -> Record
 
 @lru_cache(4)
 def _recording(kind: type[TraceFile], settings: str, place: str, state: tuple[str, int, int]) -> Recording:
-    """Read from the file or, where that is long, from what an earlier reading kept: other workers want it too."""
+    """Read the file or, if it is long, its cached columns, which other workers use too."""
     spec = kind.model_validate_json(settings)
     rows = open_rows(place, sha256=spec.sha256)
     if len(rows) < KEPT_FROM:
@@ -357,7 +357,7 @@ def _wanted(spec: TraceFile, lists: Lists) -> list[Column]:
 
 
 def _usable(columns: Columns, rows: Rows, left_out: LeftOut) -> Columns:
-    """Without rows that ask for nothing: requests that had failed when they were recorded."""
+    """The columns without empty requests, which had failed when they were recorded."""
     nothing = np.zeros(len(columns.rows), bool)
     for use in ("input_tokens", "output_tokens"):
         if use in columns.values:
@@ -392,7 +392,7 @@ def _in_order(columns: Columns, rows: Rows, sort: bool) -> Columns:
 
 
 def _cut(columns: Columns, rows: Rows, spec: TraceFile, left_out: LeftOut) -> Columns:
-    """The stretch that the plan asks for, on a clock that starts with it."""
+    """The plan's time window of the recording, on a clock that starts with the window."""
     at = columns.values["time"] - columns.values["time"][0]
     start, end = round(spec.window.start * NANOSECONDS), spec.window.end
     until = int(at[-1]) + 1 if end is None else round(end * NANOSECONDS)
@@ -437,7 +437,7 @@ def _by_session(
 
 
 def _numbered(session: Ints) -> Ints:
-    """Sessions numbered in the order of their first requests; a request without one is a session of its own."""
+    """Sessions numbered in the order of their first requests; a request without a session is a separate session."""
     named = np.where(session == MISSING, -1 - np.arange(len(session)), session)
     _, first, which = np.unique(named, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
@@ -446,7 +446,7 @@ def _numbered(session: Ints) -> Ints:
 
 
 def _hash_ids(which: Ints | None, lists: Lists, count: int) -> tuple[Ints, Ints]:
-    """The lists of the requests that are left, in their order."""
+    """The hash ids of the remaining requests, in order."""
     if which is None:
         return np.empty(0, np.int64), np.zeros(count + 1, np.int64)
     flat, ends = np.frombuffer(lists.flat, np.int64), np.frombuffer(lists.ends, np.int64)
@@ -458,7 +458,7 @@ KEPT_BLOCKS = 4096  # of 512 numbers each: 8 MB
 
 
 def trace(spec: TraceFile, seed: int, traffic: int, nonce: str, context: WorkloadContext | None = None) -> Workload:
-    """A session for each recorded one, in their order; behind the last it begins again, with other words."""
+    """One session per recorded session, in order; after the last it starts again, with other texts."""
     known = context or WorkloadContext()
     recording = recording_of(spec, known.note)
     for note in recording.notes:
@@ -469,7 +469,7 @@ def trace(spec: TraceFile, seed: int, traffic: int, nonce: str, context: Workloa
 
 
 def _check_fits(recording: Recording, context_tokens: int | None) -> None:
-    """A prompt that the model cannot hold is an error of the plan, not thousands of failed requests."""
+    """Check that prompts fit the model's context: an error in the plan instead of thousands of failed requests."""
     if context_tokens is None:
         return
     wanted = np.maximum(recording.input_tokens, 0) + np.maximum(recording.output_tokens, 1)
@@ -487,7 +487,7 @@ def _check_fits(recording: Recording, context_tokens: int | None) -> None:
 
 
 class _Replay:
-    """What is needed to make any session of a recording."""
+    """The data needed to generate any session of a recording."""
 
     def __init__(self, recording: Recording, writer: Writer, draws: Draws, nonce: bytes, spec: TraceFile) -> None:
         self._recording = recording
@@ -517,7 +517,7 @@ class _Replay:
         )
 
     def _think_s(self, request: int) -> float:
-        """From the end of the answer before, where the recording has how long that took; else from its start."""
+        """The pause after the end of the previous answer, if the recording has its duration; else after its start."""
         recording = self._recording
         since = int(recording.at[request] - recording.at[request - 1])
         return max(since - max(int(recording.elapsed[request - 1]), 0), 0) / NANOSECONDS
@@ -531,8 +531,8 @@ class _Replay:
         return self._writer.write(self._conversation(self._began(request, first), tokens, lap))
 
     def _began(self, request: int, first: int) -> int:
-        """The turn that the conversation in this prompt began with. One that is too short to hold the turn before it
-        and its answer holds no history."""
+        """The turn with which the conversation in this prompt began. A prompt that is too short for the previous turn
+        and its answer contains no history."""
         recording = self._recording
         while request > first:
             before = int(recording.input_tokens[request - 1]) + max(int(recording.output_tokens[request - 1]), 0)
@@ -542,13 +542,13 @@ class _Replay:
         return request
 
     def _conversation(self, began: int, tokens: int, lap: int) -> Numbers:
-        """The beginning of the conversation's words; the very first are new in each run."""
+        """The first tokens of the conversation; the very first are new in each run."""
         key = self._draws.key(Purpose.TEXT, began) + lap.to_bytes(4, "little")
         fresh = min(self._nonce_tokens, tokens)
         return np.concatenate([numbers(self._nonce + key, fresh), numbers(key, tokens - fresh)])
 
     def _blocks(self, request: int, tokens: int, lap: int) -> Numbers:
-        """The blocks of its hash ids, the last one cut; a prompt that is longer goes on with words of its own."""
+        """The blocks of the hash ids, the last one cut; a longer prompt continues with new text."""
         start, end = (int(edge) for edge in self._recording.hash_ends[request : request + 2])
         blocks = [self._block(int(hash_id), lap) for hash_id in self._recording.hash_ids[start:end]]
         known = np.concatenate(blocks)[:tokens]
@@ -557,6 +557,6 @@ class _Replay:
         return np.concatenate([known, self._conversation(request, tokens - len(known), lap)])
 
     def _make_block(self, hash_id: int, lap: int) -> Numbers:
-        """New in each run as a whole: what is shared is shared inside the run."""
+        """One block; blocks are new in each run and shared only within the run."""
         key = self._draws.key(Purpose.BLOCK, hash_id % 2**64) + lap.to_bytes(4, "little")
         return numbers(self._nonce + key, self._block_tokens)

@@ -1,5 +1,5 @@
-"""Prompts of an exact number of tokens, from random numbers: a number is a token; the words they consist of, and how
-many tokens texts have."""
+"""Prompts with an exact number of tokens, from random numbers (one per token); the words that they consist of; and
+counting the tokens of texts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ from inferometer.workload.tokenizers import ServerTokenizer, count_tokens, token
 
 CountTokens = Callable[[str], int]
 
-FIRST_TRIED = 64  # words that are tried as the first of a text; one call each
-FEWEST = 64  # single-token words that are enough for text: six bits a token
-WORDS_S = 120.0  # for a server to count them; one that is quick takes some seconds
-PROOFS = 4  # texts that are counted before the words are trusted
+FIRST_TRIED = 64  # candidates for the first word of a text; one call each
+FEWEST = 64  # minimum number of single-token words: six bits per token
+WORDS_S = 120.0  # time limit for counting words at a server; a fast one takes some seconds
+PROOFS = 4  # texts that are counted to verify the words
 
 
 @dataclass(frozen=True, slots=True)
 class Lexicon:
-    """A text of `first` and then any of `rest`, with spaces between, has as many tokens as words, and `added` more."""
+    """A text of `first` and then any of `rest`, joined by spaces, has one token per word, plus `added`."""
 
     first: tuple[str, ...]
     rest: tuple[str, ...]
@@ -36,7 +36,7 @@ class Lexicon:
 
 @cache
 def words() -> tuple[str, ...]:
-    """The pool, a power of two of them, so that a draw is a mask of random bits."""
+    """The pool of words, a power of two, so that a draw is a mask of random bits."""
     pool = tuple(files("inferometer.workload").joinpath("words.txt").read_text("ascii").split())
     assert len(pool) & (len(pool) - 1) == 0
     return pool
@@ -48,7 +48,7 @@ def plain_lexicon() -> Lexicon:
 
 
 def lexicon_for(count: CountTokens) -> Lexicon | None:
-    """The words that are one token each by this count; None where there are too few, or where they do not add up."""
+    """The words that are one token each by this count; None if there are too few, or if their counts do not add up."""
     pool = words()
     tried = pool[:: len(pool) // FIRST_TRIED]
     counts = [count(word) for word in tried]
@@ -60,7 +60,7 @@ def lexicon_for(count: CountTokens) -> Lexicon | None:
 
 
 def _single(some: Sequence[str], excess: Callable[[Sequence[str]], int]) -> list[str]:
-    """Those that bring no more tokens than words, found by halving: a few counts where nearly all are fine."""
+    """The words that are one token each, found by bisection: a few counts if nearly all are."""
     if excess(some) == 0:
         return list(some)
     if len(some) == 1:
@@ -70,22 +70,22 @@ def _single(some: Sequence[str], excess: Callable[[Sequence[str]], int]) -> list
 
 
 def _adds_up(lexicon: Lexicon, count: CountTokens) -> bool:
-    """Proof by example: words that are single one by one could still merge with their neighbours."""
+    """Verify the words in sample texts: words that are single tokens could still merge with their neighbours."""
     write = text_writer(lexicon)
     lengths = [1, 2, 17, *(257 * proof for proof in range(1, PROOFS + 1))]
     return all(count(write(numbers(b"proof %d" % n, n))) == n + lexicon.added for n in lengths)
 
 
 def text_writer(lexicon: Lexicon, join: Callable[[list[str]], str] | None = None) -> Callable[[Numbers], str]:
-    """Random numbers as words. By the compiled reader in 1 us for a prompt of 128 tokens, by numpy in 5: a third of the
-    time that a look-up per word takes in Python."""
+    """A writer of words from random numbers. For 128 tokens the compiled reader takes 1 us and numpy 5, a third of the
+    time of a look-up per word in Python."""
     reader = compiled()
     if reader is not None and join is None and all(map(str.isascii, (*lexicon.first, *lexicon.rest))):
         return lambda random: str(reader.join_words(lexicon.first, lexicon.rest, random))
     first, pool = lexicon.first, np.array(lexicon.rest, dtype=object)
     size = len(pool)
     mask = np.uint32(size - 1) if size & (size - 1) == 0 else None
-    alike = mask is not None and first == lexicon.rest  # the first word is picked as the others are
+    alike = mask is not None and first == lexicon.rest  # the first word is drawn like the others
 
     def text(random: Numbers) -> str:
         if not len(random):
@@ -99,12 +99,12 @@ def text_writer(lexicon: Lexicon, join: Callable[[list[str]], str] | None = None
 
 
 def fitted_writer(count: CountTokens, added: int) -> Callable[[Numbers], str]:
-    """For tokenizers with hardly a word of one token: words are left out or letters put in until the count fits."""
+    """A writer for tokenizers with few single-token words: words are removed or letters added until the count fits."""
     write = text_writer(plain_lexicon())
 
     def text(random: Numbers) -> str:
         wanted = len(random) + added
-        low, high = 1, len(random)  # the most words that are not too many
+        low, high = 1, len(random)  # the maximum number of words that fit
         while low < high:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if count(write(random[:middle])) <= wanted else (low, middle - 1)
@@ -114,7 +114,7 @@ def fitted_writer(count: CountTokens, added: int) -> Callable[[Numbers], str]:
 
 
 def _filled(text: str, wanted: int, count: CountTokens) -> str:
-    """Single letters and marks behind the text, or letters cut off, while that brings the count nearer."""
+    """Append single letters and marks, or cut letters, while the count gets closer."""
     while (missing := wanted - count(text)) > 0:
         step = next((more for more in (" a", " .", ".", "a") if 0 < count(text + more) - count(text) <= missing), None)
         if step is None:
@@ -134,8 +134,8 @@ MODEL = "model"
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """`write` makes as many tokens as it gets numbers; a server adds `added` to a prompt, and in a chat `between` for
-    each further question and answer. `exact` is whether that was counted or estimated."""
+    """`write` makes one token per number; a server adds `added` tokens to a prompt, and in a chat `between` for each
+    further question and answer. `exact`: counted, not estimated."""
 
     write: Write
     added: int = 0
@@ -143,12 +143,13 @@ class Writer:
     exact: bool = False
 
     def room(self, tokens: int) -> int:
-        """How many tokens of our own make a prompt of so many; at least one."""
+        """The number of generated tokens for a prompt of a total length; at least one."""
         return max(tokens - self.added, 1)
 
 
 def writer_of(prompt_as: str, vocabulary: int, tokenizer: str | None, context: WorkloadContext) -> Writer:
-    """The writer that a plan asks for. `tokenizer` is `server`, `model` (the target's own name), a folder or a name."""
+    """The writer for a plan's tokenizer. `tokenizer` is `server`, `model` (the target's own name), a folder or a
+    name."""
     if prompt_as == "token_ids":
         size = vocabulary if tokenizer in (None, SERVER) else tokenizer_named(model_named(tokenizer, context)).size
         return Writer(ids_writer(size), exact=True)
@@ -167,7 +168,7 @@ def model_named(tokenizer: str | None, context: WorkloadContext) -> str:
 
 
 def ids_writer(vocabulary: int) -> Callable[[Numbers], list[int]]:
-    """Ids from the vocabulary's first part, but not its first tenth: control tokens live there."""
+    """A writer of token ids from the first part of the vocabulary, except its first tenth with the control tokens."""
     lowest = vocabulary // 10
 
     def token_ids(random: Numbers) -> list[int]:
@@ -187,7 +188,8 @@ def _by_file(name: str, context: WorkloadContext) -> Writer:
 
 
 def _in_chat(plain: Writer, word: str, tokens: int, context: WorkloadContext) -> Writer:
-    """A message does not get the first token that a prompt gets, but the chat template: the server knows its length."""
+    """The writer for chats: a message gets the chat template instead of a prompt's first token; the server counts
+    it."""
     try:
         with ServerTokenizer(context, WORDS_S) as server:
             between = _between(server)
@@ -214,7 +216,7 @@ def _by_server(context: WorkloadContext) -> Writer:
 
 @lru_cache(8)
 def _words_by(name: str) -> Writer | None:
-    """Kept: it takes a few hundred counts, and several traffic classes have the same tokenizer."""
+    """The lexicon of a tokenizer, cached: it takes a few hundred counts, and traffic classes share it."""
     return _of_words(partial(count_tokens, tokenizer_named(name)))
 
 
@@ -224,7 +226,7 @@ def _of_words(count: CountTokens) -> Writer | None:
 
 
 def _between(server: ServerTokenizer) -> int:
-    """What the template adds for a further question and answer of a word each."""
+    """The tokens that the template adds for a further question and answer of one word each."""
     question, answer = {"role": "user", "content": "the"}, {"role": "assistant", "content": "the"}
     per_word = server.count_messages([{"role": "user", "content": "the the"}]) - server.count_messages([question])
     both = server.count_messages([question, answer, question]) - server.count_messages([question])
@@ -232,7 +234,7 @@ def _between(server: ServerTokenizer) -> int:
 
 
 def _scaled(server: ServerTokenizer) -> tuple[Write, int]:
-    """Fewer words, by the tokens that a word has on average."""
+    """A writer of fewer words, scaled by the mean tokens per word."""
     write, pool, count = text_writer(plain_lexicon()), plain_lexicon().rest, server.count
     added = 2 * count(" ".join(pool[:8])) - count(" ".join((*pool[:8], *pool[:8])))
     tokens_per_word = (count(" ".join(pool)) - added) / len(pool)
@@ -246,21 +248,21 @@ def _scaled(server: ServerTokenizer) -> tuple[Write, int]:
 
 @dataclass(frozen=True, slots=True)
 class TokenCounter:
-    """Counts the tokens of a text; `added` are those that a server puts before a prompt."""
+    """Counts the tokens of a text; `added` are tokens that a server adds to a prompt."""
 
     count: Callable[[str], int]
-    by: str  # what counts, in words
+    by: str  # description of the counter
     exact: bool = True
     added: int = 0
 
 
 def token_count(tokenizer: str | None, context: WorkloadContext) -> TokenCounter:
-    """The count that a plan's `tokenizer` asks for; without one, an estimate."""
+    """The token counter for a plan's `tokenizer`; without one, an estimate."""
     if tokenizer is None:
         return TokenCounter(_estimate, f"estimated, {CHARACTERS_PER_TOKEN} characters each", exact=False)
     if tokenizer == "server":
         server = ServerTokenizer(context)
-        around = server.count("")  # what the server puts around every prompt, such as a chat template
+        around = server.count("")  # tokens that the server adds to every prompt, such as a chat template
         return TokenCounter(
             lambda text: max(server.count(text) - around, 0), f"by /tokenize of {context.url}", added=around
         )

@@ -1,4 +1,4 @@
-"""What a run means for a script: its exit code, and what is said on stderr."""
+"""The result of a run for a script: its exit code, and the messages on stderr."""
 
 from dataclasses import replace
 

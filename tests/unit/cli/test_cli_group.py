@@ -1,4 +1,4 @@
-"""The frame of the command line: lazy, quick, and clear about mistakes."""
+"""The command group: lazy, fast, and clear about errors."""
 
 import inspect
 import os

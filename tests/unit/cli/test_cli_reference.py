@@ -1,4 +1,4 @@
-"""docs/reference is what the code says, and says everything."""
+"""docs/reference agrees with the code, and is complete."""
 
 import importlib.util
 from pathlib import Path

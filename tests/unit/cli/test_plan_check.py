@@ -1,4 +1,4 @@
-"""`plan check` of experiments whose cases are no load: they have no server and no router."""
+"""`plan check` of experiments whose cases have no load: they have no server and no router."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A/B comparisons: the order of blocks, their tapes, and what is made of them, in virtual time."""
+"""A/B comparisons: the order of blocks, their tapes, and the evaluation, in virtual time."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""Which cases an experiment makes, in which order, how long they take, and what is wrong with one."""
+"""The cases of an experiment: their order, expected duration, and errors."""
 
 from pathlib import Path
 

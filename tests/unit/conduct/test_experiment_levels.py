@@ -1,4 +1,4 @@
-"""Loads between two ends: where they lie, which cases they make, in which order, and what is not known before."""
+"""Load levels between two ends: their values, cases and order, and what is unknown before the ends are measured."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,4 @@
-"""`import inferometer`: what it offers, how plans are made of keywords, and what a run gives."""
+"""`import inferometer`: its functions, plans from keywords, and the attributes of a run."""
 
 import subprocess
 import sys

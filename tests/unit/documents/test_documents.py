@@ -1,4 +1,4 @@
-"""What others wrote is read within bounds: whatever a file holds, it is a value or a sentence with its place."""
+"""Foreign files are parsed within bounds: any file gives a value or an error with its position."""
 
 import gzip
 import os

@@ -1,4 +1,4 @@
-"""Results as metrics: OpenMetrics, OpenTelemetry, the records of a dashboard."""
+"""Results as metrics: OpenMetrics, OpenTelemetry, records for a dashboard."""
 
 import os
 import subprocess

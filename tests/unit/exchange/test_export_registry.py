@@ -1,4 +1,4 @@
-"""Where exports go: a file, a folder, a stream; and that plans know the same formats."""
+"""Export destinations: a file, a folder, a stream; and plans have the same formats."""
 
 import io
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Results in the tables and histories of others: github-action-benchmark, CI benchmark, nm-vllm, Ray's sweep."""
+"""Results in other tools' tables and histories: github-action-benchmark, CI benchmark, nm-vllm, Ray's sweep."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Where a harness is found, and how its environment is made."""
+"""Where a harness is searched, and how its environment is created."""
 
 from pathlib import Path
 

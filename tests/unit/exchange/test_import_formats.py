@@ -1,4 +1,4 @@
-"""Every format: what it is recognised as, and that its numbers arrive in our units under our names."""
+"""Every format: how it is recognised, and that its numbers have our units and names."""
 
 import json
 from datetime import UTC, datetime

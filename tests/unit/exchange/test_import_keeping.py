@@ -1,4 +1,4 @@
-"""Files that become runs: recognised, kept once, found again; and files that do not."""
+"""Imported files: recognised, stored once, found again; and files that are refused."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Results as tools wrote them before and after: files without instants, packed ones, broken ones, pairs and folders."""
+"""Results of older and newer tool versions: files without timestamps, compressed ones, broken ones, pairs and
+folders."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""Numbers that no index or file could hold: refused with file and field, or kept safely; the store stays well."""
+"""Numbers too large for an index or file: refused with file and field, or stored safely; the store stays intact."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What we write for other tools reads back as the same numbers."""
+"""Our exports for other tools are imported as the same numbers."""
 
 from pathlib import Path
 

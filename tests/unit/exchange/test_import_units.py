@@ -1,4 +1,4 @@
-"""The unit traps: each a file that lies about its numbers, and what becomes of them."""
+"""Files with wrong units, and how they are corrected."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Change points by E-divisive means: held against the definition, and on the shapes that papers show."""
+"""Change points by E-divisive means: compared with the definition, and on the shapes in papers."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A run against its history: what is told, what is left out of the baseline, and what stays quiet."""
+"""A run compared with its history: what is reported, what is excluded from the baseline, and what is ignored."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The word on a measure, and that it is as often wrong as it says."""
+"""The status of a measure, and that its error rate is the nominal one."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Runs compared: by their requests where they have them, by their values where not, or not at all."""
+"""Comparisons of runs: by their requests if they have them, otherwise by their values, or not at all."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Limits: failures are infinitely late, an open loop is judged by schedule, what is unknown is not passed."""
+"""Limits: failures are infinitely late, open loops use scheduled times, unknown values do not pass."""
 
 import pytest
 from measure_rows import closed_plan, failure, many, open_plan, row, steady_load

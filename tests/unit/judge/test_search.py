@@ -1,4 +1,4 @@
-"""The search for the most load: on a curve, on noise, and where the truth is known in closed form."""
+"""The search for the highest load: on a curve, with noise, and with a truth in closed form."""
 
 import math
 from collections.abc import Callable

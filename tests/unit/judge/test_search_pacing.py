@@ -1,4 +1,4 @@
-"""Where a search begins, and how long its steps are."""
+"""The first load of a search, and the length of its steps."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Strategies over seeds: paired changes and their intervals, and when a winner is one."""
+"""Strategies over seeds: paired changes and their intervals, and when there is a winner."""
 
 import numpy as np
 import pytest

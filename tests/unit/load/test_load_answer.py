@@ -1,4 +1,4 @@
-"""From exchanges to records: how sure instants are, and what failures say."""
+"""From exchanges to records: the uncertainty of timestamps, and outcomes of failures."""
 
 import tracemalloc
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The drive loop on a jumping clock: who is sent when, what waits, and how it ends."""
+"""The drive loop in virtual time: what is sent when, what waits, and how it ends."""
 
 from collections import Counter
 from itertools import accumulate, count

@@ -1,4 +1,4 @@
-"""What logs say of a run beside its records."""
+"""Facts about a run in its logs, in addition to records."""
 
 from measure_rows import many, open_plan, row
 

@@ -1,4 +1,4 @@
-"""Sessions at once, the same tape twice, sessions made ahead, and what is sent before the load; on a jumping clock."""
+"""Concurrent sessions, repeated tapes, sessions generated ahead, and priming requests; in virtual time."""
 
 from itertools import count
 from typing import Any

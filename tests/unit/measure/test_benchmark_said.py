@@ -1,4 +1,4 @@
-"""What somebody's own benchmark says, read and made the values of a summary."""
+"""The output of custom benchmarks, read into the values of a summary."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""When somebody else's load began and ended, by the servers' counters."""
+"""Start and end of another tool's load, by the servers' counters."""
 
 from inferometer.measure.server import busy_span
 from inferometer.record.record import Sample, Samples

@@ -1,4 +1,4 @@
-"""Client and server side by side: they agree, or the verdict says in which number they do not, and why."""
+"""Client and server counts: they agree, or the verdict names the number that differs, and why."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The headline throughput is what a stopwatch says, and what `vllm bench serve` says of the same records."""
+"""The headline throughput equals a stopwatch's, and that of `vllm bench serve` on the same records."""
 
 import numpy as np
 import pytest

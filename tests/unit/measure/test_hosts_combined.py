@@ -1,4 +1,4 @@
-"""What combines several hosts carries the uncertainty of their clocks, and workers that fell behind are named."""
+"""Numbers over several hosts include the uncertainty of their clocks, and lagging workers are named."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The proof of delivery: sound arrivals pass, wrong ones are found out."""
+"""The test of delivery: correct arrivals pass, wrong ones are detected."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Our few distributions against scipy."""
+"""Our distribution functions compared with scipy."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The verdict: a sound run is valid, and each thing that can be wrong is found and said."""
+"""The verdict: a sound run is valid, and every possible problem is detected and reported."""
 
 from collections.abc import Callable
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""Windows: what is measured of a run; requests in flight; whether something drifts."""
+"""Windows: the measured part of a run; requests in flight; drift."""
 
 from typing import Any
 

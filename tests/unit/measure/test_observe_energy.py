@@ -1,4 +1,4 @@
-"""The GPUs' numbers over a window: energy with what is certain of it, throttling in words, missing as missing."""
+"""GPU numbers over a window: energy with certain bounds, throttling reasons, missing values as missing."""
 
 import pytest
 

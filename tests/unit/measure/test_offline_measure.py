@@ -1,4 +1,4 @@
-"""Numbers and verdict of offline runs, on latencies that are known."""
+"""Numbers and verdict of offline runs, on known latencies."""
 
 from pathlib import Path
 

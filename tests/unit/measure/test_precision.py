@@ -1,4 +1,4 @@
-"""How well a number is to be known, and where a run has settled."""
+"""The precision of a number, and where a run has settled."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Every number of a summary by one name."""
+"""Every number of a summary under one name."""
 
 from inferometer.measure.values import canonical, quantities, quantity
 from inferometer.record.encoding import summary_from

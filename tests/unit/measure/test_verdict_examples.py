@@ -1,4 +1,4 @@
-"""Runs that were shown with a wrong throughput or a wrong verdict, with what was shown then and what is shown now."""
+"""Runs that once had a wrong throughput or verdict, with the old and the current result."""
 
 import numpy as np
 import pytest

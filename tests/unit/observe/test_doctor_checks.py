@@ -1,4 +1,4 @@
-"""Each check of the doctor in both ways, from facts; and the readers, from folders that look like /proc and /sys."""
+"""Each check of the doctor, passing and failing, from facts; and the readers, with folders like /proc and /sys."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""The environment of a run: what is there is told, what is secret is not."""
+"""The environment of a run: facts are recorded, secrets are not."""
 
 import json
 import os

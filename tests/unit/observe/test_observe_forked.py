@@ -1,4 +1,4 @@
-"""A copy of this process: it talks through its pipes, has none of our files, and its end is known."""
+"""The forked observer: it communicates through pipes, has none of our files, and its end is noticed."""
 
 import os
 import signal

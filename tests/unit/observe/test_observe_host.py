@@ -1,4 +1,4 @@
-"""The machine as /proc tells it: shares over the time between two samples, nothing where the system says nothing."""
+"""The machine by /proc: shares of time between two samples, nothing if the system has no data."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The text of metrics endpoints: every engine's names mean the same things, and nonsense is told apart from numbers."""
+"""The text of metrics endpoints: names of all engines are unified, and nonsense is not read as numbers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a load needs of this machine, computed from its plan."""
+"""The resources of this machine that a load needs, computed from its plan."""
 
 import resource
 from typing import Any

@@ -1,4 +1,4 @@
-"""llm-d-benchmark's experiment files, of the bash era and of today: setup times run."""
+"""llm-d-benchmark's experiment files, of the bash version and today: setup times run."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""nm-vllm's configs as they are: every combination a case with its plan."""
+"""nm-vllm's unmodified configs: every combination is a case with its plan."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Batch sizes and lengths as people write them, and every mistake said before an engine starts."""
+"""Batch sizes and lengths in text form, with all errors before an engine starts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Other tools' command lines, read as they are: their documented examples give the plan a person would write."""
+"""Other tools' command lines: their documented examples give the plan that a person would write."""
 
 import csv
 import json

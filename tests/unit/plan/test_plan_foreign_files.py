@@ -1,4 +1,4 @@
-"""Other tools' files, read as they are: inference-perf's YAML, llm-d's templates with their variables and `-o`."""
+"""Other tools' files: inference-perf's YAML, llm-d's templates with their variables and `-o`."""
 
 import os
 import shlex

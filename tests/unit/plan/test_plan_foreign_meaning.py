@@ -1,4 +1,4 @@
-"""Other tools' plans mean the same here: later turns, rates, numbers of requests; and what differs is said."""
+"""Translated plans send the same: later turns, rates, numbers of requests; and differences are noted."""
 
 import json
 import math

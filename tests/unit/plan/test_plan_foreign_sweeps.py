@@ -1,4 +1,4 @@
-"""Other tools' sweeps: command lines and files that are several runs, as the experiments a person would write."""
+"""Other tools' sweeps: command lines and files with several runs, as the experiments that a person would write."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""`observe` in a plan: switches as YAML reads them, URLs and indexes alone or in lists, mistakes by name."""
+"""`observe` in a plan: switches as YAML reads them, URLs and indexes alone or in lists, errors by name."""
 
 from pathlib import Path
 

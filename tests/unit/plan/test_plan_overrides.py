@@ -1,4 +1,4 @@
-"""`--set` reaches everything; the daily flags mean what people mean by them."""
+"""`--set` can change everything; the common flags do what users expect."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Ready plans: each is right and runs, those of the use cases are as their row says, one's own stand before ours."""
+"""Built-in plans: each is valid and runs, use cases match the guide's table, the user's profiles have priority."""
 
 from pathlib import Path
 

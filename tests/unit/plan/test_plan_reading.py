@@ -1,4 +1,4 @@
-"""Plans as people write them: every mistake at once, each with its path, in words."""
+"""Plans in text form: all errors together, each with its path and a message."""
 
 import io
 from pathlib import Path

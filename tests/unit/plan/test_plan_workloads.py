@@ -1,4 +1,4 @@
-"""The workload of a plan: kinds told apart by type or fields, lengths as people write them, rates from tokens."""
+"""The workload of a plan: kinds by type or fields, lengths in text form, rates from tokens."""
 
 from typing import Any
 

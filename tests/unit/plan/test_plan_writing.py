@@ -1,4 +1,4 @@
-"""What is written about a plan: the plan itself, without secrets, and the schema that editors read."""
+"""Writing a plan: without secrets, and its JSON schema for editors."""
 
 import json
 import re

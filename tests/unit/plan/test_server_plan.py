@@ -1,4 +1,4 @@
-"""The `server` of a plan: what may be said, what is found wrong, and what is kept of it."""
+"""The `server` of a plan: valid settings, errors, and its stored form."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Clocks of several hosts: offsets by the least round trip, drift followed, durations left alone."""
+"""Clocks of several hosts: offsets by the least round trip, interpolated drift, unchanged durations."""
 
 import random
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The environment of a run: read into types, and written again as it was."""
+"""The environment of a run: parsed into types, and written back unchanged."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Summaries and verdicts as JSON and back: nothing is lost, old names are understood, wrong types are named."""
+"""Summaries and verdicts to JSON and back: nothing is lost, old names are read, wrong types are reported."""
 
 import copy
 import json

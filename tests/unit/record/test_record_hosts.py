@@ -1,4 +1,4 @@
-"""Logs of several hosts: their instants come together on the first one's clock."""
+"""Logs of several hosts: their timestamps are converted to the driver's clock."""
 
 from pathlib import Path
 

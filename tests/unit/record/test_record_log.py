@@ -1,4 +1,4 @@
-"""The log: what is written is read, what broke off is said."""
+"""The log: written records are read back, truncation is reported."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A run as data, samples as columns, files that are whole or not there."""
+"""A run as data, samples as columns, files that are complete or missing."""
 
 import json
 import os

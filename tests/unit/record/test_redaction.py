@@ -1,4 +1,4 @@
-"""What a run knows as its secrets, in which forms they are hidden, and what is harmless to show."""
+"""The secrets of a run, the encodings in which they are hidden, and harmless texts."""
 
 import base64
 import html

@@ -1,4 +1,4 @@
-"""docs/reference/results.md names everything that a run leaves behind, and explains it."""
+"""docs/reference/results.md lists and explains everything that a run stores."""
 
 import dataclasses
 import importlib.util

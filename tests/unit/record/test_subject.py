@@ -1,4 +1,4 @@
-"""Who a run is about: the same words and the same identity wherever they are shown."""
+"""The subject of a run: the same description and identity wherever it is shown."""
 
 from typing import Any
 

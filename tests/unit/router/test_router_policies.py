@@ -1,4 +1,4 @@
-"""Every policy by its rules: which replica, by which branch, from what it knows."""
+"""The rules of every policy: the chosen replica, the branch, and the inputs."""
 
 from collections import Counter
 from typing import Any

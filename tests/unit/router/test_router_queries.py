@@ -1,4 +1,4 @@
-"""What the router reads of requests and replicas: texts of prompts in every API's body, sessions, and metrics."""
+"""The router's parsing of requests and replicas: prompts in every API's body, sessions, and metrics."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The loop of all places, over workers that are held in memory: each has a clock of its own and answers by frames."""
+"""The loop of all places, with in-memory workers: each has a separate clock and answers by frames."""
 
 import signal
 from collections import deque

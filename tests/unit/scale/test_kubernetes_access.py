@@ -1,4 +1,4 @@
-"""Which cluster is meant: files, contexts, proxies and programs that give credentials, as kubectl has them."""
+"""Selecting the cluster: files, contexts, proxies and credential plugins, as in kubectl."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Files come out of a pod's log whole, in pieces, whatever lines get lost on the way."""
+"""Files are copied completely through a pod's log, in pieces, even if lines are lost."""
 
 from pathlib import Path
 

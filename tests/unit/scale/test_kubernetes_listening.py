@@ -1,4 +1,4 @@
-"""What listens to pods, where something else answers for them."""
+"""The threads that receive messages of pods, with stand-ins that answer for the pods."""
 
 from types import SimpleNamespace
 from typing import Any

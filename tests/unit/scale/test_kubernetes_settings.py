@@ -1,4 +1,4 @@
-"""llm-d's variables, scenario files and options: each before the one before it, and no scenario is executed."""
+"""llm-d's variables, scenario files and options: their priority, and no scenario is executed."""
 
 from pathlib import Path
 

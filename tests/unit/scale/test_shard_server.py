@@ -1,4 +1,4 @@
-"""What a pod serves to its driver: nothing without the token, parcels again where an answer was lost, one job."""
+"""A pod's server for its driver: nothing without the token, repeated parcels after a lost answer, one job."""
 
 import threading
 import urllib.error

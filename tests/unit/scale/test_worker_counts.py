@@ -1,4 +1,4 @@
-"""How many workers a plan needs, by the calibration of a machine."""
+"""The number of workers for a plan, by the calibration of a machine."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Every chart: a valid specification of Vega-Lite, few points, and the numbers that the summary has."""
+"""Every chart: a valid Vega-Lite specification, few points, and the numbers of the summary."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What CI is shown of runs: safe whatever names are in them, and within the limits of who shows it."""
+"""CI summaries of runs: safe for any names, and within the limits of the CI system."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Any run fits a screen, whatever its kind and however much it has to show; the rest is behind `--more`."""
+"""Every kind of run fits on a screen, however much data it has; the rest is shown by `--more`."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Histories as pages show them: of every kind of run, a line for each batch size, no change by a bad measurement."""
+"""Histories on pages: for every kind of run, a line per batch size, and invalid runs cause no change point."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What people are told, and that they are told once."""
+"""The content of notifications, and that each is sent once."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What pages say: names of series, states of histories, answers of experiments, headers and links."""
+"""Texts on pages: names of series, states of histories, answers of experiments, headers and links."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Reports: the verdict first, self-contained, small, safe; of any run, and in every form."""
+"""Reports: the verdict first, self-contained, small, safe; for any run, in every format."""
 
 import csv
 import io

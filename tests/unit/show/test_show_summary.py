@@ -1,4 +1,4 @@
-"""The summary: what a person must find in it, whatever the run was like and however narrow the terminal is."""
+"""The terminal summary: its required content, for any run and any width of the terminal."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The smaller tables: kept runs, a calibration, what a plan does in a few words."""
+"""The smaller tables: stored runs, a calibration, short texts of plans."""
 
 import io
 from pathlib import Path

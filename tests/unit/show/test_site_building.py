@@ -1,4 +1,4 @@
-"""The static site: only what changed is written, and nothing that is not for everybody."""
+"""The static site: only changed files are written, and nothing private."""
 
 import json
 import re

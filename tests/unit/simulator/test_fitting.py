@@ -1,4 +1,4 @@
-"""Models of servers: steps read from records, terms that come back, files, and what is refused."""
+"""Models of servers: steps from records, recovered terms, files, and refused input."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The metronome's bytes are what vLLM would send, and its wheel sends each of them once, in its slot."""
+"""The metronome sends the bytes of vLLM, each once, in its slot."""
 
 import json
 from collections.abc import Callable

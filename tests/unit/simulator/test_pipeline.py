@@ -1,4 +1,4 @@
-"""An engine that launches a step ahead: instants by hand, and what must hold for any load."""
+"""An engine that launches a step ahead: times computed by hand, and invariants for any load."""
 
 import random
 

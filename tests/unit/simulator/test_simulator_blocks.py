@@ -1,4 +1,4 @@
-"""The paged cache: what is found, what is shared, what is evicted first."""
+"""The paged cache: hits, sharing, and the order of eviction."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The clock that jumps."""
+"""The virtual clock."""
 
 from inferometer.load.clock import VirtualClock
 

@@ -1,4 +1,4 @@
-"""The scheduler: what goes into a step, what is shared, who is preempted; and its loop on a clock."""
+"""The scheduler: the content of a step, sharing, preemption; and its loop on a clock."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""Settings by arithmetic: the numbers of the decision page, and how a plan changes them."""
+"""Presets by arithmetic: the numbers of the decision page, and how a plan changes them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A store survives its worst member: what is damaged is named with its cause and a remedy, everything else works."""
+"""A store with damaged members: each is reported with its cause and a remedy, everything else works."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""The run folder: unique, whole file by file, readable as far as it was written."""
+"""The run folder: unique, complete file by file, readable as far as it was written."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The index: it follows the folders, finds what is meant, and says what is near."""
+"""The index: it follows the folders, resolves names, and suggests similar ones."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Runs that are made in one piece."""
+"""Saving complete runs."""
 
 from pathlib import Path
 

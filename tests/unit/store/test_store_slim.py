@@ -1,4 +1,4 @@
-"""Runs without their requests: the numbers stay, and the folder is whole."""
+"""Runs without their requests: the numbers stay, and the folder still verifies."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tags, baselines, retention, and files that are not as they were written: named, spared, never lost."""
+"""Tags, baselines, retention, and modified files: reported, not deleted, never lost."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Filters and orders: any column, measure or setting, and what is said of a wrong one."""
+"""Filters and orders: any column, measure or setting, and messages for wrong ones."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What becomes of a plan's Ray Serve application, and its mistakes, before Ray is asked for anything."""
+"""The settings of a plan's Ray Serve application, and its errors, before Ray is used."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""What each type of server becomes: the exact command, and how it is told that it is ready."""
+"""The launch of each type of server: the exact command, and the readiness check."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Locks of GPUs and endpoints: what excludes what, and what the second one is told."""
+"""Locks of GPUs and endpoints: what excludes what, and the message for the second run."""
 
 import os
 import stat

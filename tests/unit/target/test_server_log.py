@@ -1,4 +1,4 @@
-"""The capped log of a server: its beginning and its end, and how much is missing between them."""
+"""The capped log of a server: its beginning and end, and the number of omitted bytes."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The log of vLLM 0.32 for CPU, started by us at level DEBUG: words that builds for GPUs do not have."""
+"""The log of vLLM 0.32 for CPU, started at level DEBUG: wordings that GPU builds do not have."""
 
 from pathlib import Path
 

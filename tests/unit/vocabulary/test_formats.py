@@ -1,4 +1,4 @@
-"""Numbers as people read them: the same text for the same value in Python, pages and charts."""
+"""Readable numbers: the same text for the same value in Python, pages and charts."""
 
 import html
 import json

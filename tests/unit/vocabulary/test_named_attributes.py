@@ -1,4 +1,4 @@
-"""What registries name as `"module:attribute"` is there: a module that moved would be missed by its user only."""
+"""Every `"module:attribute"` in a registry exists: otherwise only a user would notice a moved module."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Durations, counts and shares as people write and read them, and the names of the measures."""
+"""Parsing and formatting of durations, counts and shares, and the names of the measures."""
 
 import math
 import subprocess

@@ -1,4 +1,4 @@
-"""A server is only made to wait for acknowledgements where it does not wait for them anyway."""
+"""Acknowledgements are delayed only for servers that do not wait for them."""
 
 from inferometer.wire.sockets import ALWAYS, MANY, NEVER, ONCE, TRIES, Acknowledging
 

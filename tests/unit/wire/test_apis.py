@@ -1,4 +1,4 @@
-"""Each API: the body that is sent and the meaning of answers in the shapes that its documentation shows."""
+"""Each API: the request body, and the parsing of answers in the formats of its documentation."""
 
 from typing import Any, get_args
 

@@ -1,4 +1,4 @@
-"""Speech to text: the form that is sent, and the events that come back."""
+"""Speech to text: the form that is sent, and the events of the answer."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Heads of answers, origins, stamps and the shapes of events, case by case."""
+"""Response heads, origins, timestamps and the shapes of events, case by case."""
 
 import socket
 import ssl

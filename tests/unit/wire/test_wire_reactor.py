@@ -1,4 +1,4 @@
-"""The event loop: timers, sockets, signals, quiet work, and what it does where epoll or timerfd are missing."""
+"""The event loop: timers, sockets, signals, idle work, and its fallbacks without epoll or timerfd."""
 
 import ctypes
 import os

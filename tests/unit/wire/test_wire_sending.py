@@ -1,4 +1,4 @@
-"""Bytes leave when they are handed over."""
+"""Bytes are sent at once."""
 
 import socket
 import sys

@@ -1,4 +1,4 @@
-"""Tokenizers by name: every kind of file is read by what is in it, and what is missing is said with a remedy."""
+"""Tokenizers by name: every kind of file is detected by its content, and missing files are reported with a remedy."""
 
 import base64
 import io

@@ -1,4 +1,4 @@
-"""Traces: what is read of a file, what is said of a broken one, and the sessions that are made of it."""
+"""Traces: parsing of files, messages for broken ones, and the resulting sessions."""
 
 from collections.abc import Iterator
 from pathlib import Path

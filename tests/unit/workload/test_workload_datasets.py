@@ -1,4 +1,4 @@
-"""Datasets from files of every kind; and every mistake in them told by file, row and remedy."""
+"""Datasets from files of every kind; and every error in them with file, row and remedy."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""A dataset named by its URL: fetched once, continued after a break, checked; from a real server on loopback."""
+"""A dataset by URL: downloaded once, resumed after a break, verified; from a real server on loopback."""
 
 import hashlib
 import threading

@@ -1,4 +1,4 @@
-"""Live answers join the turns that follow them: in the drive loop, on a clock that jumps."""
+"""Live answers are put into later turns: in the drive loop, in virtual time."""
 
 import json
 from itertools import count

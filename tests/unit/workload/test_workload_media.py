@@ -1,4 +1,4 @@
-"""Media that are made up, in prompts and in shared prefixes; and recorded sessions of hashed blocks."""
+"""Generated media, in prompts and in shared prefixes; and recorded sessions of hashed blocks."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Sessions of agents from OpenTelemetry traces, and their graphs driven in virtual time."""
+"""Sessions of agents from OpenTelemetry traces, and their graphs run in virtual time."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The parts of made-up sessions: pairs, shared beginnings, turns, models and images."""
+"""The parts of generated sessions: pairs, shared prefixes, turns, models and images."""
 
 import base64
 import struct

@@ -1,4 +1,4 @@
-"""Synthetic prompts: the asked length, the same tape for the same nonce, no shared prefixes."""
+"""Synthetic prompts: the requested length, the same tape for the same nonce, no shared prefixes."""
 
 import timeit
 

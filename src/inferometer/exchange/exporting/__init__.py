@@ -1,6 +1,5 @@
-"""Our runs in other tools' formats, one module per format. The formats that runs can be exported to, by name; what an
-exporter is given and the files it makes; and writing them: to a file, into a folder, to a stream, or as a plan's
-`outputs`."""
+"""Exports of runs to other tools' formats, one module per format. This module has the registry of formats, the input
+and output of an exporter, and writing: to a file, into a folder, to a stream, or as a plan's `outputs`."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,12 +26,12 @@ from inferometer.vocabulary import attribute_at
 
 # -- pieces ----------------------------------------------------------------------------------------------------------
 
-ExportChunks = Callable[[], Iterable[bytes]]  # a file that is made while it is written, anew for each call
+ExportChunks = Callable[[], Iterable[bytes]]  # generates a file while it is written, anew for each call
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DocumentPiece:
-    name: str  # of the file, where its place has none of its own
+    name: str  # of the file, if the output path does not name one
     made: bytes | ExportChunks
 
     def chunks(self) -> Iterable[bytes]:
@@ -45,18 +44,18 @@ class DocumentPiece:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DocumentRows:
-    """A long list of a document, some of it at a time."""
+    """A long list in a document, generated in batches."""
 
     batches: Callable[[], Iterable[list[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """Runs, and how they are wanted. `there` gives what a file of that name holds by now: some formats append."""
+    """The runs and options of an export. `there` returns the existing content of a file: some formats append."""
 
     runs: Sequence[Run]
     detailed: bool = False
-    suffix: str = ""  # of the path it is wanted at: ".json"
+    suffix: str = ""  # of the output path: ".json"
     there: Callable[[str], bytes | None] = lambda _name: None
     notes: list[str] = field(default_factory=list)  # what could not be exported, for the user
 
@@ -68,7 +67,7 @@ _JSON = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KE
 
 
 def json_piece(name: str, content: Any) -> DocumentPiece:
-    """With an end of line; a number that is not finite is null."""
+    """JSON with a line end; numbers that are not finite become null."""
     return DocumentPiece(name, json_text(content, _JSON | orjson.OPT_APPEND_NEWLINE).encode())
 
 
@@ -102,7 +101,7 @@ def _row_chunks(key: str, rows: DocumentRows) -> Iterator[bytes]:
 
 
 def text_piece(name: str, text: str) -> DocumentPiece:
-    """Lines end as they are given."""
+    """A text file; line ends are kept."""
     return DocumentPiece(name, "\r\n".join(map(harmless, text.split("\r\n"))).encode())
 
 
@@ -115,7 +114,7 @@ def records_of(run: Run) -> Records:
 
 
 def of_kind(run: Run, fits: Mapping[str, Any], what: str) -> Any:
-    """What a format makes of this kind of run; a kind that it has no place for is an error."""
+    """The export function for this kind of run; an error if the format does not support it."""
     if run.kind not in fits:
         kinds = " and ".join(fits)
         raise StoreError(f"{run.id}: is a run of kind {run.kind}, {what} supports {kinds}")
@@ -129,8 +128,8 @@ def of_kind(run: Run, fits: Mapping[str, Any], what: str) -> Any:
 class ExportFormat:
     about: str
     exporter: str  # "module:attribute"
-    folder: bool = False  # whether it is several files even of one run
-    requests_only: bool = False  # no field is about the run, so nothing in it could tell that it was predicted
+    folder: bool = False  # whether one run makes several files
+    requests_only: bool = False  # it has no field for the run, so it could not mark a predicted run
 
 
 _HERE = "inferometer.exchange.exporting"
@@ -186,7 +185,7 @@ def pieces(name: str, request: ExportRequest) -> list[DocumentPiece]:
 
 
 def write(name: str, runs: Sequence[Run], path: Path, *, detailed: bool = False) -> tuple[list[Path], list[str]]:
-    """Write runs to a path: a file, or a folder where the format has several files. The files written, and notes."""
+    """Write runs to a path: a file, or a folder if the format has several files. Returns the files and notes."""
     folder = format_named(name).folder or path.is_dir()
     request = ExportRequest(runs, detailed, path.suffix, lambda file: _content(path / file if folder else path))
     made = pieces(name, request)
@@ -198,7 +197,7 @@ def write(name: str, runs: Sequence[Run], path: Path, *, detailed: bool = False)
 
 
 def stream(name: str, runs: Sequence[Run], to: BinaryIO, *, detailed: bool = False) -> list[str]:
-    """Write what is one file to a stream."""
+    """Write a single-file export to a stream."""
     request = ExportRequest(runs, detailed)
     made = pieces(name, request)
     if len(made) > 1:
@@ -224,7 +223,7 @@ def _write(path: Path, piece: DocumentPiece) -> Path:
 
 
 def write_outputs(run: Run, outputs: list[Output]) -> list[Path]:
-    """Write every output; those that cannot be written are named together, after the others were."""
+    """Write every output; errors are raised together, after the others were written."""
     written, failures = [], []
     for output in outputs:
         try:
@@ -237,33 +236,32 @@ def write_outputs(run: Run, outputs: list[Output]) -> list[Path]:
     return written
 
 
-# -- what exporters read of a run --------------------------------------------------------------------------------------
+# -- data of a run for exporters ---------------------------------------------------------------------------------------
 
-# What exporters need of a run besides its numbers and its subject: rate, lengths, duration. A run of another tool may
-# have none of it: then None, never a default.
+# Rate, lengths and duration of a run. An imported run may lack them: then the value is None, never a default.
 
 
 def label_of(run: Run, name: str | None) -> str | None:
-    """A name in a file of another tool; of a predicted run also by what, because nothing else there would say so."""
+    """The name of a run in another tool's file; for a predicted run with its model, because no other field shows it."""
     if not run.environment.known_target.is_predicted:
         return name
     return " · ".join(filter(None, (name, run.subject.engine_text)))
 
 
 def gpu_text(run: Run) -> str | None:
-    """`NVIDIA H200 x 1`, as other tools write it; a mix is spelled out."""
+    """`NVIDIA H200 x 1`, as other tools write it; different GPUs are listed."""
     return ", ".join(f"{name} x {count}" for name, count in run.subject.accelerator_counts.items()) or None
 
 
 def traffic_of(run: Run) -> Document:
-    """The plan of the one class, or of the first of several: with its defaults if it is ours, for they were used."""
+    """The plan of the first traffic class; with defaults if Inferometer sent the load, because they were used."""
     if (plan := _own_plan(run)) is not None:
         return Document(plan.classes[0].model_dump(mode="json"))
     return run.plan.classes[0] if run.plan.classes else run.plan
 
 
 def server_of(run: Run) -> Document:
-    """What the plan starts, with its defaults if it is ours."""
+    """The plan's server section; with defaults if Inferometer ran it."""
     plan = _own_plan(run)
     if plan is None or plan.server is None:
         return run.plan.server
@@ -271,7 +269,7 @@ def server_of(run: Run) -> Document:
 
 
 def _own_plan(run: Run) -> Plan | None:
-    """The plan of a run of ours; what another tool has in its place may be read as one by accident."""
+    """The plan of a run that Inferometer made; an imported one might be valid as a plan by accident."""
     return run.plan.checked if run.source is None and run.kind == "serving" else None
 
 
@@ -288,18 +286,18 @@ def load_of(run: Run) -> Document:
 
 
 def rate_of(run: Run) -> float | None:
-    """Requests per second asked for; None in a closed loop."""
+    """Requested requests per second; None in a closed loop."""
     return load_of(run).number("rate")
 
 
 def concurrency_of(run: Run) -> int | None:
-    """Requests in flight asked for, or the cap of an open loop."""
+    """Requested requests in flight, or the cap of an open loop."""
     load = load_of(run)
     return load.count("concurrency") or load.count("max_concurrency")
 
 
 def started(run: Run) -> datetime:
-    """When the run began, in UTC; without a start time it began in 1970."""
+    """The start of the run, in UTC; 1970 if unknown."""
     try:
         moment = datetime.fromisoformat(run.started_at)
     except ValueError:
@@ -308,7 +306,7 @@ def started(run: Run) -> datetime:
 
 
 def duration_of(run: Run) -> float | None:
-    """Seconds from start to end of the whole run; of an imported one as its tool counted them."""
+    """Seconds from start to end of the whole run; for an imported run the tool's own value."""
     summary = run.summary
     rate = summary.reported.rates.get("request_rate") if summary.reported else None
     answered = summary.outcomes.get("ok")
@@ -319,7 +317,7 @@ def duration_of(run: Run) -> float | None:
 
 
 def served_lengths(run: Run) -> tuple[int | None, int | None]:
-    """Mean input and output tokens as they were *served*; what was requested is another number."""
+    """Mean *served* input and output tokens, which may differ from the requested ones."""
     values = quantities(run.summary)
     means = (values.get("input_tokens.mean"), values.get("output_tokens.mean"))
     inputs, outputs = (None if mean is None else round(mean.value) for mean in means)
@@ -327,7 +325,7 @@ def served_lengths(run: Run) -> tuple[int | None, int | None]:
 
 
 def lengths_of(run: Run, side: str) -> Lengths | None:
-    """What the plan asks for as `input_tokens` or `output_tokens`; None where a dataset decides."""
+    """The plan's `input_tokens` or `output_tokens`; None if a dataset determines them."""
     requested = traffic_of(run).section("workload").get(side)
     try:
         return None if requested is None else Lengths.model_validate(requested)
@@ -336,7 +334,7 @@ def lengths_of(run: Run, side: str) -> Lengths | None:
 
 
 def requested_lengths(run: Run) -> tuple[int | None, int | None]:
-    """Mean input and output tokens that the plan asks for."""
+    """Mean input and output tokens requested by the plan."""
     lengths = (lengths_of(run, "input_tokens"), lengths_of(run, "output_tokens"))
     inputs, outputs = (
         None if length is None or length.mean_value is None else round(length.mean_value) for length in lengths
@@ -345,7 +343,7 @@ def requested_lengths(run: Run) -> tuple[int | None, int | None]:
 
 
 def seen_by_others(run: Run, records: Records) -> SeenRequests:
-    """The records as other tools would have had them: behind the warm-up, which they do not report either."""
+    """The records that other tools would report: those after the warm-up."""
     plan = run.plan.checked
     warm = plan is not None and (plan.warmup.requests or plan.warmup.duration)
     begin_at = warmup_end(records, plan, Facts()) if plan is not None and warm else None
@@ -355,7 +353,7 @@ def seen_by_others(run: Run, records: Records) -> SeenRequests:
 
 
 def _mean_gap_s(plan: Plan | None) -> float:
-    """Between the requests of an open loop at one rate; 0 for any other load."""
+    """The mean gap between requests of an open loop at one rate; 0 for other loads."""
     if plan is None or len(plan.classes) != 1:
         return 0.0
     load = plan.classes[0].load

@@ -1,5 +1,6 @@
 """nm-vllm's BenchmarkResult, schema 0.0.0: every metric with its unit and whether bigger or smaller is better. Times
-are milliseconds, tails are observed only. Fields: neuralmagic/nm-vllm, neuralmagic/benchmarks/scripts/logging."""
+are milliseconds; tail percentiles are observed only. Fields: neuralmagic/nm-vllm,
+neuralmagic/benchmarks/scripts/logging."""
 
 import json
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ RATES = {
 OFFLINE = {"request_throughput": ("request_rate", "prompts/s"), "token_throughput": ("total_rate", "tokens/s")}
 TIMES = {"request_latency": "e2e", "ttft_ms": "ttft", "tpot_ms": "tpot"}
 STATISTICS = {"mean": "mean", "median": "p50", "p90": "p90", "p99": "p99"}
-STEADY = ("mean", "median")  # the others differ by themselves: they are no reason for an alert
+STEADY = ("mean", "median")  # other statistics vary too much from run to run for an alert
 
 
 def export(request: ExportRequest) -> list[DocumentPiece]:
@@ -77,7 +78,7 @@ def _dataset(run: Run) -> str:
 
 
 def _metadata(run: Run) -> dict[str, JsonValue]:
-    """Lengths as they were served; an endless rate is the text `inf`."""
+    """Metadata with served lengths; an infinite rate is the text `inf`."""
     outcomes = run.summary.outcomes
     done = outcomes.get("ok", run.summary.requests)
     rate, values = rate_of(run), quantities(run.summary)
@@ -108,7 +109,7 @@ def _metrics(run: Run) -> Iterator[dict[str, JsonValue]]:
 
 
 def file_name(run: Run) -> str:
-    """As the scripts name it: `benchmark_serving-vllm-2.5qps-opt-125m-20240326-101112.json`."""
+    """The file name as in nm-vllm's scripts: `benchmark_serving-vllm-2.5qps-opt-125m-20240326-101112.json`."""
     when, model = started(run).strftime("%Y%m%d-%H%M%S"), run.subject.model or "unknown"
     backend = file_name_part((run.subject.engine or "vllm").lower())
     if run.kind == "throughput":

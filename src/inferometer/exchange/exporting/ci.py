@@ -1,5 +1,5 @@
-"""Benchmarks in CI: github-action-benchmark's arrays, the JSON files of a benchmark with its history beside its
-pages, and records for the PyTorch HUD's database."""
+"""Benchmarks in CI: github-action-benchmark's arrays, the JSON databases of a CI benchmark with its history, and
+records for the PyTorch HUD's database."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -50,7 +50,7 @@ def export_ci_bench(request: ExportRequest) -> list[DocumentPiece]:
 
 
 def data_point(run: Run) -> dict[str, Any]:
-    """Of one run, a row per batch size; the timestamp is when it was measured, not when it was exported."""
+    """The data point of one run, with a row per batch size; its timestamp is the time of the measurement."""
     rows = [_row(case) for case in run.summary.cases if case.latencies]
     if not rows:
         raise StoreError(f"{run.id}: no latencies by batch size in it")
@@ -78,7 +78,7 @@ def _latency(runs: Sequence[Run], request: ExportRequest) -> list[DocumentPiece]
 
 
 def markdown_table(rows: Sequence[dict[str, Any]]) -> str:
-    """With the colons that set numbers to the right."""
+    """A Markdown table with right-aligned numbers."""
     cells = [[str(row["batch_size"]), *(f"{row[name]:.6g}" for name in COLUMNS[1:])] for row in rows]
     widths = [max(len(name), *(len(line[at]) for line in cells)) for at, name in enumerate(COLUMNS)]
     ruler = "|".join(f"{'-' * (width + 1)}:" for width in widths)
@@ -91,7 +91,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _serving(runs: Sequence[Run], request: ExportRequest) -> list[DocumentPiece]:
-    """A rate makes a point of a length pair's history, a concurrency one of the trade-off."""
+    """A run with a rate is a point in the history of its length pair, one with a concurrency in the trade-off."""
     open_loop = [run for run in runs if rate_of(run) is not None or concurrency_of(run) is None]
     closed = [run for run in runs if run not in open_loop]
     pieces = []
@@ -105,8 +105,8 @@ def _serving(runs: Sequence[Run], request: ExportRequest) -> list[DocumentPiece]
 
 
 def _history(runs: Sequence[Run], database: dict[str, Any]) -> dict[str, Any]:
-    """A pair is named by the lengths that were requested, else by those served: it is what stays the same. The numbers
-    are of what was served."""
+    """A pair is named by the requested lengths, which do not vary, else by the served ones. The numbers
+    are based on served lengths."""
     for run in runs:
         inputs, outputs = (
             ask or got or 0 for ask, got in zip(requested_lengths(run), served_lengths(run), strict=True)
@@ -123,7 +123,7 @@ def _history(runs: Sequence[Run], database: dict[str, Any]) -> dict[str, Any]:
 
 
 def trade_off_point(run: Run) -> dict[str, Any]:
-    """Throughput against the speed of one user, 1 / TPOT; the cost only where the run has a price."""
+    """Throughput against the speed of one user, 1 / TPOT; the cost only if the run has a price."""
     document = serve_document(run)
     pace = document.get("mean_tpot_ms")
     cost = quantities(run.summary).get("cost_per_million_tokens")
@@ -143,7 +143,7 @@ def _stamp(run: Run) -> str:
 
 
 def _database(request: ExportRequest, name: str, form: type) -> Any:
-    """What is there already; something else under its name is not overwritten."""
+    """The existing database; another file with its name is not overwritten."""
     content = request.there(name)
     if not content:
         return form()
@@ -158,9 +158,9 @@ def _database(request: ExportRequest, name: str, form: type) -> Any:
 
 FILES = {"higher": "bigger.json", "lower": "smaller.json", None: "observe.json"}
 STEADY = (None, "mean", "p50")  # statistics that may alert
-LEFT_OUT = ("std", "min", "max", "p99.9")  # a chart of each would hide the others
+LEFT_OUT = ("std", "min", "max", "p99.9")  # too many charts
 MS = 1000.0
-DIGITS = 6  # of the hash of a workload that has no name
+DIGITS = 6  # of the hash for an unnamed workload
 
 
 def export_action_benchmark(request: ExportRequest) -> list[DocumentPiece]:
@@ -186,8 +186,8 @@ def entry(run: Run, quantity: Quantity) -> dict[str, Any]:
 
 
 def _subject(run: Run) -> str:
-    """What was measured, in words that stay the same: plan, model, accelerators. Plans without a name are distinguished
-    by the hash of what they ask: two workloads are not one line."""
+    """The measured subject in constant words: plan, model, accelerators. Plans without a name are distinguished by a
+    hash of their workload, so two workloads are two lines."""
     parts = (run.plan.name or f"{run.kind} {identity(run).workload[:DIGITS]}", run.subject.model, gpu_text(run))
     return ", ".join(str(part) for part in parts if part)
 
@@ -206,7 +206,7 @@ def _extra(run: Run, quantity: Quantity) -> str:
     return "\n".join(line for line in lines if line)
 
 
-# the metrics of `vllm bench serve`; everything else of it goes with each of them
+# the metrics of `vllm bench serve`; all its other fields are repeated in each record
 SERVE = (
     *(f"{stat}_{name}_ms" for name in ("ttft", "tpot", "itl", "e2el") for stat in ("mean", "median", "std", "p99")),
     *("request_throughput", "output_throughput", "total_token_throughput"),

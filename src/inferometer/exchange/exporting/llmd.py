@@ -1,5 +1,5 @@
-"""llm-d's benchmark report, v0.2.1: seconds with their unit, percentiles under the schema's own names, taken from the
-records where summaries keep too few of them. The numbers are ours, by our definitions."""
+"""llm-d's benchmark report, v0.2.1: seconds with their unit, percentiles under the schema's own names, computed
+from the records if the summary has too few. The numbers use our definitions."""
 
 from collections.abc import Collection, Mapping
 from datetime import timedelta
@@ -43,8 +43,8 @@ MORE = ("p0.1", "p1", "p5", "p10", "p25", "p75", "p99.9")
 
 
 def spreads(run: Run, names: Collection[str]) -> dict[str, dict[str, float]]:
-    """The statistics of our measures by name, as the summary has them, and more quantiles from the records. A quantile
-    of the summary that is unknown stays so: there were too few values."""
+    """The statistics of our measures by name, as the summary has them, and more quantiles from the records. An unknown
+    quantile of the summary stays unknown: there were too few values."""
     statistics = _summary_statistics(run.summary, names)
     records = run.records
     if records is None or run.source is not None:
@@ -66,7 +66,7 @@ def _summary_statistics(summary: Summary, names: Collection[str]) -> dict[str, d
 
 
 def _window(run: Run, answers: Answers) -> Mask | None:
-    """The answered requests of the window; None where it cannot be found again as the summary has it."""
+    """The answered requests of the window; None if they do not match the summary."""
     if run.plan.checked is None:
         return None
     window = whole_window(answers, run.plan.checked, Facts())
@@ -100,7 +100,7 @@ def _more(answers: Answers, chosen: Mask, name: str) -> dict[str, float]:
 # -- llmd ------------------------------------------------------------------------------------------------------------
 
 VERSION = "0.2.1"
-LATENCIES = {  # ours, and its unit
+LATENCIES = {  # our measure, and its unit
     "time_to_first_token": ("ttft", "s"),
     "time_per_output_token": ("tpot", "s/token"),
     "inter_token_latency": ("itl", "s/token"),
@@ -114,7 +114,7 @@ RATES = {
     "total_token_rate": ("total_rate", "tokens/s"),
     "request_rate": ("request_rate", "queries/s"),
 }
-# The schema takes any key in a statistic and reads only these: another spelling would be lost without a word.
+# The schema accepts any key in a statistic but reads only these: another spelling would be ignored silently.
 STATISTICS = {
     **{name: name for name in ("mean", "min", "max", "p1", "p5", "p10", "p25", "p50", "p75", "p90", "p95", "p99")},
     "std": "stddev",
@@ -124,7 +124,7 @@ STATISTICS = {
 
 
 def export(request: ExportRequest) -> list[DocumentPiece]:
-    """YAML, or JSON where the path says so."""
+    """The report v0.2.1 as YAML, or as JSON for such a path."""
     as_json = request.suffix == ".json"
     return [_piece(run, as_json) for run in request.runs]
 
@@ -169,7 +169,7 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def _stack(run: Run) -> list[dict[str, Any]] | None:
-    """The engine, where its model and version are known; without accelerators it is a component of no kind."""
+    """The engine, if its model and version are known; without accelerators the component has no kind."""
     model, gpus = run.subject.model, list(run.subject.accelerators)
     engine = {"tool": run.subject.engine or "unknown", "tool_version": run.subject.engine_version or "unknown"}
     hashes = identity(run)
@@ -192,7 +192,7 @@ def _parallel(run: Run) -> int | None:
 
 
 def _load(run: Run) -> dict[str, Any] | None:
-    """What was requested; the lengths that were served are in the results."""
+    """The requested load; the results have the served lengths."""
     inputs = _length(lengths_of(run, "input_tokens"), served_lengths(run)[0])
     if inputs is None:
         return None
@@ -217,7 +217,7 @@ def _source(run: Run) -> str:
 
 
 def _length(requested: Lengths | None, served: int | None) -> dict[str, Any] | None:
-    """As the plan has it; what it does not have is what was served, of an unknown distribution."""
+    """The length distribution of the plan; if it has none, the served lengths with an unknown distribution."""
     middle = None if requested is None else requested.mean_value
     if requested is None or middle is None:
         return None if served is None else {"distribution": "other", "value": served}
@@ -244,7 +244,7 @@ def _aggregate(run: Run) -> dict[str, Any]:
 
 
 def _requests(run: Run) -> dict[str, Any] | None:
-    """Failed and unfinished requests are separate, and none is lost: the total is what was sent."""
+    """Counts of requests. Failed and unfinished ones are separate; the total is the number sent."""
     outcomes = run.summary.outcomes
     if not outcomes:
         return None if run.summary.requests is None else {"total": run.summary.requests}
@@ -254,7 +254,7 @@ def _requests(run: Run) -> dict[str, Any] | None:
 
 
 def _statistics(statistics: Mapping[str, float] | None, unit: str) -> dict[str, Any] | None:
-    """A mean is required there: without it there is nothing to write."""
+    """A statistics object; None without a mean, which the schema requires."""
     if not statistics or "mean" not in statistics:
         return None
     return {"units": unit} | {theirs: statistics[ours] for ours, theirs in STATISTICS.items() if ours in statistics}
@@ -265,7 +265,7 @@ def _rate(quantity: Quantity | None, unit: str) -> dict[str, Any] | None:
 
 
 def _sessions(run: Run) -> dict[str, Any]:
-    """Of runs whose sessions have several turns; the others have no such section."""
+    """The session section, only for runs with sessions of several turns."""
     sessions = run.summary.sessions
     if sessions is None or not sessions.count:
         return {}
@@ -289,18 +289,18 @@ def _known(content: Mapping[str, Any]) -> dict[str, Any]:
 
 VERSION_V01 = "0.1"
 GENERATORS = ("fmperf", "guidellm", "inference-perf", "vllm-benchmark", "nop")
-NEAREST = "inference-perf"  # of those that the schema allows
+NEAREST = "inference-perf"  # the most similar tool that the schema allows
 RATES_V01 = {
     "input_tokens_per_sec": "input_rate",
     "output_tokens_per_sec": "output_rate",
     "total_tokens_per_sec": "total_rate",
     "requests_per_sec": "request_rate",
 }
-_PER_TOKEN = 1000.0  # s/token to ms/token, the only unit for it there
+_PER_TOKEN = 1000.0  # s/token to ms/token, the only unit that the schema allows
 
 
 def export_v01(request: ExportRequest) -> list[DocumentPiece]:
-    """YAML, or JSON where the path says so."""
+    """The report v0.1 as YAML, or as JSON for such a path."""
     made = []
     for run in request.runs:
         name = f"benchmark_report_v{VERSION_V01}_{run.id}"
@@ -313,7 +313,7 @@ def export_v01(request: ExportRequest) -> list[DocumentPiece]:
 
 
 def report_v01(run: Run) -> dict[str, Any]:
-    """What the schema requires must be there: TTFT, total tokens per second, the requests, the duration."""
+    """The report; values required by the schema must exist: TTFT, total tokens per second, requests, duration."""
     newer = report(run)["results"]["request_performance"]["aggregate"]
     latency, requests = newer.get("latency") or {}, newer.get("requests")
     if "time_to_first_token" not in latency or requests is None or duration_of(run) is None:
@@ -363,7 +363,7 @@ def _time(run: Run) -> dict[str, Any]:
 
 
 def _in_ms(statistics: Mapping[str, Any]) -> dict[str, Any]:
-    """Times per token in ms/token, the others in seconds as they are."""
+    """Times per token in ms/token; other times stay in seconds."""
     if statistics["units"] != "s/token":
         return dict(statistics)
     scaled = {name: value * _PER_TOKEN for name, value in statistics.items() if name != "units"}

@@ -1,5 +1,5 @@
-"""The files of Ray's prefix-aware sweep: a line per run of what clients saw and of what the engines reported; and
-those that its scheduler keeps second by second."""
+"""The files of Ray's prefix-aware sweep: one line per run with client metrics and one with engine metrics; and the
+per-second files of its scheduler."""
 
 import csv
 import io
@@ -93,7 +93,7 @@ def export_sweep(request: ExportRequest) -> list[DocumentPiece]:
 
 
 def _parameters(run: Run) -> Row:
-    """What was requested, in the sweep's words; what a run does not say is empty."""
+    """The requested settings under the sweep's names; unknown ones are empty."""
     plan, gpus = traffic_of(run), list(run.subject.accelerators)
     server = server_of(run)
     engine = server.section("of") if server.text("type") in ROUTED else server
@@ -124,7 +124,7 @@ _SIMULATOR = {"enable_prefix_caching": True, "enable_chunked_prefill": True}  # 
 
 
 def _simulated_gpu(arguments: Mapping[str, Any]) -> str | None:
-    """The accelerator whose numbers the simulator was given: `L4 (simulated)`."""
+    """The accelerator that the simulator is configured for: `L4 (simulated)`."""
     preset = arguments.get("preset")
     return f"{str(preset).rpartition('/')[2].upper()} (simulated)" if preset else None
 
@@ -177,15 +177,15 @@ def _series(seen: SeenRequests) -> dict[str, Some]:
     itl = next(spread for spread in sglang.SGLANG.spreads if spread.name == "ITL")
     return {
         "ttft_ms": defined(posted_to_first(seen)),
-        "tpot_ms": defined(vllm.tpot(seen)),  # by the length that was served
+        "tpot_ms": defined(vllm.tpot(seen)),  # by the served length
         "itl_ms": itl.series(seen),
         "e2e_latency_ms": defined(sglang.latency(seen)),
     }
 
 
 def server_metrics(run: Run) -> Row:
-    """Over the run, all engines together: sum of sums by sum of counts, in seconds. The sweep takes counters since the
-    engines' start, which comes to the same where they are started for it."""
+    """Over the run, all engines together: sum of sums by sum of counts, in seconds. The sweep uses counters since the
+    engines' start, which are equal if the engines were started for it."""
     series = server_series(run)
     row: Row = {}
     for theirs, ours in COUNTERS.items():
@@ -202,7 +202,7 @@ def _rounded(row: Mapping[str, Any], digits: int) -> Row:
 
 
 def _appended(there: bytes | None, rows: list[Row]) -> str:
-    """The file with its new lines; what is in it stays as it is."""
+    """The file with new lines appended; existing content is unchanged."""
     text = (there or b"").decode("utf-8", "replace")
     text += "\n" if text and not text.endswith("\n") else ""
     header = list(rows[0])
@@ -219,7 +219,7 @@ DIGITS = 3  # of elapsed seconds
 
 
 def export_routing(request: ExportRequest) -> list[DocumentPiece]:
-    """Of every run a set of files, named by its plan, or by its strategy, and its seed."""
+    """A set of files per run, named by its plan or strategy, and its seed."""
     made: list[DocumentPiece] = []
     for run in request.runs:
         of_kind(run, {"serving": run}, "the router's own files")
@@ -250,7 +250,7 @@ def _of_decisions(decisions: Decisions, prefix: str, start_at: int) -> list[Docu
     elapsed = _elapsed(decisions.at, start_at)
     rates = zip(elapsed, decisions.replica, decisions.match_rate.tolist(), strict=True)
     searches = zip(decisions.searched.tolist(), decisions.search_s.tolist(), strict=True)
-    # Ray may give a replica that was found for one request to another that waits longer.
+    # Ray may give a replica that was chosen for one request to another that has waited longer.
     matched = zip(decisions.session.tolist(), decisions.given_to.tolist(), decisions.kind, strict=True)
     heads = ("original_request_id", "matched_replica_request_id", "scheduling_decision")
     return [
@@ -299,7 +299,7 @@ def _label_text(labels: Mapping[str, str]) -> str:
 
 
 def _eviction_times(samples: Samples) -> dict[str, float | int | None]:
-    """How often the tree was cut back, how much went, and how long a pass took on this machine."""
+    """Number of evictions of the tree, evicted characters, and the time of an eviction on this machine."""
     took = samples.series("eviction_s")[1]
     chars = samples.series("evicted_chars")[1]
     known = len(took) > 0

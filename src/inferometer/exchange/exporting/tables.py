@@ -42,12 +42,12 @@ COLUMNS = (
 PICTURE = "inferometer.show.charts.registry:throughput_latency_png"
 GPU_COLUMNS = ("ts", "mem_used_mb", "mem_total_mb", "gpu_util", "gpu_mem_util")
 _GPU_NAMES = ("memory_used_bytes", "memory_total_bytes", "utilization_share", "memory_utilization_share")
-_MB = 2.0**20  # as the framework counts them
+_MB = 2.0**20  # as in the InferX framework
 
 
 def write_folder(run: Run, path: Path) -> None:
-    """One line per request. Times are seconds since 1970 by the wall clock at the start of the run, whose differences
-    are those of the monotonic clock; what is not known is empty, never 0."""
+    """One line per request. Times are seconds since 1970: the wall clock at the start of the run plus monotonic
+    differences. Unknown values are empty, never 0."""
     records = run.records
     if records is None:
         raise StoreError(f"{run.id}: this run has no records")
@@ -62,7 +62,8 @@ def write_folder(run: Run, path: Path) -> None:
 
 
 def _draw(run: Run, path: Path) -> None:
-    """The framework's picture, where the extra 'charts' is installed. Charts are above this room: found by name."""
+    """The framework's picture, if the extra 'charts' is installed. The chart package is imported by name, because
+    this package may not import it."""
     if find_spec("vl_convert") is None:
         return
     picture: bytes | None = attribute_at(PICTURE)(run)
@@ -72,7 +73,7 @@ def _draw(run: Run, path: Path) -> None:
 
 
 def _write_gpus(run: Run, path: Path) -> None:
-    """The framework knows one GPU; of several, those behind the first have files of their own: gpu_memory_1.csv."""
+    """The framework supports one GPU; further GPUs get separate files: gpu_memory_1.csv."""
     samples, records = run.samples, run.records
     if samples is None or records is None:
         return
@@ -88,7 +89,7 @@ def _write_gpus(run: Run, path: Path) -> None:
 
 
 def _gpu_rows(samples: Samples, source: str, wall_minus_clock_s: float) -> Iterator[list[Any]]:
-    """One line per reading of the memory; the other values are those read with it."""
+    """One line per memory reading, with the other values of the same reading."""
     at, _ = samples.series("memory_used_bytes", source)
     columns = [samples.series(name, source) for name in _GPU_NAMES]
     for moment in at.tolist():
@@ -140,8 +141,8 @@ def _seconds(value: float) -> str | None:
 
 
 UNFIT_FOR_A_TABLE = {"read_at", "read_tokens", "read_slack"}  # packed; Parquet has them as lists
-ROWS = 1000  # lines of a table that are made at a time
-COPIED = 1 << 20  # bytes of a file that are copied at a time
+ROWS = 1000  # lines of a table per batch
+COPIED = 1 << 20  # bytes of a file per copy
 
 
 def export_json(request: ExportRequest) -> list[DocumentPiece]:
@@ -149,7 +150,7 @@ def export_json(request: ExportRequest) -> list[DocumentPiece]:
 
 
 def export_parquet(request: ExportRequest) -> list[DocumentPiece]:
-    """The records, one row each, reads as lists: as they are kept."""
+    """The records as stored: one row each, reads as lists."""
     return [DocumentPiece(f"{run.id}.parquet", _parquet(run)) for run in request.runs]
 
 
@@ -170,7 +171,7 @@ def _copied(path: Path) -> Iterator[bytes]:
 
 
 def export_csv(request: ExportRequest) -> list[DocumentPiece]:
-    """The records, one line each, without the instants of single reads."""
+    """The records, one line each, without the timestamps of single reads."""
     return [DocumentPiece(f"{run.id}.csv", partial(_csv, records_of(run))) for run in request.runs]
 
 
@@ -193,7 +194,7 @@ def _rows(records: Records, names: list[str]) -> Iterator[list[Any]]:
 
 
 def _ends(records: Records) -> tuple[Ints, Ints]:
-    """When the first and the last read of each record were."""
+    """The times of the first and the last read of each record."""
     first_at, last_at = np.full(len(records), MISSING), np.full(len(records), MISSING)
     for reads in records.read_batches(None, ("read_at",)):
         has = reads.counts() > 0
@@ -203,7 +204,7 @@ def _ends(records: Records) -> tuple[Ints, Ints]:
 
 
 def export_inferx(request: ExportRequest) -> list[DocumentPiece]:
-    """InferX's folder; of several runs one folder each."""
+    """InferX's folder; one folder per run if there are several."""
     several = len(request.runs) > 1
     return [
         DocumentPiece(f"{run.id}/{name}" if several else name, content)
@@ -213,7 +214,7 @@ def export_inferx(request: ExportRequest) -> list[DocumentPiece]:
 
 
 def _inferx(run: Run) -> list[tuple[str, bytes]]:
-    """A run without a start time has instants since 1970."""
+    """The folder of one run; without a start time its times count from 1970."""
     with tempfile.TemporaryDirectory() as folder:
         write_folder(replace(run, started_at=started(run).isoformat()), Path(folder))
         return [(path.name, path.read_bytes()) for path in sorted(Path(folder).iterdir())]

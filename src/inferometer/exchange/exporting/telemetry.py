@@ -54,7 +54,7 @@ def text(runs: Sequence[Run]) -> str:
 
 
 def _info(runs: Sequence[Run]) -> Iterator[str]:
-    """What a run is, once; the numbers carry only its id, model and identity."""
+    """The description of a run, once; its numbers carry only id, model and identity."""
     yield "# TYPE inferometer_run info"
     yield "# HELP inferometer_run What was measured, and the verdict."
     for run in runs:
@@ -71,7 +71,7 @@ def _info(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _families(runs: Sequence[Run]) -> Iterator[str]:
-    """All samples of a name stand together, whatever run they are of."""
+    """All samples of one name are grouped, over all runs."""
     samples = [(_name(quantity), run, quantity) for run in runs for quantity in quantities(run.summary).values()]
     for name, group in groupby(sorted(samples, key=lambda entry: entry[0]), key=lambda entry: entry[0]):
         entries = list(group)
@@ -93,7 +93,7 @@ def _unit(quantity: Quantity) -> str:
 
 
 def _name(quantity: Quantity) -> str:
-    """`inferometer_ttft_seconds`: the unit is the end of the name, written once."""
+    """`inferometer_ttft_seconds`: the name ends in the unit, without repeating it."""
     unit, name = _unit(quantity), _NOT_IN_NAMES.sub("_", quantity.name)
     return f"inferometer_{name}" if not unit or name.endswith(f"_{unit}") else f"inferometer_{name}_{unit}"
 
@@ -126,7 +126,7 @@ Attributes = dict[str, str | int]
 
 
 def export_opentelemetry(request: ExportRequest) -> list[DocumentPiece]:
-    """As a collector's `otlpjsonfile` receiver reads it: a request to export on each line, one for each run."""
+    """The format of a collector's `otlpjsonfile` receiver: one export request per line and run."""
     lines = (json_text({"resourceMetrics": [resource(run)]}).encode() for run in request.runs)
     return [DocumentPiece("gen_ai_metrics.otlp.json", b"".join(line + b"\n" for line in lines))]
 
@@ -155,7 +155,7 @@ def _client(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def _gaps(answers: Answers) -> Iterator[Floats]:
-    """Those of the answered requests; all at once where they are in memory."""
+    """The gaps of the answered requests; in one batch if they are in memory."""
     if answers.records.held:
         yield answers.gaps.length_s[answers.ok[answers.gaps.owner]]
     else:
@@ -163,7 +163,7 @@ def _gaps(answers: Answers) -> Iterator[Floats]:
 
 
 def _durations(answers: Answers, about: Attributes) -> list[tuple[Attributes, Floats]]:
-    """Until the end of the stream; failures apart, by what went wrong."""
+    """Durations until the end of the stream; failed requests separately by error."""
     length = request_values("done", answers)
     kinds = {outcome: answers.records.outcome.mask(outcome) for outcome in OUTCOMES if outcome != "ok"}
     failed = [(about | {"error.type": outcome}, length[mask]) for outcome, mask in kinds.items()]
@@ -171,13 +171,13 @@ def _durations(answers: Answers, about: Attributes) -> list[tuple[Attributes, Fl
 
 
 def _tokens(answers: Answers, about: Attributes) -> list[tuple[Attributes, Floats]]:
-    """As they were served, by the server's own count; never what was requested."""
+    """Served tokens as counted by the server, never the requested ones."""
     sides = (("input", "input_tokens"), ("output", "output_tokens"))
     return [(about | {"gen_ai.token.type": side}, request_values(name, answers)[answers.ok]) for side, name in sides]
 
 
 def _server(run: Run) -> Iterator[dict[str, Any]]:
-    """What the server measured itself, with its own bounds; the endless bucket has none."""
+    """The server's own histograms with its bucket bounds; the last bucket has no bound."""
     series = server_series(run)
     for name, ours in SERVER.items():
         observed = histogram(series, ours)
@@ -213,7 +213,7 @@ def _histogram(
 
 
 def _counted(run: Run, about: Attributes, bounds: Sequence[float], batches: Iterable[Floats]) -> dict[str, Any]:
-    """A bucket holds what is above the bound before it and at most its own."""
+    """Counts per bucket: values above the previous bound and at most its own."""
     counts, sums, ends = np.zeros(len(bounds) + 1, np.int64), [0.0], []
     for batch in batches:
         values = batch[~np.isnan(batch)]

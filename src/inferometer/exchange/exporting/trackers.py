@@ -23,7 +23,7 @@ from inferometer.store.entry import flat
 _FINISHED, _FAILED = 3, 4  # mlflow.entities.RunStatus
 _LOCAL = 4  # mlflow.entities.SourceType
 _ODD = re.compile(r"[^A-Za-z0-9_\-. /]")
-_MOST_PARAMETER = 6000  # letters
+_MOST_PARAMETER = 6000  # characters
 
 
 def export_mlflow(request: ExportRequest) -> list[DocumentPiece]:
@@ -79,12 +79,12 @@ def _pieces(run: Run) -> Iterator[DocumentPiece]:
 
 
 def experiment_name(run: Run) -> str:
-    """Runs of one name or model are compared with each other."""
+    """The experiment of a run: its plan's name or its model, so that comparable runs are together."""
     return run.subject.name or run.subject.model or "inferometer"
 
 
 def tags_of(run: Run) -> dict[str, str]:
-    """What was measured, as far as it is known, and the verdict."""
+    """Tags: the measured subject, as far as it is known, and the verdict."""
     tags = {
         "mlflow.runName": run.id,
         "inferometer.run": run.id,
@@ -99,7 +99,7 @@ def tags_of(run: Run) -> dict[str, str]:
 
 
 def run_id(run: Run) -> str:
-    """The same for the same run, so that exporting it again replaces it."""
+    """The id in MLflow; the same run always gets the same id, so exporting it again replaces it."""
     return hashlib.sha256(run.id.encode()).hexdigest()[:32]
 
 
@@ -108,12 +108,12 @@ def _experiment_id(name: str) -> str:
 
 
 def _named(key: str) -> str:
-    """As MLflow allows names; a slash would be a folder."""
+    """A name that MLflow allows; a slash would make a folder."""
     return _ODD.sub("_", key).replace("/", "_")
 
 
 def _yaml(**fields: object) -> str:
-    """JSON is YAML; a number of an id stays text."""
+    """A YAML file, written as JSON, so that a numeric id stays text."""
     return "".join(f"{name}: {orjson.dumps(value).decode()}\n" for name, value in fields.items())
 
 

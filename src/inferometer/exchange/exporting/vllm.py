@@ -1,5 +1,5 @@
-"""The JSON of `vllm bench serve`, `latency` and `throughput`: the numbers under vLLM's own definitions where there are
-records, else those the run has."""
+"""The JSON of `vllm bench serve`, `latency` and `throughput`: the numbers by vLLM's definitions if there are
+records, else the numbers of the run."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ LATENCY_PERCENTILES = (10, 25, 50, 75, 90, 99)
 
 
 def latency_document(latencies: Sequence[float]) -> dict[str, Any]:
-    """As `vllm bench latency --output-json` writes it."""
+    """The document of `vllm bench latency --output-json`."""
     percentiles = np.percentile(np.array(latencies), LATENCY_PERCENTILES)
     return {
         "avg_latency": float(np.mean(latencies)),
@@ -60,7 +60,7 @@ def latency_document(latencies: Sequence[float]) -> dict[str, Any]:
 
 
 def throughput_document(summary: Summary) -> dict[str, Any]:
-    """As `vllm bench throughput --output-json` writes it."""
+    """The document of `vllm bench throughput --output-json`."""
     return {
         "elapsed_time": summary.values["elapsed"].value,
         "num_requests": summary.requests,
@@ -75,7 +75,7 @@ def _sum(inputs: int | None, outputs: int | None) -> int | None:
 
 
 def write_latency_files(summary: Summary, prefix: str) -> list[Path]:
-    """A file per measured case, `{prefix}{bs}.json`; with its lengths where there are several."""
+    """A file per measured case, `{prefix}{bs}.json`; the name has the lengths if there are several."""
     cases = [case for case in summary.cases if case.name in summary.measures]
     return [
         write_document(latency_document(case.latencies), Path(f"{prefix}{case.name.removeprefix('latency_bs')}.json"))
@@ -108,7 +108,7 @@ def export(request: ExportRequest) -> list[DocumentPiece]:
 
 
 def serve_document(run: Run, detailed: bool = False) -> dict[str, Any]:
-    """As `vllm bench serve --save-result` writes it; with its arrays as `--save-detailed` does."""
+    """The document of `vllm bench serve --save-result`; with arrays, that of `--save-detailed`."""
     document = _serve_document(run, detailed)
     return {
         key: [row for rows in value.batches() for row in rows] if isinstance(value, DocumentRows) else value
@@ -117,7 +117,7 @@ def serve_document(run: Run, detailed: bool = False) -> dict[str, Any]:
 
 
 def _serve_document(run: Run, detailed: bool) -> dict[str, Any]:
-    """With what there is of every read as `DocumentRows`."""
+    """The document, with per-read arrays as `DocumentRows`."""
     records = run.records
     if records is None:
         return _head(run) | _from_summary(run) | _speculation(run)
@@ -127,7 +127,7 @@ def _serve_document(run: Run, detailed: bool) -> dict[str, Any]:
 
 
 def _speculation(run: Run) -> dict[str, Any]:
-    """Where the server speculates, as vLLM writes it: the rate in percent."""
+    """vLLM's fields of speculative decoding, if the server uses it: the rate is in percent."""
     values = quantities(run.summary)
     rate, length = (_value(values, f"server_acceptance_{name}") for name in ("rate", "length"))
     if length is None:
@@ -168,7 +168,7 @@ def _head(run: Run) -> dict[str, Any]:
 
 
 def _backend(run: Run) -> str:
-    """vLLM's word for how the server is spoken to."""
+    """vLLM's name of the backend."""
     if run.plan.api == "chat":
         return "openai-chat"
     return "vllm" if run.subject.engine in (None, "vLLM", "simulator") else "openai"
@@ -213,8 +213,8 @@ def _statistics(seen: SeenRequests) -> dict[str, Any]:
 
 
 def _arrays(seen: SeenRequests) -> dict[str, Any]:
-    """One entry per request. vLLM writes 0 and an empty list for what failed; its start times are seconds on a clock
-    of its own, ours begin with the first request."""
+    """One entry per request. vLLM writes 0 and an empty list for failed requests; its start times are seconds on an
+    arbitrary clock, ours begin with the first request."""
     records, ok = seen.every.records, seen.every.ok
     start_s = (posted_at(seen.every) - int(records.scheduled_at[0])) / NANOSECONDS if len(records) else np.empty(0)
     first_s = (seen.every.first_at - posted_at(seen.every)) / NANOSECONDS
@@ -230,7 +230,7 @@ def _arrays(seen: SeenRequests) -> dict[str, Any]:
 
 
 def _gaps(answers: Answers) -> Iterator[list[list[float]]]:
-    """Of each answer, between messages: those that share a read follow at once."""
+    """The gaps between the messages of each answer; messages in the same read have gap 0."""
     for reads in answers.records.reads_in_order(None, ("read_at", "read_tokens")):
         stamps, ok = messages(answers, reads), answers.ok[reads.owner]
         edges = pairwise(reads.offsets.tolist())
@@ -254,7 +254,7 @@ def _whole(lengths: Any) -> list[int]:
 
 
 def _from_summary(run: Run) -> dict[str, Any]:
-    """For a run without records: its own values, in milliseconds; missing ones stay missing."""
+    """The values of a run without records, in milliseconds; missing ones stay missing."""
     values = quantities(run.summary)
     outcomes = run.summary.outcomes
     done = outcomes.get("ok")

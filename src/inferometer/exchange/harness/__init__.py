@@ -1,6 +1,6 @@
-"""Other tools run in our place, one module per tool. What a harness is: another load generator, the command and the
-files that make it carry out a plan, and the files that it leaves. Nothing is started here: a process on this machine
-and a pod do the same with what is rendered."""
+"""Other load generators (harnesses) that run a plan instead of Inferometer, one module per tool. A harness renders a
+plan to its command and files, and names its result files. Nothing is started here: a local process or a pod runs the
+rendered command."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,21 +17,21 @@ from inferometer.plan.text import as_written
 from inferometer.plan.workloads import Lengths, Synthetic
 from inferometer.vocabulary import attribute_at
 
-LLMD_IMAGE = "ghcr.io/llm-d/llm-d-benchmark"  # which has the harnesses that llm-d-benchmark launches
+LLMD_IMAGE = "ghcr.io/llm-d/llm-d-benchmark"  # contains the harnesses that llm-d-benchmark launches
 
 
 @dataclass(frozen=True, slots=True)
 class HarnessEndpoint:
-    """The server as a harness must know it. The key of the API is not here: `Harness.key_env` names the variable."""
+    """The server to measure. The API key is not part of it: `Harness.key_env` names its variable."""
 
     url: str  # without /v1
-    model: str  # as it is served
-    tokenizer: str  # a folder, or a name on the model hub: most tools make and count tokens themselves
+    model: str  # its served name
+    tokenizer: str  # a folder, or a name on the model hub: most tools tokenize themselves
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Folders as the command sees them: where its files are, and where it writes. A pod mounts both elsewhere."""
+    """The folders for input files and results, as the command sees them; a pod mounts them at other paths."""
 
     inputs: str = "."
     results: str = "results"
@@ -39,7 +39,7 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A plan as a harness's command and files. `notes` has what the tool does differently, by a setting's path."""
+    """A plan as a harness's command and files. `notes` has the tool's differences by the path of a setting."""
 
     argv: list[str]
     files: dict[str, str] = field(default_factory=dict)  # below `Places.inputs`
@@ -57,18 +57,18 @@ class Harness:
     name: str
     title: str
     render: Render
-    read: Callable[[Rendered], Foreign] | None  # what was rendered, read by our reader of that tool's plans
-    results: tuple[str, ...]  # patterns below `Places.results`: the first that has a file is the result
+    read: Callable[[Rendered], Foreign] | None  # our reader of that tool's plans, for the rendered files
+    results: tuple[str, ...]  # patterns in `Places.results`: the first with a file is the result
     format: str  # of that file, in `inferometer import --formats`
     requests: tuple[str, str] | None = None  # pattern and format of a second file, with every request
-    program: str = ""  # in the `bin` of its environment, where `argv` does not begin with python
-    requirements: tuple[str, ...] = ()  # of an environment of its own; none: it is not on PyPI
+    program: str = ""  # in the `bin` of its environment, if `argv` does not begin with python
+    requirements: tuple[str, ...] = ()  # packages of its environment; empty if it is not on PyPI
     bare: tuple[str, ...] = ()  # packages that are installed without their declared dependencies
-    python: tuple[int, int] = (3, 10)  # at least
-    image: str | None = None  # in which a pod runs it
-    key_env: str | None = None  # the variable that it reads the API's key from
-    keyed: Callable[[str], list[str]] | None = None  # arguments with the key, where it reads no variable
-    key_needed: bool = False  # it does not start without one, also where the server asks for none
+    python: tuple[int, int] = (3, 10)  # minimum version
+    image: str | None = None  # the container image that a pod runs
+    key_env: str | None = None  # the variable from which it reads the API key
+    keyed: Callable[[str], list[str]] | None = None  # arguments with the key, if it reads no variable
+    key_needed: bool = False  # it does not start without a key, even if the server needs none
 
     @property
     def by_image(self) -> bool:
@@ -80,7 +80,7 @@ class Harness:
 
 
 def synthetic(plan: Plan, name: str) -> Synthetic:
-    """The workload, where it is made up; a harness has no other."""
+    """The workload; harnesses support only synthetic ones."""
     if plan.traffic:
         raise PlanError(f"traffic: {name} has no traffic classes", "give each class a plan of its own")
     if not isinstance(plan.workload, Synthetic):
@@ -106,7 +106,7 @@ def bell(lengths: Lengths | None, path: str, name: str) -> tuple[float, float]:
 
 
 def counted(plan: Plan, name: str) -> tuple[int, dict[str, str]]:
-    """How many requests are sent, for a tool that ends by that alone; a duration at a rate is as many as it makes."""
+    """The number of requests, for a tool without a time limit; a duration is converted with the rate."""
     stop, load = plan.stop, plan.load
     if stop.requests is not None and stop.duration is None:
         return stop.requests, {}
@@ -118,7 +118,7 @@ def counted(plan: Plan, name: str) -> tuple[int, dict[str, str]]:
 
 
 def timed(plan: Plan, name: str) -> tuple[float, dict[str, str]]:
-    """How long requests are sent, for a tool whose rates end by time alone."""
+    """The duration of the load, for a tool whose rates end only by time."""
     stop, load = plan.stop, plan.load
     if stop.duration is not None and stop.requests is None:
         return stop.duration, {}
@@ -134,7 +134,7 @@ def _written_stop(plan: Plan) -> str:
 
 
 def ignores_end(plan: Plan) -> bool:
-    """Whether answers go on to the requested length."""
+    """Whether answers continue to the requested length (ignore_eos)."""
     chosen = plan.sampling.ignore_eos
     return plan.workload.mean_output is not None if chosen is None else chosen
 
@@ -155,7 +155,7 @@ def _is_number(value: Any) -> bool:
 
 # -- what a harness cannot express ------------------------------------------------------------------------------------
 
-# Settings that do not decide what is sent: how we send, watch, judge and keep, which the harness does in its own way.
+# Settings that do not affect the requests: how we send, observe, judge and store. The harness does this its own way.
 _OURS = (
     *("name", "about", "server", "observe", "limits", "outputs", "save", "workers", "place", "ray", "confidence"),
     *("target.url", "target.model", "target.key_env", "target.tls", "target.timeout", "target.bounds"),
@@ -163,20 +163,20 @@ _OURS = (
     *("workload.nonce_tokens", "workload.tokenizer", "workload.vocabulary", "load.tokens_per_s"),
 )
 _NOTED = {"seed": "the tool draws its own prompts and arrivals"}
-_EXTENT = ("stop.requests", "stop.duration")  # what a note on `stop` is about
+_EXTENT = ("stop.requests", "stop.duration")  # covered by a note on `stop`
 
 
 def read_command(rendered: Rendered) -> Foreign:
-    """Most harnesses are a command line that `inferometer run -- ...` reads as well."""
+    """Read the rendered command, as `inferometer run -- ...` does."""
     argv = rendered.argv
     return from_command(argv)
 
 
 def checked(harness: Harness, plan: Plan, rendered: Rendered) -> list[str]:
-    """What the harness does differently, one line for each setting; a setting that it would lose is a `PlanError`.
+    """The differences of the harness, one line per setting; a setting that it would lose is a `PlanError`.
 
-    Nothing of it is listed by hand: what was rendered is read back by our reader of that tool's plans, and the two
-    plans are compared.
+    No list is maintained by hand: our reader of that tool's plans reads the rendered files back, and the two plans
+    are compared.
     """
     known = _NOTED | rendered.notes
     if harness.read is None:
@@ -210,7 +210,7 @@ def _read_back(harness: Harness, rendered: Rendered) -> Plan:
 
 
 def _leaves(plan: Plan) -> Iterator[tuple[str, Any]]:
-    """Every setting by its path, as it takes effect."""
+    """Every effective setting by its path."""
     settled = plan.model_copy(update={"sampling": plan.sampling.model_copy(update={"ignore_eos": ignores_end(plan)})})
     yield from _flat(settled.model_dump(mode="json"), "")
 
@@ -224,7 +224,7 @@ def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _below(path: str, places: Any) -> str | None:
-    """The one of the places that is the path, or a section that it is in."""
+    """The entry of `places` that is the path or one of its sections."""
     return next((place for place in places if path == place or path.startswith(f"{place}.")), None)
 
 
@@ -253,7 +253,7 @@ _ALIASES = {"vllm": "vllm-benchmark", "vllm-bench": "vllm-benchmark", "sglang-be
 
 
 def checked_name(name: str) -> str:
-    """A harness by its name; those of llm-d that are none here are refused with the reason."""
+    """A valid harness name; harnesses of llm-d that are not supported are refused with the reason."""
     if name in NAMES:
         return name
     if name in _REFUSED:
@@ -264,7 +264,7 @@ def checked_name(name: str) -> str:
 
 @cache
 def harness_named(name: str) -> Harness:
-    """One of the others; `inferometer` and `nop` have nothing to render."""
+    """The harness of that name, except for `inferometer` and `nop`, which render nothing."""
     checked_name(name)
     if name in OURS:
         raise PlanError(f"--harness {name}: is Inferometer itself, which has no other tool's files")

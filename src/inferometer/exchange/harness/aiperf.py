@@ -21,9 +21,7 @@ from inferometer.plan.workloads import Synthetic
 
 NAME = "aiperf"
 _TYPES = {"completions": "completions", "chat": "chat", "responses": "responses", "embeddings": "embeddings"}
-_UNUSUAL = (
-    10_000  # entries of a dataset whose requests are not counted: aiperf makes it before the load, and begins anew
-)
+_UNUSUAL = 10_000  # dataset entries if no request count is set: aiperf generates them before the load, and repeats them
 
 
 def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
@@ -45,10 +43,10 @@ def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
         "conversation-num": plan.stop.sessions,
         "warmup-request-count": plan.warmup.requests or None,
         "random-seed": plan.seed,
-        "use-server-token-count": True,  # its own tokenizer counts another model's words in its own way
+        "use-server-token-count": True,  # its tokenizer would count another model's text differently
         "output-artifact-dir": places.results,
         "ui": "none",
-        "no-gpu-telemetry": True,  # we sample both, for every harness in the same way
+        "no-gpu-telemetry": True,  # we sample both, in the same way for every harness
         "no-server-metrics": True,
     }
     if not workload.single_turns:
@@ -62,7 +60,7 @@ def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
 
 
 def _of_turns(plan: Plan, workload: Synthetic) -> dict[str, str]:
-    """Its sessions keep their slot also while they pause, and the last request may be in the middle of one."""
+    """Differences with several turns: sessions keep their slot during pauses, and the run may end inside a session."""
     notes = {}
     if plan.stop.whole_sessions and plan.stop.requests is not None:
         notes["stop.whole_sessions"] = "the last request may be in the middle of its session"
@@ -72,7 +70,7 @@ def _of_turns(plan: Plan, workload: Synthetic) -> dict[str, str]:
 
 
 def _entries(plan: Plan) -> tuple[int, dict[str, str]]:
-    """aiperf draws from a pool of prompts that it makes before the load; ours are all new."""
+    """The number of prompts that aiperf generates before the load and draws from; ours are all new."""
     count = getattr(plan.workload, "count", None)
     if count is not None:
         return int(count), {}
@@ -114,7 +112,7 @@ def _lengths(workload: Synthetic) -> dict[str, JsonValue]:
 
 
 def _load(load: Load, turns: float) -> dict[str, JsonValue]:
-    """Its rates are of requests, ours of sessions."""
+    """The load; its rates are request rates, ours are session rates."""
     if load.type == "concurrency":
         return {"concurrency": load.concurrency}
     values: dict[str, JsonValue] = {"request-rate": (load.rate or 0.0) * turns, "arrival-pattern": load.type}

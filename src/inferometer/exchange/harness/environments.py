@@ -1,4 +1,4 @@
-"""Where a harness is installed: in its own environment, created on request, or on PATH."""
+"""Installation of harnesses: in a separate environment, created on request, or on PATH."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from inferometer.target.process import tail
 
 FOLDER_ENV = "INFEROMETER_HARNESSES"
 INSTALL_S = 3600.0
-_DONE = "done"  # in an environment that is whole
+_DONE = "done"  # marks a complete environment
 _PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(12, 15)), "python3.11", "python3.10")
 Notes = Callable[[str], None]
 
@@ -28,7 +28,7 @@ def environments(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def program_of(harness: Harness) -> Path | None:
-    """The program that runs a harness; None where it is not installed."""
+    """The program that runs a harness; None if it is not installed."""
     if not harness.program:
         return None
     own = environments() / harness.name / "bin" / harness.program
@@ -48,7 +48,7 @@ def check_startable(harness: Harness) -> None:
 
 
 def installed(harness: Harness) -> Path:
-    """The same; a `TargetError` shows how to install it."""
+    """The program, or a `TargetError` that shows how to install it."""
     program = program_of(harness)
     if program is not None:
         return program
@@ -58,7 +58,7 @@ def installed(harness: Harness) -> Path:
 
 
 def version_of(harness: Harness, program: Path) -> str | None:
-    """As its environment lists it."""
+    """Its version as listed in its environment."""
     if not harness.requirements:
         return None
     package = (*harness.bare, *harness.requirements)[0].partition("==")[0].partition("[")[0]
@@ -95,8 +95,8 @@ def install(harness: Harness, *, python: str | None = None, notes: Notes = lambd
 
 
 def _commands(harness: Harness, folder: Path, base: str) -> list[list[str]]:
-    """uv, where it is on PATH, does in seconds what pip does in minutes. Run in a folder of ours: `python -m` imports
-    from the working folder first, and uv takes settings from it."""
+    """Commands that install it: with uv if it is on PATH (seconds instead of minutes with pip). They run in our own
+    folder, because `python -m` and uv read the working folder."""
     uv, python = shutil.which("uv"), str(folder / "bin/python")
     create = [uv, "venv", "--quiet", "--clear", "--python", base] if uv else [base, "-m", "venv", "--clear"]
     pip = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
@@ -105,7 +105,7 @@ def _commands(harness: Harness, folder: Path, base: str) -> list[list[str]]:
 
 
 def _python(harness: Harness) -> str:
-    """A Python that is new enough: this one, another on PATH, or one of pyenv."""
+    """A Python of the minimum version: this one, another on PATH, or one of pyenv."""
     if sys.version_info[:2] >= harness.python:
         return sys.executable
     for program in _pythons():
@@ -118,7 +118,7 @@ def _python(harness: Harness) -> str:
 
 def _pythons() -> Iterator[str]:
     yield from (program for name in _PYTHONS if (program := shutil.which(name)))
-    pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()  # on PATH only as shims of the chosen ones
+    pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()  # PATH has only shims of the selected versions
     yield from (str(program) for program in sorted((pyenv / "versions").glob("*/bin/python")))
 
 

@@ -19,7 +19,7 @@ from inferometer.plan.workloads import Lengths, Synthetic
 
 NAME = "genai-bench"
 MOST_MINUTES = 60
-LEAST_OUT = 2  # tokens of a drawn answer
+LEAST_OUT = 2  # minimum tokens of a random answer
 
 
 def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
@@ -45,9 +45,7 @@ def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
     }
     extra["temperature"] = sampling.temperature  # null leaves it to the server, where the default is 0
     values: dict[str, JsonValue] = {
-        "api-backend": "vllm"
-        if sampling.whole_answers
-        else "openai",  # asks for full answers of vLLM, as far as it knows
+        "api-backend": "vllm" if sampling.whole_answers else "openai",  # only with vllm it sends ignore_eos
         "api-base": endpoint.url,
         "api-model-name": endpoint.model,
         "model-tokenizer": endpoint.tokenizer,

@@ -85,7 +85,7 @@ def _profile(plan: Plan) -> dict[str, Any]:
 
 
 def _constraints(plan: Plan) -> list[dict[str, Any]]:
-    """A warm-up is a part of the whole there, and comes before it here."""
+    """Stop conditions; guidellm's warm-up is part of the run, ours comes before it."""
     stop, made = plan.stop, []
     if stop.sessions is not None:
         raise PlanError(f"stop.sessions: {NAME} ends by requests or time, got {stop.sessions}")

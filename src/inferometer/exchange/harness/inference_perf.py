@@ -27,8 +27,8 @@ from inferometer.plan.workloads import Lengths, Synthetic
 NAME = "inference-perf"
 CONFIG = "inference-perf.yaml"
 _APIS = {"completions": "completion", "chat": "chat"}
-_MOST = 1_000_000  # tokens that no bound cuts
-_IN_FLIGHT = 2500  # as many connections as it opens by default; without a number it holds arrivals back at 100
+_MOST = 1_000_000  # tokens: a bound that never applies
+_IN_FLIGHT = 2500  # its default number of connections; without a number it delays arrivals at 100
 
 
 def render(plan: Plan, endpoint: HarnessEndpoint, places: Places) -> Rendered:
@@ -87,7 +87,7 @@ def _load(plan: Plan) -> tuple[dict[str, JsonValue], dict[str, str]]:
 
 
 def _connections(in_flight: int | None) -> dict[str, int]:
-    """Requests without a connection of their own would wait for one."""
+    """The number of connections: with fewer than the requests in flight, requests would wait."""
     return {"worker_max_tcp_connections": in_flight} if in_flight and in_flight > _IN_FLIGHT else {}
 
 

@@ -20,7 +20,7 @@ from inferometer.plan.model import Plan
 from inferometer.plan.workloads import Lengths, Synthetic
 
 NAME = "sglang"
-_NEEDED = (  # by its benchmark alone: the engine needs a GPU's libraries, and newer benchmarks import the engine
+_NEEDED = (  # by the benchmark only: the engine needs GPU libraries, and newer benchmarks import the engine
     *("aiohttp", "numpy", "requests", "tqdm", "transformers", "datasets", "pybase64", "ipython", "pillow"),
     *("psutil", "pydantic", "pyzmq", "orjson"),
 )
@@ -93,7 +93,7 @@ def _dataset(workload: Synthetic) -> dict[str, JsonValue]:
 
 
 def _bounds(lengths: Lengths | None, path: str) -> tuple[int, int]:
-    """The longest and the shortest."""
+    """The longest and the shortest length."""
     if lengths is not None and lengths.type == "uniform" and lengths.min and lengths.max:
         return lengths.max, lengths.min
     length = single(lengths, path, NAME)

@@ -90,7 +90,7 @@ def _dataset(workload: Synthetic, requests: int) -> dict[str, JsonValue]:
 
 
 def _about(lengths: Lengths | None, path: str) -> tuple[int, float]:
-    """A length and the share that it is drawn below and above it."""
+    """A length and its random range, as a share below and above it."""
     if lengths is not None and lengths.type == "uniform" and lengths.min and lengths.max:
         middle = (lengths.min + lengths.max) / 2
         return round(middle), round((lengths.max - lengths.min) / 2 / round(middle), 6)

@@ -1,5 +1,5 @@
-"""aiperf's `profile_export_aiperf.json` and genai-perf's `*_genai_perf.json`, which share one shape and write the unit
-beside every number; and aiperf's `profile_export.jsonl` with every request.
+"""aiperf's `profile_export_aiperf.json` and genai-perf's `*_genai_perf.json`, which share one format with a unit next
+to every number; and aiperf's `profile_export.jsonl` with every request.
 
 Fields: ai-dynamo/aiperf, aiperf/common/models/export_models.py and docs/tutorials/working-with-profile-exports.md;
 triton-inference-server/perf_analyzer, genai-perf/genai_perf/export_data/json_exporter.py.
@@ -74,7 +74,7 @@ def _is_profile(source: Source) -> bool:
 
 
 def _is_aiperf(source: Source) -> bool:
-    """genai-perf has no start_time, and names the analyzer it drives."""
+    """Whether it is aiperf's; genai-perf has no start_time, and names its analyzer."""
     return _is_profile(source) and "perf_analyzer" not in (source.mapping().get("input_config") or {})
 
 
@@ -101,7 +101,7 @@ def _read(source: Source) -> ParsedFile:
 
 
 def _of(report: Mapping[str, Any], key: str) -> dict[str, float]:
-    """The statistics of a metric by the unit it carries."""
+    """The statistics of a metric, converted by its unit."""
     metric = report.get(key)
     if not isinstance(metric, Mapping):
         return {}
@@ -131,7 +131,7 @@ def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _first(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The first of a list of settings, as files since 0.10 have them; also below `items`."""
+    """The first of a list of settings, the format since 0.10; also below `items`."""
     value = config.get(name)
     value = value.get("items", value) if isinstance(value, Mapping) else value
     first = next(iter(value), None) if isinstance(value, list) else None
@@ -139,7 +139,7 @@ def _first(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _phase(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The phase that was measured, in the words of older files."""
+    """The measured phase, with the names of older files."""
     phases = [phase for phase in config.get("phases") or [] if isinstance(phase, Mapping)]
     measured = [phase for phase in phases if "warm" not in str(phase.get("name") or phase.get("kind") or "").lower()]
     phase = measured[-1] if measured else {}
@@ -221,7 +221,7 @@ def _read_requests(source: Source) -> ParsedFile:
 
 
 def _request(entry: Mapping[str, Any]) -> ImportedRequest:
-    """Epoch nanoseconds are whole numbers: as seconds in floating point they are still good to a quarter of a µs."""
+    """One request. Epoch nanoseconds are integers; as seconds in floating point they are exact to a quarter of a µs."""
     about, metrics, error = entry["metadata"], entry.get("metrics") or {}, entry.get("error")
     sent_s, ended_s = (int(about[f"request_{name}_ns"]) / NANOSECONDS for name in ("start", "end"))
     common = {
@@ -243,8 +243,8 @@ def _request(entry: Mapping[str, Any]) -> ImportedRequest:
 
 
 def _reads(sent_s: float, metrics: Mapping[str, Any]) -> Reads:
-    """From the first token and the gaps between chunks; without those the first and the last instant alone. Gaps become
-    an array, because those of all requests are held at once: 8 bytes each instead of 32 as Python's numbers."""
+    """Reads from the first token and the gaps between chunks; without gaps only the first and the last. Gaps are an
+    array, because those of all requests are in memory: 8 bytes each instead of 32 as Python numbers."""
     latency, ttft = _seconds(metrics, "request_latency"), _seconds(metrics, "time_to_first_token")
     ttft = ttft if ttft is not None else _seconds(metrics, "ttft")
     if ttft is None:

@@ -1,5 +1,5 @@
 """The three databases of the vLLM CI benchmark (`fake_db/*.json` of cquil11/cam-ci-challenge): every point of their
-histories a run of its own, at its time. Latencies are seconds in `data.json`, milliseconds in the two others.
+histories becomes a run at its original time. Latencies are seconds in `data.json`, milliseconds in the others.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,8 +22,8 @@ from inferometer.exchange.importing.units import (
 from inferometer.exchange.importing.vllm import DEFINITIONS, RATES, TIMES, latency_measure, latency_plan, measures_of
 from inferometer.record.summary import MeasureSummary
 
-CONCURRENCY_LENGTHS = (1000, 200)  # what the sweep of concurrencies sends, always
-TOKENS_PER_S = 5000  # the load that its rates are derived from: 5000 / (input + output)
+CONCURRENCY_LENGTHS = (1000, 200)  # the fixed lengths of the concurrency sweep
+TOKENS_PER_S = 5000  # its rates are 5000 / (input + output)
 
 
 def _entries(source: Source) -> list[dict[str, Any]]:

@@ -1,5 +1,5 @@
 """How every field of a result was used: read into the run, stored with it, or ignored. The file is read again without
-the field; what differs in the run is what the field affects."""
+the field, and the runs are compared."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -23,7 +23,7 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class FieldUse:
-    """One field of a file, what became of it, and which parts of the run it decides."""
+    """One field of a file, how it was used, and the parts of the run that depend on it."""
 
     name: str
     use: Use
@@ -31,9 +31,9 @@ class FieldUse:
 
 
 def explain_result(path: Path, format: str | None = None) -> list[FieldUse]:  # noqa: A002 - the word that users know
-    """The account of a result. Nobody lists what is read: each field is taken out, or changed, and the file is read
-    again; what differs is what it decides, and a field that decides nothing is ignored by construction. Of several
-    results in one file that of the first."""
+    """The account of a result. The list of fields is not maintained by hand: each field is removed or changed, the file
+    is read again, and the runs are compared. A field without effect is ignored. Of several results in one file only
+    the first is explained."""
     source = read_source(path)
     name = format or recognise(source)
     check_format(name, source)
@@ -44,7 +44,7 @@ def explain_result(path: Path, format: str | None = None) -> list[FieldUse]:  # 
 
 
 def _first_only(source: Source) -> Source:
-    """One row is enough: the others have the same fields."""
+    """Only the first row; the others have the same fields."""
     if source.form in ("jsonl", "csv") and source.value:
         return replace(source, value=source.value[:1])
     return source
@@ -71,7 +71,7 @@ def _use(chosen: ImportFormat, source: Source, whole: ImportedRun, place: KeyPat
     name, document = ".".join(map(str, place)), _document(source)
     parts = _effect(chosen, source, whole, _without(document, place))
     new = another(_at(document, place))
-    if not parts and new is not None:  # its absence may be intended
+    if not parts and new is not None:  # without the field the result may still be valid
         parts = _effect(chosen, source, whole, _with(document, place, new))
     if not parts:
         return FieldUse(name, "ignored")
@@ -79,7 +79,7 @@ def _use(chosen: ImportFormat, source: Source, whole: ImportedRun, place: KeyPat
 
 
 def _effect(chosen: ImportFormat, source: Source, whole: ImportedRun, document: Any) -> tuple[str, ...]:
-    """Which parts of the run are others for another document; `required` where it is no result any more."""
+    """The parts of the run that differ for a changed document; `required` if it is no longer a result."""
     try:
         other = _run(chosen, _with_document(source, document))
     except (ArithmeticError, AttributeError, DataError, LookupError, TypeError, ValueError):
@@ -103,7 +103,7 @@ def _differing(one: ImportedRun, other: ImportedRun) -> Iterator[str]:
 
 
 def _fingerprint(records: Records) -> list[Any]:
-    """Every value of every request, to be compared."""
+    """Every value of every request, for the comparison."""
     columns = (getattr(records, column.name) for column in fields(records))
     return [column.tobytes() if hasattr(column, "tobytes") else repr(list(column)) for column in columns]
 
@@ -123,7 +123,7 @@ def _some(paths: Iterator[KeyPath]) -> Iterator[KeyPath]:
 
 
 def _paths(value: Any, above: KeyPath = ()) -> Iterator[KeyPath]:
-    """Fields down to some depth; of a list of objects those of the first."""
+    """Paths of fields up to a depth; in a list of objects those of the first."""
     if isinstance(value, list) and value and isinstance(value[0], Mapping):
         yield from _paths(value[0], (*above, 0))
         return

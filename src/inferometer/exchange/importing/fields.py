@@ -1,5 +1,5 @@
-"""What several formats write in their own ways: instants, loads, lengths, results in rows; as a plan and an environment
-have them."""
+"""Parsing shared by several formats: times, loads, lengths and results in rows, converted to a plan and an
+environment."""
 
 import json
 import math
@@ -23,15 +23,15 @@ from inferometer.record.environment import Environment, MeasuredTarget, ToolVers
 
 # -- fields ----------------------------------------------------------------------------------------------------------
 
-MADE_UP = ("random", "random-ids", "synthetic", "synthetic_text")  # datasets that are drawn, not read
+MADE_UP = ("random", "random-ids", "synthetic", "synthetic_text")  # datasets that are generated, not read
 _IN_NAME = re.compile(r"in_?(\d+)_out_?(\d+)")
 
 
-MOST_GPUS = 100_000  # of one server: more is a mistake in the file, and each is a name in a list
+MOST_GPUS = 100_000  # of one server: more is an error in the file, and each needs an entry in a list
 
 
 def gpus(name: Any, count: Any) -> list[Any]:
-    """The name of every device, as many times as there are of it; one if the file does not have the number."""
+    """The names of all devices, each repeated by its count (1 if the file has none)."""
     total = whole(count) or 1
     if not 1 <= total <= MOST_GPUS:
         raise DataError(f"must have 1 to {MOST_GPUS:,} accelerators, got {count}")
@@ -39,7 +39,7 @@ def gpus(name: Any, count: Any) -> list[Any]:
 
 
 def instant(value: Any) -> datetime | None:
-    """A wall-clock instant: seconds since 1970, ISO 8601, `20261115-011711`. Without a zone it is taken as UTC."""
+    """A wall-clock instant: seconds since 1970, ISO 8601, `20261115-011711`. Without a zone it is read as UTC."""
     if isinstance(value, datetime):
         return value if value.tzinfo else value.replace(tzinfo=UTC)
     seconds = number(value) if not isinstance(value, str) else None
@@ -62,7 +62,7 @@ def _written(text: str) -> datetime | None:
 
 
 def load(rate: Any, cap: Any, requests: int | None, burstiness: Any = 1.0) -> LoadDraft | None:
-    """Poisson arrivals of a rate, under a cap where there is one; an endless rate is a closed loop."""
+    """Poisson arrivals at a rate, with an optional cap; an infinite rate is a closed loop."""
     burst = number(burstiness) or 1.0
     slots, pace = whole(cap), number(rate)
     if pace is not None and pace > 0:
@@ -127,7 +127,7 @@ def plan_of(
     duration_s: float | None = None,
     seed: int | None = None,
 ) -> ImportedPlan:
-    """What a file has of a plan, under our plan's names."""
+    """The plan settings of a file, under our names."""
     address = redacted_url(url) if isinstance(url, str) and url.startswith(("http://", "https://")) else None
     target = {"url": address, "model": str(model) if model else None, "api": api}
     spoken = target if stream is not False else {**target, "stream": False}
@@ -150,7 +150,7 @@ def environment_of(
     metadata: Mapping[str, JsonValue] | None = None,
     tool: ToolVersion | None = None,
 ) -> Environment:
-    """What a file has about the engine and its hardware: whatever is written there, as text."""
+    """The engine and hardware of a file: any value, as text."""
     target = MeasuredTarget(server=_text(engine), version=_text(version) or None)
     cards = gpus if isinstance(gpus, list) else [] if gpus is None else [gpus]
     return Environment(
@@ -172,13 +172,13 @@ def _text(value: JsonValue) -> str | None:
 
 # -- rows ------------------------------------------------------------------------------------------------------------
 
-EPOCH_S = 1e9  # instants above it are seconds since 1970, below it of a clock of their own
+EPOCH_S = 1e9  # larger times are seconds since 1970, smaller ones are from another clock
 
 
 def run_per_row(
     source: Source, make: Callable[[ResultRow], ImportedRun], rows: Sequence[ResultRow] | None = None
 ) -> ParsedFile:
-    """A run of every row. A single row is the whole file; of several each keeps its own."""
+    """One run per row. A single row is the whole file; of several rows each run stores its own."""
     every = source.rows() if rows is None else rows
     runs, broken = [], []
     for row in every:
@@ -197,7 +197,7 @@ def run_per_row(
 def requests_in(
     source: Source, make: Callable[[ResultRow], ImportedRequest]
 ) -> tuple[list[ImportedRequest], list[str]]:
-    """A request of every row of one run, and the rows that are none."""
+    """One request per row of a run, and the rows that are not requests."""
     requests, broken = [], []
     for row in source.rows():
         try:
@@ -208,7 +208,7 @@ def requests_in(
 
 
 def started_at(first_s: float) -> datetime | None:
-    """The start of a run whose instants are seconds since 1970; those of another clock give none."""
+    """The start of a run if its times are seconds since 1970, else None."""
     return datetime.fromtimestamp(first_s, UTC) if first_s > EPOCH_S else None
 
 

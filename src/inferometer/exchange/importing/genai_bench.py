@@ -1,5 +1,5 @@
 """genai-bench: one JSON per scenario and concurrency, with `experiment_metadata.json` next to them. Times are in
-`_time_unit`, seconds where that is missing.
+`_time_unit`, by default seconds.
 
 Fields: sgl-project/genai-bench, genai_bench/metrics/metrics.py, aggregated_metrics_collector.py and time_units.py.
 """
@@ -74,12 +74,12 @@ def _measures(stats: Mapping[str, Any], scale: float, count: int | None) -> dict
 
 
 def _rates(metrics: Mapping[str, Any]) -> dict[str, Rate]:
-    """Older versions count per minute. A rate of 0 stands for one that was not computed."""
+    """Rates; older versions count per minute, and a rate of 0 was not computed."""
     per_minute = number(metrics.get("requests_per_minute"))
     rates = {name: number(metrics.get(key)) or None for name, key in RATES.items()}
     if rates["request_rate"] is None and per_minute is not None:
         rates["request_rate"] = per_minute / 60
-    if not number(metrics.get("run_duration")):  # then its input rate is a mean of requests' own, not of the run
+    if not number(metrics.get("run_duration")):  # then its input rate is a mean over requests, not a rate of the run
         rates["input_rate"] = None
     return known_rates(rates)
 
@@ -110,8 +110,8 @@ def _load(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> LoadDraft | N
 
 
 def _is_rate(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
-    """Whether `num_concurrency` is the rate of an open loop (`--qps-level`), which the file does not show: it is none
-    of the concurrencies of the experiment, or not whole. Only runs with arrivals counted may be open loops."""
+    """Whether `num_concurrency` is the rate of an open loop (`--qps-level`), which the file does not state: if it is
+    not among the concurrencies of the experiment, or not whole. Only runs with an arrival count may be open loops."""
     level, listed = number(metrics.get("num_concurrency")), about.get("num_concurrency")
     if level is None or metrics.get("arrival_requests_per_second") is None:
         return False
@@ -131,7 +131,7 @@ def _notes(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> tuple[str, .
 
 
 def _workload(scenario: str) -> WorkloadDraft | None:
-    """`D(100,1000)` is fixed, `N(480,240)/(300,150)` mean and deviation of input and output."""
+    """The workload: `D(100,1000)` is fixed, `N(480,240)/(300,150)` mean and deviation of input and output."""
     if match := _DETERMINISTIC.fullmatch(scenario):
         return fields.lengths(match[1], match[2])
     if match := _NORMAL.fullmatch(scenario):

@@ -1,4 +1,4 @@
-"""Imports a file: reads and recognises it, makes runs with summary and verdict, and stores them once, even if it is
+"""Imports a file: detects its format, makes runs with summary and verdict, and stores them once, even if the file is
 imported again."""
 
 import fcntl
@@ -69,25 +69,25 @@ def checksum(content: Content) -> str:
 
 
 def runs_of(store: Store, digest: str) -> list[str]:
-    """The runs that were made of a file and still exist: by the note on this disk, and by a shared index."""
+    """The existing runs of a file, by the note on this disk and by a shared index."""
     entry = store.home / FOLDER / digest / "runs.json"
     try:
         ids = orjson.loads(entry.read_bytes())["runs"] if entry.is_file() else []
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
-        ids = []  # a broken note is no reason not to import: the index knows it too
+        ids = []  # a broken note does not prevent the import: the index has the runs too
     noted = [id_ for id_ in map(str, ids) if _exists(store, id_)]
     return noted or store.imported_from(digest)
 
 
 @contextmanager
 def one_at_a_time(store: Store, digest: str) -> Iterator[None]:
-    """Whoever imports a file first keeps it, and others that import it at the same time find it kept: what is looked up
-    and what is kept inside belong together. On this disk by a lock on a file, in a shared index by a lock in it; both
-    end with the process, however it ends."""
+    """A lock, so that of several simultaneous imports of a file only the first stores it: lookup and storing happen
+    inside. It is a file lock on this disk, and a lock in a shared index; both end with the process, also after a
+    crash."""
     folder = store.home / FOLDER
     with translated_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / f".{digest[:2]}.lock").open("ab")  # 256 of them: files with the same beginning take turns
+        lock = (folder / f".{digest[:2]}.lock").open("ab")  # 256 locks: digests with the same beginning share one
     with lock, store.database.held(int(digest[:15], 16)):
         with translated_errors(folder):
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -95,7 +95,7 @@ def one_at_a_time(store: Store, digest: str) -> Iterator[None]:
 
 
 def _exists(store: Store, id_: str) -> bool:
-    """In its place, or wherever the index knows it."""
+    """Whether a run exists, in its folder or in the index."""
     if (store.home / "runs" / id_).is_dir():
         return True
     with suppress(StoreError):
@@ -104,15 +104,13 @@ def _exists(store: Store, id_: str) -> bool:
 
 
 def remember(store: Store, digest: str, runs: list[str], original: tuple[str, Content] | None) -> None:
-    """Note what a file became; `original` is kept where no single run holds it."""
+    """Write a note of a file's runs; `original` is stored if no single run contains it."""
     folder = store.home / FOLDER / digest
     with translated_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     files: dict[str, Content] = {"runs.json": orjson.dumps({"runs": [*runs_of(store, digest), *runs]})}
     for name, content in (files | dict([original] if original else [])).items():
-        with translated_errors(
-            folder / name
-        ):  # not waited for until it is on disk: the worst is that a file is imported again
+        with translated_errors(folder / name):  # no fsync: at worst the file is imported again
             draft = folder / f".{name}.{os.getpid()}.tmp"
             with draft.open("wb") as file:
                 file.writelines(pieces_of(content))
@@ -122,17 +120,17 @@ def remember(store: Store, digest: str, runs: list[str], original: tuple[str, Co
 # -- summing ---------------------------------------------------------------------------------------------------------
 
 RULE = "as chosen by the tool"
-DIFFERS = 0.02  # between a mean of the file and ours of its records: more, and they are not about the same thing
+DIFFERS = 0.02  # relative difference above which a mean in the file contradicts its records
 _COMPARED = ("ttft", "tpot", "e2e")
 
 
 def summary_of(run: ImportedRun) -> Summary:
-    """A summary like that of any run, without what the file does not have."""
+    """The summary; data that the file lacks is missing."""
     return _of_records(run) if run.records is not None and len(run.records) else _of_file(run)
 
 
 def verdict_of(run: ImportedRun, summary: Summary, title: str) -> Verdict:
-    """By what the file shows. A note says that neither the delivery of the load nor the tool's own error was
+    """The verdict from the data in the file. A note says that neither the delivery of the load nor the tool's error was
     measured."""
     stated = contradictions(run.measures) if run.records is not None else []
     reasons = [*run.doubts, *contradictions(summary.measures), *stated, *_disagreements(run, summary), *_negative(run)]
@@ -144,7 +142,7 @@ def verdict_of(run: ImportedRun, summary: Summary, title: str) -> Verdict:
 
 
 def _failed(summary: Summary) -> list[Reason]:
-    """As of a run of our own: the latencies are those of the answered."""
+    """A doubt about failures, as for our own runs: latencies cover only answered requests."""
     share = summary.failures.failure_rate
     if not share or summary.outcomes.get("ok") == 0:
         return []
@@ -159,7 +157,7 @@ def _status(code: str) -> Status:
 
 
 def _disagreements(run: ImportedRun, summary: Summary) -> list[tuple[str, str]]:
-    """Where the file's own numbers are not those of the requests in it."""
+    """Doubts if the file's own numbers differ from those of its requests."""
     doubts = []
     counted = summary.outcomes.get("ok", 0)
     if run.records is not None and run.answered is not None and abs(counted - run.answered) > DIFFERS * counted:
@@ -178,7 +176,7 @@ def _disagreements(run: ImportedRun, summary: Summary) -> list[tuple[str, str]]:
 
 
 def _negative(run: ImportedRun) -> Iterator[tuple[str, str]]:
-    """What no run can have, and what a number computed with it is."""
+    """Doubts about impossible negative values."""
     if run.duration_s is not None and run.duration_s < 0:
         yield "out_of_range", f"The duration is negative ({run.duration_s:g} s)."
     for outcome, count in (("answered", run.answered), ("failed", run.failed), ("unfinished", run.unfinished)):
@@ -196,7 +194,7 @@ def _negative(run: ImportedRun) -> Iterator[tuple[str, str]]:
 
 
 def _backwards(records: Records) -> int:
-    """Requests with a negative time between two instants."""
+    """Requests with a negative duration between two timestamps."""
     count = 0
     for reads in records.read_batches(columns=("read_at",)):
         gaps = np.diff(reads.at, prepend=reads.at[:1])
@@ -207,7 +205,7 @@ def _backwards(records: Records) -> int:
 
 
 def _of_file(run: ImportedRun) -> Summary:
-    """What the file contains, and nothing else."""
+    """The numbers of the file, and nothing else."""
     outcomes = {"ok": run.answered, "failed": run.failed, "cancelled": run.unfinished}
     return Summary(
         loop=_loop(run.plan),
@@ -226,7 +224,7 @@ def _of_file(run: ImportedRun) -> Summary:
 
 
 def _of_records(run: ImportedRun) -> Summary:
-    """Ours of the records, without the measures that these cannot give; the file's own numbers are kept too."""
+    """Our numbers from the records, without measures that they do not allow; the file's numbers are stored too."""
     assert run.records is not None
     summary = summarize(run.records, _plan(run) if run.arrivals_known else _ONE_BY_ONE, Facts())
     if not run.arrivals_known:
@@ -254,8 +252,8 @@ def _of_records(run: ImportedRun) -> Summary:
 
 
 def _without_times(summary: Summary, run: ImportedRun) -> Summary:
-    """Records that follow each other, because their send times are unknown, have times of their own but no common
-    clock: nothing that depends on one is kept."""
+    """Records with unknown send times have durations but no common clock: numbers that depend on one are
+    removed."""
     return replace(
         summary,
         loop=_loop(run.plan),
@@ -272,14 +270,14 @@ _ONE_BY_ONE = Plan.model_validate({"load": {"type": "concurrency", "concurrency"
 
 
 def _stated(ours: Rate, theirs: Rate | None) -> Rate:
-    """The headline is what the file states, where it does."""
+    """The headline numbers; those that the file states take priority."""
     if theirs is None or theirs.value is None:
         return ours
     return replace(ours, value=theirs.value, basis="file")
 
 
 def _slices(slices: Slices | None, underivable: tuple[str, ...]) -> Slices | None:
-    """Where nothing is known of a schedule, requests are due when they are sent: the measure is the plain one."""
+    """Slices; without a schedule, requests are due when they are sent, so the unscheduled measures are used."""
     if slices is None:
         return None
     name = "ttft" if slices.measure in underivable else slices.measure
@@ -289,7 +287,7 @@ def _slices(slices: Slices | None, underivable: tuple[str, ...]) -> Slices | Non
 
 
 def _plan(run: ImportedRun) -> Plan:
-    """The plan in whose window the records are measured. An unknown load has no window of its own."""
+    """The plan that determines the measurement window; an unknown load has none."""
     try:
         return Plan.model_validate(run.plan)
     except ValidationError:
@@ -313,7 +311,7 @@ def _concurrency(run: ImportedRun) -> Concurrency:
 
 
 def _failures(run: ImportedRun) -> Failures:
-    """They have no kind if the file has none."""
+    """The failures; without a kind if the file has none."""
     decided = (run.answered or 0) + (run.failed or 0)
     rate = run.failed / decided if run.failed is not None and run.answered is not None and decided else None
     return Failures(failure_rate=rate, failed=run.failed)
@@ -324,14 +322,14 @@ def _failures(run: ImportedRun) -> Failures:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What became of one file."""
+    """The result of importing one file."""
 
     path: Path
     format: str
     runs: list[Run] = field(default_factory=list)
-    before: list[str] = field(default_factory=list)  # runs that it had become already
-    broken: list[str] = field(default_factory=list)  # rows that are no results, named
-    notes: list[str] = field(default_factory=list)  # how something was read that a person should know
+    before: list[str] = field(default_factory=list)  # runs of an earlier import
+    broken: list[str] = field(default_factory=list)  # names of rows that are not results
+    notes: list[str] = field(default_factory=list)  # notes for the user
     results: int = 0  # results in the file
 
 
@@ -341,10 +339,10 @@ class Options:
     tags: tuple[str, ...] = ()
     again: bool = False
     dry_run: bool = False
-    below: Path | None = None  # the folder that was given: the path below it distinguishes results
+    below: Path | None = None  # the imported folder: the path in it distinguishes results
 
     def shown(self, path: Path) -> str:
-        """The file's name, with the folders between it and the one that was given."""
+        """The file's path in the imported folder."""
         if self.below is None:
             return path.name
         return harmless(str(path.relative_to(self.below)))
@@ -359,7 +357,7 @@ def import_file(
     again: bool = False,
     dry_run: bool = False,
 ) -> Imported:
-    """Keep every result of a file as a run. A file that this store has already is not kept twice, unless `again`."""
+    """Store every result of a file as a run. A file that is already in this store is skipped, unless `again`."""
     place = open_store(store)
     options = Options(format, tuple(tags), again, dry_run)
     with place.batch():
@@ -367,7 +365,7 @@ def import_file(
 
 
 def read_result(path: Path, name: str) -> ParsedFile:
-    """What a file of a known format holds; nothing is kept."""
+    """The content of a file of a known format; nothing is stored."""
     source = _source(path)
     check_format(name, source)
     return _read(format_named(name), source, path)
@@ -396,7 +394,7 @@ _NAMES = (
     rb"ttft|tpot|itl|e2e|latenc|throughput|first_token|tokens_per|duration|elapsed|request|completed|failed|benchmark"
 )
 _WORDS = re.compile(_NAMES)
-_HEAD = 2**18  # bytes of a damaged file in which a result has at least one of these words
+_HEAD = 2**18  # a damaged result has one of these words in its first bytes
 
 
 def _source(path: Path) -> Source:
@@ -405,18 +403,18 @@ def _source(path: Path) -> Source:
     except DataError as error:
         if (
             path.suffix in _RESULTS and path.is_file() and _may_be_result(path)
-        ):  # damaged, or cut off: its kind is unknown
+        ):  # damaged or truncated: its kind is unknown
             raise BrokenResult(error.message, error.hint) from None
         raise
     except RecursionError:
         raise BrokenResult(f"{path}: nested too deeply") from None
-    except ValueError as error:  # a number of more digits than Python converts
+    except ValueError as error:  # a number with more digits than Python converts
         raise BrokenResult(f"{path}: {str(error).partition(';')[0][:200]}") from None
 
 
 def _may_be_result(path: Path) -> bool:
-    """Whether a file that cannot be read begins like a result, or has no words at all. Other programs' files are no
-    damaged results."""
+    """Whether an unreadable file begins like a result, or has no words at all; otherwise it belongs to another
+    program."""
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD)
@@ -424,14 +422,14 @@ def _may_be_result(path: Path) -> bool:
             head = zlib.decompressobj(wbits=31).decompress(head, _HEAD)
     except (OSError, zlib.error):
         return True
-    text = head.replace(b"\0", b"").lower()  # also of UTF-16
+    text = head.replace(b"\0", b"").lower()  # works for UTF-16 too
     return re.search(rb"[a-z]", text) is None or _WORDS.search(text) is not None
 
 
 def _new_runs(
     path: Path, place: Store, options: Options, source: Source, chosen: ImportFormat, name: str, digest: str
 ) -> Imported:
-    """What a file becomes that is not in the store yet."""
+    """The runs of a file that is not in the store yet."""
     before = [] if options.again else runs_of(place, digest)
     if before:
         return Imported(path, name, before=before)
@@ -468,7 +466,7 @@ def _read(chosen: ImportFormat, source: Source, path: Path) -> ParsedFile:
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """What all runs of one file share."""
+    """Data shared by all runs of one file."""
 
     format: str
     title: str
@@ -479,10 +477,10 @@ class _Origin:
 
 
 def _all_or_none(runs: list[ImportedRun], origin: _Origin, store: Store) -> list[Run]:
-    """Of a file that is imported half way nothing stays, so that it can be imported again."""
+    """If the import fails half way, remove its runs, so that the file can be imported again."""
     kept: list[Run] = []
     try:
-        kept.extend(_kept(run, origin, store) for run in runs)  # one by one: those before an interrupt are in it
+        kept.extend(_kept(run, origin, store) for run in runs)  # one by one: the list is right after an interrupt
     except BaseException:
         for run in kept:
             shutil.rmtree(run.folder or "", ignore_errors=True)
@@ -509,7 +507,7 @@ def _kept(run: ImportedRun, origin: _Origin, store: Store) -> Run:
 
 
 def _values_of(source: Source) -> Any:
-    """As a person finds them in the file: `line 7.completed`."""
+    """Values by their place in the file: `line 7.completed`."""
     if source.form in ("jsonl", "csv"):
         return {row.where: row.fields for row in source.value}
     return source.value
@@ -533,7 +531,7 @@ def _keep(run: ImportedRun, origin: _Origin, store: Store, summary: Summary, **m
 
 
 def _source_name(path: Path) -> str:
-    """It is kept unpacked, as it was read."""
+    """The name of the stored source file, which is not compressed."""
     plain = path.with_suffix("") if path.suffix == ".gz" else path
     return f"source{plain.suffix or '.txt'}"
 

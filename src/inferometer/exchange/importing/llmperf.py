@@ -30,7 +30,7 @@ from inferometer.record.summary import MeasureSummary
 
 MEASURES = {
     "ttft": "ttft_s",
-    "ntpot": "inter_token_latency_s",  # it is E2E / n: the first token is in the sum
+    "ntpot": "inter_token_latency_s",  # E2E / n, including the first token
     "e2e": "end_to_end_latency_s",
     "input_tokens": "number_input_tokens",
     "output_tokens": "number_output_tokens",
@@ -105,7 +105,7 @@ def _is_responses(source: Source) -> bool:
 
 
 def _read_responses(source: Source) -> ParsedFile:
-    """No instants are kept, so there is no time to see it over: distributions only, with its percentiles."""
+    """A run from individual responses. They have no timestamps, so there are only distributions and percentiles."""
     if (summary := _of_responses(source)) is not None:
         raise SiblingError(f"{source.name}: has the requests of {summary}", f"import {summary}")
     rows = [row.fields for row in source.rows()]
@@ -124,7 +124,7 @@ def _read_responses(source: Source) -> ParsedFile:
 
 
 def _of_responses(source: Source) -> str | None:
-    """The summary of these responses, where it is next to them."""
+    """The summary of these responses, if it is in the same folder."""
     names = [source.name.replace("_individual_responses", "_summary"), f"../summary/{source.name}"]
     for name in names:
         content = source.sibling(name) if name != source.name else None
@@ -134,7 +134,7 @@ def _of_responses(source: Source) -> str | None:
 
 
 def _described(name: str, values: Sequence[float | None]) -> MeasureSummary:
-    """With our intervals, and percentiles by its definition: linear interpolation."""
+    """Statistics with our intervals, and llmperf's percentiles: linear interpolation."""
     samples = np.array([np.nan if value is None else value for value in values], np.float64)
     ours = described(samples, REGISTRY[name], ALWAYS, CONFIDENCE)
     if not ours.count:

@@ -55,7 +55,7 @@ def _read(source: Source) -> ParsedFile:
 
 
 def _times(lines: list[re.Match[str]]) -> dict[str, dict[str, float]]:
-    """Every latency with the unit it names; without one it is refused."""
+    """Every latency, converted by its unit; without a unit it is refused."""
     times: dict[str, dict[str, float]] = {}
     for line in lines:
         match = _TIME.fullmatch(line["name"].strip())
@@ -75,7 +75,7 @@ def _plan(log: Mapping[str, str]) -> ImportedPlan:
 
 
 def _values(lines: list[re.Match[str]]) -> dict[str, Value]:
-    """The limits that the run was held against."""
+    """The limits that the run had to meet."""
     titles = {"ttft_latency": "TTFT limit", "tpot_latency": "TPOT limit"}
     limits = {}
     for line in lines:

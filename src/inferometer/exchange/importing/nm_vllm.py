@@ -1,5 +1,5 @@
-"""nm-vllm's BenchmarkResult (schema 0.0.0): metrics with key, unit and value, and which way is better under `type`, in
-its first version under `tool`.
+"""nm-vllm's BenchmarkResult (schema 0.0.0): metrics with key, unit and value, and the direction under `type` (in
+the first version under `tool`).
 
 Fields: neuralmagic/nm-vllm, neuralmagic/benchmarks/scripts/logging/benchmark_result.py.
 """
@@ -75,7 +75,7 @@ def _read(source: Source) -> ParsedFile:
 
 
 def _metrics(metrics: Any) -> Iterator[Mapping[str, Any]]:
-    """By key, or as a list."""
+    """The metrics, given by key or as a list."""
     for metric in metrics.values() if isinstance(metrics, Mapping) else metrics:
         way = metric.get("type", metric.get("tool"))
         if way not in BETTER:
@@ -86,7 +86,7 @@ def _metrics(metrics: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _sorted_out(metrics: Any, count: int | None) -> tuple[dict[str, MeasureSummary], dict[str, Rate], dict[str, Value]]:
-    """Times, rates, and what is neither. Times are by the unit they carry."""
+    """Metrics sorted into times (converted by their unit), rates and others."""
     times: dict[str, dict[str, float]] = {}
     rates: dict[str, float | None] = {}
     values: dict[str, Value | None] = {}
@@ -133,7 +133,7 @@ def _plan(report: Mapping[str, Any], about: Mapping[str, Any], offline: bool) ->
 
 
 def _first(args: Mapping[str, Any], side: str) -> Any:
-    """Under either of its names; in dashes as on the command line or in underscores."""
+    """The first value under any of its names, with dashes as on the command line or with underscores."""
     names = (f"num_{side}_tokens", f"num-{side}-tokens", f"{side}_len", f"{side}-len")
     return next((args[name] for name in names if args.get(name)), None)
 

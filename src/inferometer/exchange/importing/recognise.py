@@ -64,7 +64,7 @@ def _loaded(name: str) -> ImportFormat:
 
 
 def recognise(source: Source) -> str:
-    """The name of the format; a file that has none of them is refused with what it looks like."""
+    """The format of a file; a file of no known format is refused with a guess of what it is."""
     for name in FORMATS:
         if _fits(_loaded(name), source):
             return name
@@ -75,7 +75,7 @@ def recognise(source: Source) -> str:
 
 
 def _fits(candidate: ImportFormat, source: Source) -> bool:
-    """A file may hold anything: one that has other things than a format expects is not of that format."""
+    """Whether a file has a format. It may contain anything: an error in the test means that it does not."""
     try:
         return candidate.fits(source)
     except (ArithmeticError, AttributeError, DataError, LookupError, TypeError, ValueError):
@@ -83,7 +83,7 @@ def _fits(candidate: ImportFormat, source: Source) -> bool:
 
 
 def check_format(name: str, source: Source) -> None:
-    """A format that was named must be that of the file."""
+    """Check that the file has the named format."""
     if _fits(_loaded(name), source):
         return
     what, _ = looks_like(source)
@@ -93,7 +93,7 @@ def check_format(name: str, source: Source) -> None:
 
 
 def looks_like(source: Source) -> tuple[str, str]:
-    """What a foreign file is, judged by its content, and what to do with it."""
+    """What an unsupported file is, judging by its content, and what to do with it."""
     known = next(((what, hint) for fits, what, hint in _FOREIGN if fits(source)), None)
     every = f"there are {', '.join(FORMATS)}; --format names one"
     return known if known is not None else (_shape(source), every)
@@ -162,7 +162,7 @@ _FOREIGN = (
 
 # -- reading ---------------------------------------------------------------------------------------------------------
 
-MOST_BYTES = 2 * 2**30  # of one result; what is larger is not a result but a log
+MOST_BYTES = 2 * 2**30  # of one result; larger files are logs
 _MOST_OTHER = f"JSON is read up to {MOST_BYTES / 2**30:.0f} GiB, tables, YAML and text up to {LARGE / 2**20:.0f} MiB"
 
 
@@ -180,7 +180,7 @@ def read_source(path: Path) -> Source:
 
 
 def _content(path: Path) -> bytes | mmap.mmap:
-    """A large file is not copied into memory; nor does it stay there when it was unpacked."""
+    """The content of a file; large files, also decompressed ones, are mapped instead of loaded."""
     if LARGE < path.stat().st_size <= MOST_BYTES and path.is_file():
         with path.open("rb") as file:
             if file.read(len(GZIP)) != GZIP:
@@ -196,7 +196,7 @@ def _content(path: Path) -> bytes | mmap.mmap:
 
 def _sibling_reader(path: Path) -> Callable[[str], bytes | None]:
     def read(name: str) -> bytes | None:
-        """None where it is not there or cannot be read: it only adds to the result."""
+        """A file next to the result; None if it is missing or unreadable, because it is optional."""
         try:
             file = path.parent / name
             return unpacked(file_bytes(file, MOST_BYTES), MOST_BYTES) if file.is_file() else None
@@ -212,7 +212,7 @@ def parse(
     where: str | None = None,
     sibling: Callable[[str], bytes | None] = lambda _name: None,
 ) -> Source:
-    """The content of a file's bytes."""
+    """The parsed content of a file."""
     where = where or name
     if len(content) > LARGE and (source := _large(name, content, where, sibling)) is not None:
         return source
@@ -231,8 +231,8 @@ def parse(
 
 
 def _large(name: str, content: bytes | mmap.mmap, where: str, sibling: Callable[[str], bytes | None]) -> Source | None:
-    """A large file of JSON or JSON lines, of which the long lists stay text. Other large files are refused; None where
-    it has to be turned into another text first."""
+    """Parse a large file of JSON or JSON lines; long lists stay unparsed text. Other large files are refused. None if
+    the file must be converted to another encoding first."""
     head = bytes(content[:64])
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return None
@@ -261,7 +261,7 @@ def _text(content: bytes, where: str) -> str:
         text = text_in(content)
     except RefusedError as error:
         raise DataError(f"{where}: {error.sentence}", error.hint or hint) from None
-    if not text.strip():  # but for its mark
+    if not text.strip():  # empty but for a byte order mark
         raise DataError(f"{where}: is empty")
     return text
 
@@ -277,7 +277,7 @@ def _json(name: str, content: bytes, text: str, where: str, sibling: Callable[[s
 
 
 def _unique(text: str) -> Any:
-    """The content of JSON in which no key is given twice: it would be unclear which of them was measured."""
+    """JSON without duplicate keys: it would be unclear which value was measured."""
     value, twice = json_value(text)
     if twice:
         raise RefusedError(f"{twice[0]} is given twice")
@@ -331,7 +331,7 @@ def _looks_like_yaml(text: str) -> bool:
 
 
 def _rows(text: str) -> tuple[list[ResultRow], list[str]]:
-    """A table with its header; the header again between the rows is no row, and begins a table of its own."""
+    """The rows of tables with headers; a repeated header between rows begins a new table."""
     reader = csv.reader(io.StringIO(text, newline=""))
     rows: list[ResultRow] = []
     broken: list[str] = []
@@ -349,7 +349,7 @@ def _rows(text: str) -> tuple[list[ResultRow], list[str]]:
 
 
 def _cells(reader: Any, broken: list[str]) -> Iterator[list[str]]:
-    """The rows of a table; one that cannot be read is named."""
+    """The rows of a table, and the names of unreadable rows."""
     while True:
         try:
             yield next(reader)
@@ -360,5 +360,5 @@ def _cells(reader: Any, broken: list[str]) -> Iterator[list[str]]:
 
 
 def _is_header(cells: list[str], header: list[str]) -> bool:
-    """The same header again, or that of another sweep: its first cell is a column's name."""
+    """Whether a row is a repeated header, or that of another sweep: its first cell is a column name."""
     return cells[0].strip() == header[0]

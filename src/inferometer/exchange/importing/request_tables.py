@@ -1,4 +1,4 @@
-"""Tables with one request a line and all times in seconds: InferX's `metrics.csv`, with `gpu_memory.csv` as samples,
+"""Tables with one request per line and all times in seconds: InferX's `metrics.csv`, with `gpu_memory.csv` as samples,
 and fmperf's CSV, also that of the multi-round QA benchmark."""
 
 import csv
@@ -28,7 +28,7 @@ INFERX_DEFINITIONS = {
     "tpot": "of the first bytes and the end, for tokens as counted or estimated by the tool",
 }
 WITHOUT_TOKENS = ("tpot", "ntpot", "user_speed", "output_tokens", "output_rate", "total_rate")
-GPU = {  # its column: our name, and what makes it ours
+GPU = {  # column: our name, and the factor to our unit
     "mem_used_mb": ("memory_used_bytes", BYTES["MiB"]),
     "mem_total_mb": ("memory_total_bytes", BYTES["MiB"]),
     "gpu_util": ("utilization", 0.01),
@@ -80,7 +80,7 @@ def _inferx_request(row: ResultRow) -> ImportedRequest:
 
 
 def _reads(first: float | None, end: float | None, tokens: int | None) -> Iterator[float]:
-    """The first bytes and the end; the end is one only where it brought a token of its own."""
+    """The reads: the first bytes and the end, which counts as a read only if it carried a token."""
     assert first is not None
     yield first
     if end is not None and end > first and tokens != 1:
@@ -88,7 +88,7 @@ def _reads(first: float | None, end: float | None, tokens: int | None) -> Iterat
 
 
 def _load(requests: list[ImportedRequest]) -> LoadDraft | None:
-    """It draws Poisson arrivals: their rate is that of the enqueue times, over as many gaps."""
+    """Poisson arrivals, with the rate of the enqueue times."""
     due = sorted(request.scheduled_s for request in requests if request.scheduled_s is not None)
     if len(due) < 2 or due[-1] <= due[0]:
         return None
@@ -96,7 +96,7 @@ def _load(requests: list[ImportedRequest]) -> LoadDraft | None:
 
 
 def _samples(source: Source, first: float) -> Samples | None:
-    """On the clock of the requests. Its megabytes are nvidia-smi's, which are MiB."""
+    """GPU samples on the clock of the requests. Megabytes are those of nvidia-smi, which are MiB."""
     content = source.sibling("gpu_memory.csv")
     if content is None:
         return None
@@ -163,7 +163,7 @@ def _seconds(row: ResultRow, name: str) -> float:
 
 
 def _lengths(requests: list[ImportedRequest]) -> WorkloadDraft | None:
-    """The means of what was served."""
+    """The mean served lengths."""
     inputs = [request.input_tokens for request in requests if request.input_tokens]
     outputs = [request.output_tokens for request in requests if request.output_tokens]
     means = [sum(tokens) / len(tokens) if tokens else None for tokens in (inputs, outputs)]

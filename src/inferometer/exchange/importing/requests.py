@@ -1,4 +1,4 @@
-"""Records rebuilt from what another tool kept of each request, so that every measure of ours can be taken of them."""
+"""Rebuilds records from another tool's data per request, so that all our measures can be computed."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -16,10 +16,10 @@ from inferometer.record.parquet import HELD_READS, set_aside
 from inferometer.record.record import Outcome, Record
 from inferometer.vocabulary import NANOSECONDS
 
-# Other tools do not keep when a request was due, and do not separate their own delays from the server's.
+# Other tools do not store when a request was due, and do not separate their own delays from the server's.
 NOT_SCHEDULED = ("ttft_scheduled", "ttfo_scheduled", "e2e_scheduled", "done_scheduled", "queue_wait", "send_delay")
 NOT_CONNECTED = ("connect", "tls", "ttfo")
-WITHOUT_READS = ("itl", "icl", "stall")  # where only the first and the last token have an instant
+WITHOUT_READS = ("itl", "icl", "stall")  # if only the first and the last token have timestamps
 MOST_SPAN_S = 100 * 86400.0  # of one run
 _STATUS = re.compile(r"\b([45]\d\d)\b")
 Reads = Sequence[float] | NDArray[np.float64]  # instants
@@ -27,7 +27,7 @@ Reads = Sequence[float] | NDArray[np.float64]  # instants
 
 @dataclass(frozen=True, slots=True)
 class ImportedRequest:
-    """One request in seconds on any clock. `reads` are the instants at which something arrived."""
+    """One request in seconds on any clock. `reads` are the times at which data arrived."""
 
     sent_s: float
     reads_s: Reads = ()
@@ -35,7 +35,7 @@ class ImportedRequest:
     scheduled_s: float | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
-    read_tokens: Sequence[int] | NDArray[np.int32] | None = None  # with each read, where that is known
+    read_tokens: Sequence[int] | NDArray[np.int32] | None = None  # tokens of each read, if known
     status: int | None = None
     error: str | None = None
     cancelled: bool = False
@@ -47,7 +47,8 @@ class ImportedRequest:
 
 
 def records_of(requests: Iterable[ImportedRequest]) -> Records:
-    """In the file's order, on a clock that begins with the first of them. The reads of many do not stay in memory."""
+    """Records in the file's order, on a clock that starts with the first. With many requests, reads are not kept in
+    memory."""
     all_requests = list(requests)
     origin = min((_due(request) for request in all_requests), default=0.0)
     _check_span(all_requests, origin)
@@ -60,7 +61,7 @@ def records_of(requests: Iterable[ImportedRequest]) -> Records:
 
 
 def _check_span(requests: Sequence[ImportedRequest], origin: float) -> None:
-    """Rates and slices are counted over all the time between the first and the last instant."""
+    """Check the time span: rates and slices are computed over all of it."""
     last = max((_last(request, origin) for request in requests), default=origin)
     if not last - origin <= MOST_SPAN_S:
         text = f"its requests lie {(last - origin) / 86400:,.0f} days apart, at most {MOST_SPAN_S / 86400:.0f} are read"
@@ -112,14 +113,14 @@ def _at(instant_s: float, origin: float) -> int:
 
 
 def _tokens(request: ImportedRequest) -> NDArray[np.int64]:
-    """Tokens of each read: as recorded; else the first read has one and the rest share what is left, the earlier ones
-    the more. Where there are more reads than tokens some had none: their instants stay, for gaps are made of them."""
+    """Tokens of each read: as recorded; else the first read has one and the others share the rest, earlier ones getting
+    more. With more reads than tokens some have none; their times are kept, because gaps are computed from them."""
     if request.read_tokens is not None:
         return np.array(request.read_tokens, np.int64)
     reads = len(request.reads_s)
     if request.output_tokens is None or reads == 0:
         return np.ones(reads, np.int64)
-    if not 0 <= request.output_tokens <= MOST_COUNT:  # a NaN is not either
+    if not 0 <= request.output_tokens <= MOST_COUNT:  # also refuses NaN
         raise DataError(f"a request has {request.output_tokens} output tokens")
     if reads == 1:
         return np.array([request.output_tokens], np.int64)
@@ -128,7 +129,7 @@ def _tokens(request: ImportedRequest) -> NDArray[np.int64]:
 
 
 def _outcome(request: ImportedRequest) -> Outcome:
-    """The outcome of a request, as far as the error shows it."""
+    """The outcome of a request, as far as its error shows it."""
     text = str(request.error or "").lower()
     if request.cancelled:
         return "cancelled"

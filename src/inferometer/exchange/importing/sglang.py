@@ -1,8 +1,8 @@
-"""`sglang.bench_serving --output-file`: one JSON object a line, appended by each run; its relatives write the same.
+"""`sglang.bench_serving --output-file`: one JSON object per line, appended by each run; derived tools write the same.
 
 Fields: sgl-project/sglang, python/sglang/bench_serving.py. Times of the summary are milliseconds, those of
-`--output-details` seconds. Output lengths are the server's; where it sends no usage they are those that were requested.
-`total_output_tokens_retokenized` shows that: the text counted again with a tokenizer.
+`--output-details` seconds. Output lengths are the server's; if it sends no usage, the requested ones.
+`total_output_tokens_retokenized` (the text counted again with a tokenizer) reveals that.
 """
 
 import re
@@ -39,11 +39,11 @@ DEFINITIONS = {
     "concurrency": "sum of E2E / duration",
     "quantiles": "linear interpolation, failed requests left out",
 }
-COUNTED_AGAIN = 0.05  # a tokenizer finds 1 or 2% less in the same text; more is missing from answers that ended early
+COUNTED_AGAIN = 0.05  # a tokenizer counts 1 or 2% less for the same text; beyond that answers ended early
 
 
 def is_serving(result: Mapping[str, Any]) -> bool:
-    timed = {"mean_ttft_ms", "median_ttft_ms"} & result.keys()  # in 2024 it wrote medians only
+    timed = {"mean_ttft_ms", "median_ttft_ms"} & result.keys()  # files of 2024 have only medians
     return {"completed", "duration", "output_throughput"} <= result.keys() and bool(timed) and "model_id" not in result
 
 
@@ -90,7 +90,7 @@ def measures_of(result: Mapping[str, Any], count: int | None) -> dict[str, Measu
 
 
 def _came(result: Mapping[str, Any]) -> float | None:
-    """Output tokens as the file has them, unless the text holds far fewer: then they were only requested."""
+    """Output tokens of the file, unless the text has far fewer: then the file's number is the requested one."""
     again = number(result.get("total_output_tokens_retokenized"))
     return again if _requested_only(result) else number(result.get("total_output_tokens"))
 
@@ -101,8 +101,8 @@ def _requested_only(result: Mapping[str, Any]) -> bool:
 
 
 def rates_of(result: Mapping[str, Any]) -> dict[str, Rate]:
-    """As the file has them; files of 2024 have the rate of output tokens only. Rates of tokens that were only requested
-    are those of the tokens that came."""
+    """The rates of the file; files of 2024 have only the output token rate. Rates of requested tokens are replaced by
+    those of received tokens."""
     duration, came = number(result.get("duration")), _came(result)
 
     def rate(name: str, total: float | None) -> float | None:
@@ -213,7 +213,7 @@ def _client(row: Mapping[str, Any], name: str) -> ImportedRun:
 
 
 def _ray_length_doubts(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """With ignore_eos on, the requested length is what comes; with it off, tokens were not counted."""
+    """A doubt about output lengths: with ignore_eos they equal the requested ones, without it nothing counted them."""
     if _is_on(row.get("disable_ignore_eos")):
         text = "Its TPOT and output rate use the requested lengths, but answers could end earlier"
         yield "asked_lengths", f"{text} (disable_ignore_eos): they are too optimistic by that amount."
@@ -228,7 +228,7 @@ def _read_engine(source: Source) -> ParsedFile:
 
 
 def _engine(row: Mapping[str, Any], name: str) -> ImportedRun:
-    """Means of the engines' own histograms: nothing of the way to the client is in them."""
+    """Means of the engines' own histograms, without the network path to the client."""
     bare = {_ENGINE.sub("", column): cell for column, cell in row.items() if _ENGINE.match(column)}
     answered = whole(bare.get("request_success_total"))
     measures: dict[str, MeasureSummary] = {}

@@ -17,7 +17,7 @@ from inferometer.record.summary import MeasureSummary, Rate, Value
 
 
 class SiblingError(DataError):
-    """The file is no result of its own, but belongs to one."""
+    """The file is not a result itself, but belongs to one."""
 
 
 class BrokenResult(DataError):
@@ -28,7 +28,7 @@ Form = Literal["json", "jsonl", "yaml", "csv", "text"]
 
 
 class ResultRow(NamedTuple):
-    """One result of a file that may hold several, and where it stands: `line 7`."""
+    """One of possibly several results of a file, and its place: `line 7`."""
 
     where: str
     fields: dict[str, Any]
@@ -36,21 +36,21 @@ class ResultRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file: its bytes, its content, and the files next to it that a tool wrote with it."""
+    """A file: its bytes, its content, and companion files of the same tool."""
 
     name: str
-    content: bytes | mmap  # of a large file its pages, which are read when they are needed
+    content: bytes | mmap  # a large file is mapped and read on demand
     form: Form
     value: Any  # JSON and YAML: what was parsed; JSONL and CSV: a list of `Row`; text: str
-    broken: tuple[str, ...] = ()  # rows that could not be read, named
+    broken: tuple[str, ...] = ()  # names of unreadable rows
     sibling: Callable[[str], bytes | None] = lambda _name: None
 
     def mapping(self) -> Mapping[str, Any]:
-        """The object in the file; empty where it holds something else."""
+        """The object in the file; empty if it contains something else."""
         return self.value if isinstance(self.value, Mapping) else {}
 
     def rows(self) -> list[ResultRow]:
-        """Every object in the file: one, those of a list, or one a line."""
+        """All objects in the file: one, those of a list, or one per line."""
         if self.form in ("jsonl", "csv"):
             rows: list[ResultRow] = self.value
             return rows
@@ -61,12 +61,12 @@ class Source:
         return [ResultRow("", self.value)] if isinstance(self.value, dict) else []
 
     def columns(self) -> tuple[str, ...]:
-        """The columns of a table; none where it is no table, or an empty one."""
+        """The columns of a table; empty if there is no table."""
         return tuple(self.value[0].fields) if self.form == "csv" and self.value else ()
 
 
 class ImportedPlan(PlanDraft, total=False):
-    """What a file has of a plan: of a load on a server, or of an engine in a process of its own."""
+    """The plan settings of a file: for a load on a server, or for an engine without a server."""
 
     model: str | None
     num_prompts: int | None
@@ -77,7 +77,7 @@ class ImportedPlan(PlanDraft, total=False):
 
 @dataclass(frozen=True, slots=True)
 class ImportedRun:
-    """Seconds, tokens and shares throughout. What the file does not have is missing: never 0, never a default."""
+    """All values in seconds, tokens and shares. Unknown values are missing: never 0, never a default."""
 
     kind: RunKind = "serving"
     started: datetime | None = None
@@ -89,23 +89,23 @@ class ImportedRun:
     concurrency: float | None = None  # requests in flight, on average
     answered: int | None = None
     failed: int | None = None
-    unfinished: int | None = None  # ended by the tool itself
+    unfinished: int | None = None  # cancelled by the tool itself
     empty: int = 0  # answers without a token, whose TTFT of 0 is in the tool's mean
     duration_s: float | None = None
-    definitions: dict[str, str] = field(default_factory=dict)  # how that tool defines what it measures
+    definitions: dict[str, str] = field(default_factory=dict)  # the tool's definitions of its measures
     records: Records | None = None
     samples: Samples | None = None
     underivable: tuple[str, ...] = ()  # measures that cannot be computed from these records
-    arrivals_known: bool = True  # whether records have their own instants; else they follow each other
+    arrivals_known: bool = True  # whether send times are known; else records follow each other
     doubts: tuple[tuple[str, str], ...] = ()  # (code, text): why its numbers may be wrong
-    notes: tuple[str, ...] = ()  # how something was read
+    notes: tuple[str, ...] = ()  # remarks on how values were read
     part: str = ""  # which part of a file with several runs
-    original: bytes | memoryview | None = None  # that part as it stands in the file; None: the whole file is this run
+    original: bytes | memoryview | None = None  # the text of that part; None: the whole file is this run
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedFile:
-    """All that a file holds: its runs, and the rows that are none, each named with what is wrong."""
+    """The content of a file: its runs, and the rows that are not runs, each with its error."""
 
     runs: list[ImportedRun]
     broken: list[str] = field(default_factory=list)
@@ -113,7 +113,7 @@ class ParsedFile:
 
 @dataclass(frozen=True, slots=True)
 class ImportFormat:
-    """A format: what it is called, how it is recognised, and how it is read."""
+    """A format: its name, how to recognise it, and how to read it."""
 
     title: str
     fits: Callable[[Source], bool]

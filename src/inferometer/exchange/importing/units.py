@@ -1,4 +1,4 @@
-"""Numbers of other tools in our units and under our names; what has no known unit is refused, never guessed."""
+"""Converts other tools' numbers to our units and names; a number without a known unit is refused, never guessed."""
 
 import math
 import re
@@ -32,8 +32,8 @@ BYTES: dict[str, float] = {
     "GiB": 2.0**30,
     "TiB": 2.0**40,
 }
-MOST_NUMBER = 1e30  # nanoseconds since 1970 are 2e18, seeds of 64 bits 2e19; squares of more are no numbers
-MOST_COUNT = 2**53  # of requests and tokens: what every JSON reader and database holds exactly
+MOST_NUMBER = 1e30  # nanoseconds since 1970 are 2e18, 64-bit seeds 2e19; squares of larger numbers overflow
+MOST_COUNT = 2**53  # of requests and tokens: exact in every JSON reader and database
 MOST_LETTERS = 400
 TYPICAL_S = {"tpot": 0.02, "itl": 0.02, "ntpot": 0.03, "ttft": 0.2, "e2e": 5.0}  # of language models over HTTP
 _NAMES = {
@@ -47,7 +47,7 @@ _QUANTILE = re.compile(r"[pP](\d+)(?:[p.](\d+))?")
 
 
 def number(value: Any) -> float | None:
-    """A finite number, also where it is written as text; anything else is missing."""
+    """A finite number, also if written as text; anything else is missing."""
     if isinstance(value, bool) or value is None or (isinstance(value, str) and len(value) > MOST_LETTERS):
         return None
     try:
@@ -62,7 +62,7 @@ def number(value: Any) -> float | None:
 
 
 def whole(value: Any) -> int | None:
-    """A count; a broken part of one is no count."""
+    """A count; fractions are not counts."""
     amount = number(value)
     if amount is None or amount != int(amount):
         return None
@@ -77,7 +77,7 @@ def is_endless(value: Any) -> bool:
 
 
 def factor(unit: str, known: Mapping[str, float] | None = None) -> float:
-    """What a number of this unit is multiplied by to be in ours: seconds, tokens, bytes, shares."""
+    """The factor that converts a unit to ours: seconds, tokens, bytes, shares."""
     table = SECONDS | COUNTS | BYTES if known is None else known
     if unit not in table:
         raise DataError(f"the unit {unit!r} is not known", f"known are {', '.join(filter(None, table))}")
@@ -99,8 +99,8 @@ def statistic(name: str) -> str | None:
 
 
 def statistics(mapping: Any, scale: float = 1.0) -> dict[str, float]:
-    """The statistics of a mapping under our names, each times `scale`; all that there are, and none that is not.
-    A mapping of its own for percentiles is read with the rest."""
+    """The statistics of a mapping under our names, multiplied by `scale`. A nested mapping of percentiles is
+    included."""
     if not isinstance(mapping, Mapping):
         return {}
     inner = [mapping[name] for name in ("percentiles", "quantiles") if isinstance(mapping.get(name), Mapping)]
@@ -114,7 +114,7 @@ def statistics(mapping: Any, scale: float = 1.0) -> dict[str, float]:
 
 
 def prefixed(mapping: Mapping[str, Any], ending: str, scale: float = 1.0) -> dict[str, float]:
-    """Statistics that are written into names: `mean_ttft_ms`, `p99.9_ttft_ms` for the ending `_ttft_ms`."""
+    """Statistics whose names are prefixes of a key: `mean_ttft_ms`, `p99.9_ttft_ms` for the ending `_ttft_ms`."""
     parts = {name[: -len(ending)]: value for name, value in mapping.items() if name.endswith(ending)}
     return statistics(parts, scale)
 
@@ -128,8 +128,8 @@ def measure(
     direction: Direction | None = None,
     title: str | None = None,
 ) -> dict[str, MeasureSummary]:
-    """One measure of a summary, `{}` where nothing was measured: a time that is 0 throughout is a gap in the data.
-    One that is not in the vocabulary brings its unit, direction and title."""
+    """One measure of a summary; `{}` if all its times are 0, which means that nothing was measured.
+    A measure that is not in the vocabulary has its own unit, direction and title."""
     unit = MEASURES[name].unit if name in MEASURES else unit
     if not statistics or (unit == "s" and not any(statistics.values())):
         return {}
@@ -138,7 +138,7 @@ def measure(
 
 
 def _order(item: tuple[str, float | None]) -> tuple[int, float]:
-    """Mean, deviation, least, quantiles, most."""
+    """The order of statistics: mean, deviation, min, quantiles, max."""
     key = item[0]
     if key[0] == "p":
         return 3, float(key[1:])
@@ -146,7 +146,7 @@ def _order(item: tuple[str, float | None]) -> tuple[int, float]:
 
 
 def known_rates(amounts: Mapping[str, float | None]) -> dict[str, Rate]:
-    """Those that are known, of the whole run."""
+    """The known rates, over the whole run."""
     return {
         name: Rate(unit=MEASURES[name].unit, value=amount, basis="file", span=amount)
         for name, amount in amounts.items()
@@ -160,7 +160,7 @@ def value(amount: float | None, unit: str, direction: Direction | None, title: s
 
 
 def speculation(rate: float | None, length: float | None) -> dict[str, Value | None]:
-    """Speculative decoding, under the names that a server's own counters have here."""
+    """Speculative decoding, under the names of the server's counters."""
     return {
         "server_acceptance_rate": value(rate, "share", "higher", SPECULATION[0]),
         "server_acceptance_length": value(length, "tokens", "higher", SPECULATION[1]),
@@ -168,18 +168,18 @@ def speculation(rate: float | None, length: float | None) -> dict[str, Value | N
 
 
 def without_none(mapping: Mapping[str, T | None]) -> dict[str, T]:
-    """Without what is missing."""
+    """A copy without missing values."""
     return {name: value for name, value in mapping.items() if value is not None}
 
 
 def nearest_unit(name: str, amount: float, units: Iterable[str]) -> str:
-    """Of several units the one in which a measure of language models is nearest to what it usually is."""
+    """Of several units the one in which a measure is closest to typical values of language models."""
     usual = TYPICAL_S[name]
     return min(units, key=lambda unit: abs(math.log(max(amount, 1e-12) * SECONDS[unit] / usual)))
 
 
 def contradictions(measures: Mapping[str, MeasureSummary]) -> list[tuple[str, str]]:
-    """Doubts that follow from the numbers alone: no answer ends before it began, and its parts add up."""
+    """Doubts from the numbers alone: an answer that ends before its first token, parts that do not add up."""
     mean = {name: measure.mean for name, measure in measures.items() if measure.mean is not None}
     doubts = [
         ("out_of_range", f"{name} is negative ({key} {amount:g} {measure.unit}), which is impossible.")

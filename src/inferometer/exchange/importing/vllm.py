@@ -46,8 +46,8 @@ from inferometer.record.summary import MeasureSummary, Rate, Value
 
 TITLE = "vllm bench serve"
 TIMES = {"ttft": "_ttft_ms", "tpot": "_tpot_ms", "itl": "_itl_ms", "e2e": "_e2el_ms"}
-WHOLE = "_latency_ms"  # of whole requests, before there was an e2el
-BARE = {"ttft": "_ttft", "tpot": "_tpot", "itl": "_itl", "e2e": "_e2el"}  # in seconds, as scripts derived from it write
+WHOLE = "_latency_ms"  # E2E in files before e2el existed
+BARE = {"ttft": "_ttft", "tpot": "_tpot", "itl": "_itl", "e2e": "_e2el"}  # in seconds, in scripts derived from vLLM's
 IN_SECONDS = "times without a unit in their names are read as seconds"
 RATES = {
     "request_rate": "request_throughput",
@@ -129,8 +129,8 @@ def imported(result: Mapping[str, Any], name: str) -> ImportedRun:
 
 
 def empty_answers(result: Mapping[str, Any]) -> int:
-    """Requests without a token that vLLM counts as completed, as its versions before 2025 do: a model that ends at
-    once. Where it counts fewer, those without a token failed."""
+    """Requests without a token that vLLM before 2025 counts as completed (a model that ends at once). If the file
+    counts fewer as completed, requests without a token failed."""
     errors = result.get("errors") or [""] * len(result["ttfts"])
     silent = sum(not ttft and not error for ttft, error in zip(result["ttfts"], errors, strict=False))
     answered = sum(bool(ttft) and not error for ttft, error in zip(result["ttfts"], errors, strict=False))
@@ -138,7 +138,7 @@ def empty_answers(result: Mapping[str, Any]) -> int:
 
 
 def failed_of(result: Mapping[str, Any]) -> int | None:
-    """As in the file; older files have only how many were sent and how many answered."""
+    """The number of failed requests; older files have only the numbers of sent and answered ones."""
     failed, sent, answered = (whole(result.get(name)) for name in ("failed", "num_prompts", "completed"))
     if failed is not None or sent is None or answered is None:
         return failed
@@ -146,7 +146,7 @@ def failed_of(result: Mapping[str, Any]) -> int | None:
 
 
 def measures_of(result: Mapping[str, Any], count: int | None) -> dict[str, MeasureSummary]:
-    """All statistics that the names of the summary spell, in seconds; served lengths as means of the totals."""
+    """All statistics named in the summary, in seconds; served lengths are means of the totals."""
     measures: dict[str, MeasureSummary] = {}
     for name, ending in TIMES.items():
         measures |= measure(name, prefixed(result, ending, SECONDS["ms"]), count)
@@ -162,7 +162,7 @@ def measures_of(result: Mapping[str, Any], count: int | None) -> dict[str, Measu
 
 
 def bare_times(result: Mapping[str, Any]) -> list[str]:
-    """Measures whose names have no unit. Seconds, where none is longer than the whole run."""
+    """Measures whose names have no unit: seconds, if none is longer than the whole run."""
     bare = {name: prefixed(result, ending) for name, ending in BARE.items()}
     longest = max((value for statistics in bare.values() for value in statistics.values()), default=None)
     duration = number(result.get("duration"))
@@ -213,7 +213,7 @@ def _plan(result: Mapping[str, Any], name: str) -> ImportedPlan:
 
 
 def _environment(result: Mapping[str, Any]) -> Environment:
-    """`--metadata version=0.6.6 tp=1` stands between the fields, as text."""
+    """The environment; `--metadata version=0.6.6 tp=1` is among the fields, as text."""
     more = {
         str(key): value
         for key, value in result.items()
@@ -234,7 +234,7 @@ def _environment(result: Mapping[str, Any]) -> Environment:
 
 
 def _is_setting(name: str, value: Any) -> bool:
-    """A text or a number that describes the run, such as what a sweep set; not a statistic of it."""
+    """Whether a text or number describes the run, such as a setting of a sweep, and is not a statistic."""
     if isinstance(value, str):
         return len(value) <= 200
     times = (*TIMES.values(), *BARE.values(), WHOLE)
@@ -243,8 +243,8 @@ def _is_setting(name: str, value: Any) -> bool:
 
 
 def requests_of(result: Mapping[str, Any]) -> Iterator[ImportedRequest]:
-    """One of each entry of the arrays; arrays that differ in length are about different requests. Where nobody knows
-    when they were sent, they follow each other."""
+    """One request per entry of the arrays; arrays of different lengths are an error. Without send times, requests
+    follow each other."""
     names = ("start_times", "ttfts", "itls", "input_lens", "output_lens")
     starts = result.get("start_times")
     starts = starts if isinstance(starts, list) else _one_by_one(result)
@@ -274,8 +274,8 @@ def request(
     *,
     completed: bool = False,
 ) -> ImportedRequest:
-    """The instants that vLLM took: the first chunk, and a gap for each that followed. A failed one has none, and its
-    lengths are what was requested; nor has an empty answer, which `completed` distinguishes from a failed one."""
+    """One request with vLLM's timestamps: the first chunk, and a gap for each further one. A failed request has none,
+    and requested lengths. An empty answer has none either; `completed` distinguishes it from a failed one."""
     if completed and not error and not ttft:
         return ImportedRequest(sent_s, input_tokens=inputs, output_tokens=0, status=200)
     if error or not ttft:
@@ -312,7 +312,7 @@ def _latency(source: Source) -> ParsedFile:
 
 
 def _of_latencies(result: Mapping[str, Any]) -> dict[str, float]:
-    """The file's mean and percentiles, and the extremes of the latencies it lists."""
+    """The file's mean and percentiles, and the minimum and maximum of its latencies."""
     latencies = [number(latency) for latency in result["latencies"]]
     if None in latencies or not latencies:
         raise DataError("latencies must be numbers of seconds")
@@ -326,14 +326,14 @@ def _of_latencies(result: Mapping[str, Any]) -> dict[str, float]:
 def latency_measure(
     batch: int | None, statistics: Mapping[str, float], count: int | None = None
 ) -> dict[str, MeasureSummary]:
-    """A measure of its own for each batch size."""
+    """A separate measure for each batch size."""
     name = "latency" if batch is None else f"latency_bs{batch}"
     title = "Batch latency" if batch is None else f"Latency, batch of {batch}"
     return measure(name, statistics, count, unit="s", direction="lower", title=title)
 
 
 def latency_plan(batches: list[int], lengths: tuple[int, int] | None, model: Any = None) -> ImportedPlan:
-    """As the plan of a latency run has it."""
+    """The plan of a latency run."""
     plan: ImportedPlan = {}
     if model is not None:
         plan["model"] = model

@@ -1,6 +1,6 @@
-"""The rules of the verdict: doubts about the load and the load generator (`load`) and about the target (`target`). What
-all rules of the verdict share: what a run is judged by, and how far a cause must move a headline number to be a
-doubt. Everything else worth knowing is a note, which never changes the status."""
+"""The rules of the verdict: doubts about the load and the load generator (`load`) and about the target (`target`). This
+module holds what all rules share: the data a run is judged by, and how far a cause must shift a headline number to be a
+doubt. Everything else worth reporting is a note, which never changes the status."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -12,19 +12,19 @@ from inferometer.record.summary import ClassSummary, LevelsOfPart, Summary, Summ
 from inferometer.record.verdict import Move, Reason, Status
 from inferometer.vocabulary import MEASURES, change_size_text, value_text
 
-TOLERATED = 0.05  # of a number: what two runs differ by anyway
+TOLERATED = 0.05  # share of a number: two runs differ by this much anyway
 INVALID_SHARE = 0.50  # a number that may be off by half is no measurement
 LATENCIES = ("mean", "p50", "p90", "p99")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class JudgedRun:
-    """A run, or one of its traffic classes, before its judge."""
+    """A run, or one of its traffic classes, as the rules see it."""
 
-    summary: Summary  # of the run
+    summary: Summary  # of the whole run
     part: ClassSummary  # of the class
     traffic: Traffic
-    name: str | None  # of the class, where there are several
+    name: str | None  # of the class, if there are several
     facts: Facts
     plan: Plan
 
@@ -38,7 +38,7 @@ class JudgedRun:
         direction: str | None = None,
         invalid: bool = False,
     ) -> Reason:
-        """With a direction, the number that is moved most follows the text as a sentence of its own."""
+        """With a direction, a separate sentence after the text names the number that is shifted most."""
         if moves and direction:
             moved = moved_text(moves, direction)
             text = f"{text} {moved[0].upper()}{moved[1:]}."
@@ -59,7 +59,7 @@ TOO_HIGH, TOO_LOW, EITHER = "too high", "too low", "off"
 
 
 def value_and_interval(section: SummarySection, key: str) -> tuple[float, float, float] | None:
-    """A headline number and the ends of its interval, infinite where it is open."""
+    """A headline number and the ends of its interval; an open end is infinite."""
     name, _, stat = key.partition(".")
     if not stat:
         rate = section.rates.get(name)
@@ -80,10 +80,10 @@ def telling(
     shares: bool = False,
     unknown: float = 0.0,
 ) -> list[Move]:
-    """Those of the moves that are larger than 5% of the number and take it out of its own interval, the largest first.
-    A number that is too high is really smaller: the 5% are of that smaller one, and the lower end of the interval
-    counts, also of a weak percentile, whose interval is open above. With `shares` the moves are shares of their number.
-    A move that is only known up to a share (`unknown`) may be larger by that."""
+    """The moves that are larger than 5% of the number and take it out of its own interval, largest first. If a number
+    is too high, the true one is smaller: the 5% refer to that smaller one, and the lower end of the interval counts,
+    also for a weak percentile, whose interval is open above. With `shares` the moves are shares of their number. A move
+    known only up to a share (`unknown`) may be larger by that share."""
     large = []
     for key, by in moves.items():
         known = value_and_interval(section, key)
@@ -100,20 +100,20 @@ def telling(
 
 
 def shares_of(section: SummarySection, share: float, *keys: str) -> list[Move]:
-    """A cause that may change these numbers by a share of them, where they have a value."""
+    """A cause that may change these numbers by a share of them; numbers without a value are left out."""
     known = {key: value_and_interval(section, key) for key in keys}
     return [Move(key=key, by=share * value[0], share=share) for key, value in known.items() if value and share]
 
 
 def lacking(section: SummarySection, share: float, *keys: str) -> list[Move]:
-    """A cause by which a share of the whole is missing in these numbers: without it each were value / (1 - share), so
-    that with nine tenths missing a number is ten times too low, not by nine tenths of itself."""
+    """A cause by which a share of the whole is missing from these numbers. Without it each would be value / (1 -
+    share): with nine tenths missing, a number is ten times too low, not nine tenths of itself too low."""
     return shares_of(section, share / (1 - share), *keys) if share < 1 else []
 
 
 def differing(section: SummarySection, name: str, levels: LevelsOfPart) -> list[Move]:
-    """The statistics of a latency that are outside of their own interval, and off by over 5%, in one of two parts of
-    the window: they depend on how long that part lasted."""
+    """The latency statistics that, in one of the two parts of the window, lie outside their own interval and are off by
+    over 5%: they depend on how long that part lasted."""
     large: dict[str, Move] = {}
     for level in (levels.inside, levels.outside):
         for stat, other in level.items():
@@ -129,12 +129,12 @@ def differing(section: SummarySection, name: str, levels: LevelsOfPart) -> list[
 
 
 def is_invalid(moves: list[Move]) -> bool:
-    """The middle of a number is off by half: a tail alone leaves the rest to be used."""
+    """Whether the middle of a number is off by half: a wrong tail alone leaves the rest usable."""
     return any((move.share or 0.0) > INVALID_SHARE and not move.key.endswith(("p90", "p99")) for move in moves)
 
 
 def moved_text(moves: list[Move], direction: str = EITHER) -> str:
-    """`TTFT p99 may be 14 ms (23%) too high`, of the one that is moved most."""
+    """The number that is shifted most: `TTFT p99 may be 14 ms (23%) too high`."""
     more = f" (and {len(moves) - 1} more)" if len(moves) > 1 else ""
     return f"{number_name(moves[0])}{more} may be {amount_text(moves[0])} {direction}"
 

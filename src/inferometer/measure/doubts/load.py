@@ -27,17 +27,17 @@ from inferometer.vocabulary import MEASURES, change_text, duration_text, number_
 
 # -- the load generator and its machine --------------------------------------------------------------------------------
 
-# What our own doing may have moved: late sends, uncertain reads, the instrument's own error, a busy client.
+# What the client itself may have shifted: late sends, uncertain reads, the instrument's own error, a busy client.
 
 BUSY_SHARE = 0.90  # of a core: above it, queueing in the client is no longer small
 BUSY_TIME = 0.10
-HALF_BUSY = 0.50  # of a core, on average: more workers can help only above
+HALF_BUSY = 0.50  # of a core, on average: more workers can help only above this
 BUSY_KNOWN_S = 1.0  # of samples: start and end of a shorter run weigh more than what lies between
 CEILING = 0.80
 LATE_NOTED_S = 0.001
-LATE_UNKNOWN = 0.10  # of what lateness moves: requests sent late also meet other requests (one deviation, corpora)
-OWN_FAILURES = 0.01  # of all requests: beyond it the load that was offered is not the one of the plan
-REMEDIES = {  # by the system's error
+LATE_UNKNOWN = 0.10  # of what lateness shifts: requests sent late also meet other requests (one deviation, corpora)
+OWN_FAILURES = 0.01  # of all requests: above it the offered load is not the planned one
+REMEDIES = {  # by the operating system's error
     "open files": "raise the limit of open files (ulimit -n), or use more workers: the limit is one of each process",
     "assign requested address": "no local port was free: sudo sysctl net.ipv4.ip_local_port_range='1024 65535', fewer "
     "connections, or several addresses of the target",
@@ -47,7 +47,7 @@ REMEDIES = {  # by the system's error
 
 
 def client_remedy(summary: Summary, facts: Facts) -> str:
-    """What helps against our own lateness depends on its cause."""
+    """The remedy for our own lateness, which depends on its cause."""
     if (cause := scarcity(summary.host)) is not None:
         return f"{cause[1]}: use a machine with free cores, or less load"
     uses = facts.core_use
@@ -58,7 +58,7 @@ def client_remedy(summary: Summary, facts: Facts) -> str:
 
 
 def client_failed(case: JudgedRun) -> Iterator[Reason]:
-    """Requests that failed on this machine. They are not among the target's failures, whatever their number."""
+    """Requests that failed on this machine. They never count as failures of the target."""
     count, total = case.part.outcomes.get("client", 0), sum(case.part.outcomes.values())
     if not count:
         return
@@ -94,7 +94,7 @@ def late_sends(case: JudgedRun) -> Iterator[Reason]:
 
 
 def uncertain_reads(case: JudgedRun) -> Iterator[Reason]:
-    """Only the run as a whole: classes share the client."""
+    """Judged only for the run as a whole: classes share the client."""
     uncertainty = case.part.uncertainty
     if uncertainty is None:
         return
@@ -138,8 +138,8 @@ def own_error(case: JudgedRun) -> Iterator[Reason]:
 
 
 def busy_client(case: JudgedRun) -> Iterator[Reason]:
-    """What a busy client sends late is in `late_sends`; what it reads late has a kernel timestamp or, with our own, is
-    stated as the uncertainty of the read (`uncertain_reads`). That it was busy moves nothing besides."""
+    """What a busy client sends late is in `late_sends`; what it reads late has a kernel timestamp or, with our own
+    timestamps, is stated as the uncertainty of the read (`uncertain_reads`). Being busy shifts nothing beyond that."""
     facts = case.facts
     busy = max((_busy_time(facts, shard) for shard in {use.shard for use in facts.core_use}), default=0.0)
     if busy > BUSY_TIME:
@@ -156,7 +156,7 @@ def busy_client(case: JudgedRun) -> Iterator[Reason]:
 
 
 def _busy_time(facts: Facts, shard: str) -> float:
-    """The share of a load process's time in which it left its core no rest; 0 where too little of it was seen."""
+    """The share of a load process's time in which it left its core no idle time; 0 if too little of it was sampled."""
     uses = [use for use in facts.core_use if use.shard == shard]
     seen_s = sum(use.over_s for use in uses)
     busy_s = sum(use.over_s for use in uses if use.share > BUSY_SHARE)
@@ -164,7 +164,7 @@ def _busy_time(facts: Facts, shard: str) -> float:
 
 
 def workers_behind(case: JudgedRun) -> Iterator[Reason]:
-    """Who began late or lagged, by name; what it moves is in `late_sends`."""
+    """The workers that started late or lagged, by name; the numbers this shifts are in `late_sends`."""
     for worker in case.part.delivery.workers if case.part.delivery else ():
         name = f"Worker {worker.worker}" + (f" on {worker.host}" if worker.host else "")
         if worker.status == "late start":
@@ -179,7 +179,8 @@ ACROSS_HOSTS = ("request_rate", "input_rate", "output_rate", "total_rate")
 
 
 def clocks_disagree(case: JudgedRun) -> Iterator[Reason]:
-    """What combines the clocks of several hosts: window edges, rates, requests in flight. No latency does."""
+    """The numbers that combine the clocks of several hosts: window edges, rates, requests in flight. Latencies use one
+    clock."""
     clocks, length_s = case.facts.clocks, case.summary.window.length_s
     if clocks is None or not length_s:
         return
@@ -224,19 +225,19 @@ def clock_stepped(case: JudgedRun) -> Iterator[Reason]:
 SHORTFALL_INVALID = 0.10
 KS_SIGNIFICANT = 0.001  # one sound run in a thousand
 KS_DISTANCE = 0.03  # with many gaps any difference is significant; a smaller one changes no queue
-BLURRED = 0.10  # of the mean gap: clocks that differ by more change the gaps
+BLURRED = 0.10  # of the mean gap: clocks that differ by more than this change the gaps
 UNEVEN_GAPS = 0.10  # coefficient of variation of gaps that should all be equal
 QUEUE_GROWTH = 0.05  # requests that join the backlog per request offered
-QUEUE_GROWTH_FAST = 0.03  # the same where stays get so much longer that no test of the backlog is needed
-LONGER = 0.20  # by which stays grow over the window where a queue does: from its start to its end, of their mean
-MUCH_LONGER = 1.0  # the same where the window is so short that the target may just be filling up: stays triple
+QUEUE_GROWTH_FAST = 0.03  # the same when stays get so much longer that no test of the backlog is needed
+LONGER = 0.20  # growth of stays over the window when there is a queue: from its start to its end, of their mean
+MUCH_LONGER = 1.0  # the same in a window so short that the target may just be filling up: stays triple
 FEW_TURNOVERS = 2.0  # a window of fewer stays than this cannot show whether a queue only grows
-SHORT_STAYS = 1.5  # mean stays: one, and a half because the stays of so few and early requests are short ones
-ANOTHER_LEVEL = 0.12  # by which the means of two parts of a window differ: less is in the tails of a sound run, too
+SHORT_STAYS = 1.5  # mean stays: one, plus a half because the stays of so few and early requests are short
+ANOTHER_LEVEL = 0.12  # by which the means of two parts of a window differ: less occurs in the tails of a sound run, too
 HELD_SHARE = 0.95
-WAVES = 10  # mean stays after which the requests of a closed loop no longer begin together
-WAITING_SHARE = 0.5  # of the load, its last part: no request was served at once any more
-WAITING_GROWTH = 1.3  # by which TTFT of the load's last quarter is longer than in its first half, at least
+WAVES = 10  # mean stays after which the requests of a closed loop no longer start together
+WAITING_SHARE = 0.5  # the last part of the load in which no request was served at once
+WAITING_GROWTH = 1.3  # factor by which TTFT grows from the load's first half to its last quarter, at least
 
 
 def shortfall(case: JudgedRun) -> Iterator[Reason]:
@@ -278,8 +279,9 @@ def _other_process(case: JudgedRun, text: str) -> Reason:
 
 
 def _waiting_moves(case: JudgedRun) -> list[Move]:
-    """How much longer requests wait by Kingman's formula: a wait is proportional to the sum of squared coefficients
-    of variation of gaps and of service times, the latter taken as 1. TTFT holds the wait: it moves by that at most."""
+    """How much longer requests wait by Kingman's formula: a wait is proportional to the sum of the squared coefficients
+    of variation of gaps and of service times, the latter taken as 1. TTFT includes the wait, so it is shifted by at
+    most that."""
     delivery = case.part.delivery
     if delivery is None or delivery.gap_cv is None or delivery.gap_cv_named is None:
         return []
@@ -296,7 +298,7 @@ def _gaps_across_hosts(case: JudgedRun) -> bool:
 
 
 def held_back(case: JudgedRun) -> Iterator[Reason]:
-    """Arrivals that waited for a slot under the plan's cap: the server was offered less than the rate."""
+    """Arrivals that waited for a slot under the plan's cap: the server was offered less than the planned rate."""
     cap, waits = case.traffic.load.max_concurrency, case.part.measures.get("queue_wait")
     if cap is None or waits is None or not case.traffic.load.open_loop:
         return
@@ -309,7 +311,7 @@ def held_back(case: JudgedRun) -> Iterator[Reason]:
 
 
 def unbounded_queue(case: JudgedRun) -> Iterator[Reason]:
-    # what a cap holds back waits with us: that the server has nothing waiting shows nothing then
+    # what a cap holds back waits in the client: an empty queue at the server shows nothing then
     ours = any(held_back(case))
     if not queue_grows(case.part) or (queue_was_empty(case) and not ours):
         return
@@ -328,9 +330,9 @@ def unbounded_queue(case: JudgedRun) -> Iterator[Reason]:
 
 
 def queue_grows(part: SummarySection) -> bool:
-    """Whether requests join a queue that only grows: the backlog grows and stays get longer (a load that is random has
-    more under way at one end than at the other), or no request was served at once any more for most of the load, and
-    waits went on growing."""
+    """Whether requests join a queue that only grows. Either the backlog grows and stays get longer (under a random load
+    one end of the window may simply have more requests in flight than the other), or no request was served at once for
+    most of the load and waits kept growing."""
     backlog = part.window.backlog
     if part.loop == "closed" or not backlog:
         return False
@@ -351,20 +353,20 @@ def _backlog_grows(backlog: Backlog, length_s: float | None) -> bool:
 
 
 def queue_was_empty(case: JudgedRun) -> bool:
-    """Whether the server itself had nothing waiting, as far as its metrics were read."""
+    """Whether the server itself had nothing waiting, as far as its metrics were scraped."""
     queued = case.summary.server.gauges.get("queued") if case.summary.server else None
     return queued is not None and queued.max == 0
 
 
 def _short_against_stay(backlog: Backlog, length_s: float | None) -> bool:
-    """Also where nothing left the system: its stay is then longer than the window, we do not know by how much."""
+    """True also if nothing left the system: the stay is then longer than the window by an unknown amount."""
     stay_s = backlog.time_in_system_s
     return stay_s is None or (length_s or 0.0) < FEW_TURNOVERS * stay_s
 
 
 def short_window(case: JudgedRun) -> Iterator[Reason]:
-    """Requests of so short a load never meet the crowd that they would meet later. One that comes all at once is meant
-    to be short."""
+    """In a load this short, requests never meet as many others as they would later. A load that arrives all at once is
+    meant to be short."""
     if case.traffic.load.changes or case.facts.cut_short:
         return
     stay = case.part.measures["e2e"].mean if "e2e" in case.part.measures else None
@@ -380,7 +382,8 @@ def short_window(case: JudgedRun) -> Iterator[Reason]:
 
 
 def not_steady(case: JudgedRun) -> Iterator[Reason]:
-    """Stages, ramps and recordings are meant to change: of stages each is looked at, the others are not."""
+    """Stages, ramps and recordings are meant to change: each stage is checked by itself, ramps and recordings are
+    not."""
     load = case.traffic.load
     if load.type in ("ramp", "replay"):
         return
@@ -421,14 +424,14 @@ def _drift_text(name: str, trend: Trend) -> str:
 
 
 def _few_turns(section: SummarySection) -> bool:
-    """A closed loop begins with all its requests at once, and comes in waves for some stays: that is no drift."""
+    """A closed loop starts all its requests at once, and they come in waves for some stays: that is no drift."""
     stay = section.measures["e2e"].mean if "e2e" in section.measures else None
     return section.loop == "closed" and bool(stay) and (section.window.length_s or 0.0) < WAVES * (stay or 0.0)
 
 
 def concurrency_not_held(case: JudgedRun) -> Iterator[Reason]:
     load = case.traffic.load
-    if load.type != "concurrency" or load.sessions_at_once:  # users who think leave slots free
+    if load.type != "concurrency" or load.sessions_at_once:  # users with think time leave slots free
         return
     held, requested = case.part.concurrency.window, case.part.concurrency.requested
     if held is not None and requested and held < HELD_SHARE * requested:
@@ -441,7 +444,7 @@ def concurrency_not_held(case: JudgedRun) -> Iterator[Reason]:
 
 
 def weak_quantiles(case: JudgedRun) -> Iterator[Reason]:
-    """Of those that the plan's limits or the headline name."""
+    """Checks the quantiles that the plan's limits or the headline name."""
     weak = []
     for name, measure in case.part.measures.items():
         bound = {*named_quantiles(case.traffic.limits, name)}

@@ -15,13 +15,13 @@ from inferometer.vocabulary import change_text, duration_text, percent_text
 
 FAILED_DOUBTFUL = 0.01
 FAILED_INVALID = 0.10
-UNFINISHED = 0.01  # of the window's requests, ended at the drain deadline: the longest ones are missing
+UNFINISHED = 0.01  # of the window's requests, cut off at the drain deadline: the longest ones are missing
 OFF_BY = 0.05  # of all prompt tokens: rounding to blocks and a chat template take a percent or two
 NOTED = 0.01
-MOST_LISTED = 5  # finish reasons in a sentence
+MOST_LISTED = 5  # finish reasons listed in a sentence
 INPUT_DIFFERS = 0.20  # chat templates and foreign tokenizers add a few percent
 CACHED_SHARE = 0.05  # templates share a few tokens
-OF_STREAMS = frozenset(  # measures that mean nothing where the answer came at once
+OF_STREAMS = frozenset(  # measures that mean nothing if the answer arrived all at once
     {"ttft", "ttft_scheduled", "ttfo", "ttfo_scheduled", "tpot", "itl", "icl", "stall", "stall_share", "user_speed"}
 )
 FINE_FINISHES = ("length", "stop", "tool_calls", "function_call")
@@ -54,7 +54,8 @@ def _sent_by_lost(summary: Summary) -> dict[int, str]:
 
 
 def failed_requests(case: JudgedRun) -> Iterator[Reason]:
-    """Unless the plan has a limit on the failure rate, which judges it. Requests that we ended are not among them."""
+    """Failed requests, unless the plan has a limit on the failure rate, which then judges them. Requests that we ended
+    do not count."""
     share = case.part.failures.failure_rate
     if share is None or not share or not case.part.outcomes["ok"]:
         return
@@ -73,7 +74,7 @@ def failed_requests(case: JudgedRun) -> Iterator[Reason]:
 
 
 def as_sentence(text: str) -> str:
-    """A server's own message may end in a full stop already."""
+    """The text with a full stop; a server's own message may already end in one."""
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
@@ -107,7 +108,7 @@ def nothing_answered(case: JudgedRun) -> Iterator[Reason]:
         text = as_sentence(f"None of {total} requests was answered ({rest}){first}")
         ours = (
             bool(counts.get("client")) and {name for name, n in counts.items() if n} <= CENSORED
-        )  # then `client_failed` has the remedy
+        )  # `client_failed` has the remedy in that case
         remedy = None if ours else "check the server, its address and the model's name"
         yield case.doubt("nothing_answered", text, remedy, invalid=True)
     elif not any(summary.measures[name].count for name in ("ttft", "e2e")):
@@ -116,7 +117,7 @@ def nothing_answered(case: JudgedRun) -> Iterator[Reason]:
 
 
 def unfinished(case: JudgedRun) -> Iterator[Reason]:
-    """Answers that we no longer waited for: the longest of them are missing in every latency."""
+    """Answers that we stopped waiting for: every latency lacks the longest of them."""
     count, requests = case.part.outcomes.get("unfinished", 0), case.part.window.requests or 0
     share = count / requests if requests else 0.0
     if share > UNFINISHED and case.part.outcomes["ok"]:
@@ -127,7 +128,7 @@ def unfinished(case: JudgedRun) -> Iterator[Reason]:
 
 
 def ended(case: JudgedRun) -> Iterator[Reason]:
-    """A run that was interrupted, or that ended itself."""
+    """A run that was interrupted, or that stopped early by itself."""
     length = duration_text(case.summary.window.length_s)
     if case.facts.interrupted:
         text = f"The run was interrupted; its window is the {length} before that."
@@ -156,13 +157,13 @@ def short_output(case: JudgedRun) -> Iterator[Reason]:
 
 
 def _exact(traffic: Traffic) -> bool:
-    """Whether answers are requested to have their full length."""
+    """Whether answers are requested with their full length."""
     return traffic.sampling.whole_answers
 
 
 def not_streamed(case: JudgedRun) -> Iterator[Reason]:
-    """An endpoint, or a proxy before it, that answers at once although a stream was requested. E2E and the rates hold;
-    a limit on what only a stream shows cannot be judged, which makes the run invalid."""
+    """An endpoint, or a proxy in front of it, that answers all at once although a stream was requested. E2E and the
+    rates hold; a limit on a streaming measure cannot be judged, which makes the run invalid."""
     share = case.part.tokens.in_one_piece if case.part.tokens else None
     if not case.plan.target.stream or share is None or share <= TOLERATED:
         return
@@ -192,7 +193,7 @@ def odd_finish(case: JudgedRun) -> Iterator[Reason]:
     expected = "'length', because full lengths were requested" if exact else "'length' or 'stop'"
     text = f"Answers ended with finish reason {listed}, expected {expected}."
     foreign = sum(n for reason, n in odd.items() if reason not in FINE_FINISHES) / sum(reasons.values())
-    if foreign > TOLERATED:  # cut by a filter, an error, an abort: no answer as it should be
+    if foreign > TOLERATED:  # cut by a filter, an error or an abort: not a normal answer
         moves = shares_of(case.part, foreign, "e2e.mean", "output_rate")
         yield case.doubt("odd_finish", text, "look at the server's log", moves=moves, direction=EITHER)
     else:
@@ -217,7 +218,7 @@ def tokens_disagree(case: JudgedRun) -> Iterator[Reason]:
 
 
 def cached_by_accident(case: JudgedRun) -> Iterator[Reason]:
-    """Synthetic prompts share nothing; within a session of several turns a cache is meant to hit."""
+    """Synthetic prompts share nothing; within a session of several turns cache hits are expected."""
     share = case.part.tokens.cached.share if case.part.tokens else None
     if case.plan.warmup.tape or not case.traffic.workload.shares_nothing or case.part.sessions is not None:
         return
@@ -237,7 +238,7 @@ def requested_hit_rate(traffic: Traffic) -> float | None:
 
 
 def hit_rate_off(case: JudgedRun) -> Iterator[Reason]:
-    """What is wrong with the hit rate, if anything."""
+    """A hit rate that differs from the requested one."""
     cached: CachedTokens | None = case.part.tokens.cached if case.part.tokens else None
     requested = requested_hit_rate(case.traffic)
     if cached is None or requested is None:
@@ -263,7 +264,7 @@ def _hit_rate_remedy(requested: float, share: float) -> str:
 
 
 def not_conserved(case: JudgedRun) -> Iterator[Reason]:
-    """If the server's counters were read: they count the same requests and tokens as our records."""
+    """The server's counters against our records, if they were scraped: both count the same requests and tokens."""
     server = case.summary.server
     if server is None:
         return
@@ -276,7 +277,7 @@ def not_conserved(case: JudgedRun) -> Iterator[Reason]:
 
 
 def _client_is_exact(case: JudgedRun) -> bool:
-    """Whether what lies between the server's TTFT and ours is known not to be our own."""
+    """Whether the difference between the server's TTFT and ours is known not to be the client's own error."""
     ttft = case.summary.server.conservation.ttft if case.summary.server and case.summary.server.conservation else None
     own = case.summary.instrument
     error_s = own.ttft_error_p50 if own is not None else None

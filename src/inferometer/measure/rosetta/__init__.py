@@ -1,5 +1,5 @@
-"""Our records under other tools' definitions, one module per tool. What a tool reports and how: a `Tool` is a table of
-`Definition`s over `SeenRequests`, what that tool would have had in its hands, with a way of its own to take
+"""Our records under other tools' definitions, one module per tool. A `Tool` describes what a tool reports and how: a
+table of `Definition`s over `SeenRequests`, the data that tool would have had, with the tool's own method for
 quantiles."""
 
 import math
@@ -21,18 +21,19 @@ from inferometer.vocabulary import NANOSECONDS, attribute_at
 
 # -- seen ------------------------------------------------------------------------------------------------------------
 
-_OFTEN_USED = (0.25, 0.5, 0.75, 0.9, 0.95, 0.97, 0.99, 0.999)  # quantiles that are kept in one go
+_OFTEN_USED = (0.25, 0.5, 0.75, 0.9, 0.95, 0.97, 0.99, 0.999)  # quantiles that are computed in one go
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SeenRequests:
-    """All requests behind the warm-up and, apart, those that succeeded; what failed or was cut off is no success."""
+    """All requests after the warm-up and, separately, those that succeeded; failed or cut-off ones do not count as
+    successes."""
 
     every: Answers
     good: Answers
     api: str  # as in a plan: "completions", "chat", ...
     duration_s: float  # from the first scheduled request to the last end, draining included
-    gap_s: float = 0.0  # the mean gap of an open loop, where the duration begins with the first request
+    gap_s: float = 0.0  # the mean gap of an open loop, if the duration starts with the first request
     on_one_clock: bool = True  # else the send times are unknown, and no overlap can be computed
 
     @classmethod
@@ -46,7 +47,7 @@ class SeenRequests:
         *,
         on_one_clock: bool = True,
     ) -> Self:
-        """`begin_at` is the end of the warm-up, `duration_s` the length of the run where it is known better."""
+        """`begin_at` is the end of the warm-up, `duration_s` the length of the run if it is known more exactly."""
         if begin_at is not None:
             records = records.take(records.scheduled_at >= begin_at)
         every = Answers.of(records)
@@ -58,7 +59,7 @@ class SeenRequests:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class WeightedValues:
-    """Values with their weights; None: all 1. Undefined ones are not in it."""
+    """Values with their weights (None: all 1), without the undefined ones."""
 
     values: Floats
     weights: Floats | None = None
@@ -92,13 +93,13 @@ def weighted(values: Floats, weights: Floats) -> WeightedValues:
 
 
 def posted_at(answers: Answers) -> Ints:
-    """When a client calls its HTTP library: connecting belongs to what follows."""
+    """When a client calls its HTTP library: the time to connect comes after that."""
     records = answers.records
     return records.sent_at - records.connect_ns - records.tls_ns - records.retry_ns
 
 
 def output_lengths(answers: Answers) -> Floats:
-    """Tokens of each answer: the server's usage, else what its reads carried."""
+    """Tokens of each answer: the server's usage, else the tokens in its reads."""
     return numbers(answers.output_tokens)
 
 
@@ -130,20 +131,20 @@ def per_token_after_first(length_s: Floats, first_s: Floats, tokens: Floats) -> 
 
 
 def messages(answers: Answers, reads: Reads) -> Ints:
-    """How many messages each read held: one per token where the answer has events enough for that, else one. A record
-    keeps when tokens came, not how they were wrapped."""
+    """How many messages each read held: one per token if the answer has enough events for that, else one. A record
+    keeps when tokens arrived, not how they were packed into events."""
     one_per_token = (answers.records.events >= answers.read_tokens)[reads.owner]
     return np.where(np.repeat(one_per_token, reads.counts()), np.maximum(reads.tokens, 1), 1)
 
 
 def gaps_between_messages(answers: Answers) -> WeightedValues | Tally:
-    """What a client that stamps each message as it is parsed sees: those that share a read follow at once, and count
-    as gaps of nothing."""
+    """The gaps seen by a client that timestamps each message as it is parsed: messages in the same read follow at once,
+    and count as gaps of 0."""
     return gaps_with_zeros(answers, lambda reads: messages(answers, reads))
 
 
 def gaps_with_zeros(answers: Answers, stamps: Callable[[Reads], Ints]) -> WeightedValues | Tally:
-    """The gaps between reads, and one of nothing for every stamp after the first of the same read."""
+    """The gaps between reads, plus a gap of 0 for every timestamp after the first of the same read."""
     batches = answers.records.read_batches(None, ("read_at", "read_tokens"))
     at_once = sum(int(stamps(reads).sum()) for reads in batches) - int(answers.records.read_offsets[-1])
     return _gap_lengths(answers, max(at_once, 0))
@@ -182,7 +183,8 @@ def busiest_second(answers: Answers) -> float | None:
 
 
 def most_in_a_second(answers: Answers, end_at: Ints) -> float | None:
-    """The most requests that touched one of the seconds: it counts more than were ever there at once."""
+    """The most requests active at any time within one second: this counts more than were ever in flight at the same
+    time."""
     if not len(answers):
         return None
     start_at = posted_at(answers)
@@ -206,27 +208,27 @@ def per_second(amount: float, duration_s: float) -> float | None:
 
 MS = 1000.0
 MEDIANS_AND_TAILS = {"mean": None, "median": 0.5, "std": None, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-Some = WeightedValues | Tally  # of reads that are not held in memory, a tally
-Quantile = Callable[[Some, float], float]  # of a series that is not empty, and a share below 1
+Some = WeightedValues | Tally  # a tally if the reads are not held in memory
+Quantile = Callable[[Some, float], float]  # of a non-empty series, and a share below 1
 
 
 @dataclass(frozen=True, slots=True)
 class RequestSpread:
-    """A number that every request (or gap) has; its statistics are reported."""
+    """A number with one value per request (or gap); its statistics are reported."""
 
-    name: str  # as the tool's users call it
-    field: str  # where its statistics stand in the tool's result, {} for the statistic
+    name: str  # the name that the tool's users know
+    field: str  # the path of its statistics in the tool's result, {} for the statistic
     ours: str | None  # our measure that is nearest to it
     definition: str
     why: str  # why it differs from ours
     series: Callable[[SeenRequests], Some]
     unit: str = "s"
-    scale: float = 1.0  # of its field against the unit: 1000 where the tool writes milliseconds
+    scale: float = 1.0  # of its field relative to the unit: 1000 if the tool writes milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number that the whole run has one of."""
+    """A number with a single value for the whole run."""
 
     name: str
     field: str
@@ -239,13 +241,13 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool as its users know it. `statistics` gives for each of its own words the share of a quantile, or None for
-    `mean` and the like."""
+    """A tool as its users know it. `statistics` maps each of its names for a statistic to the share of a quantile, or
+    to None for `mean` and the like."""
 
     name: str
     title: str
-    source: str  # where the definitions were read
-    remark: str  # what holds for all of its numbers
+    source: str  # the source of the definitions
+    remark: str  # a remark that applies to all of its numbers
     spreads: tuple[RequestSpread, ...]
     figures: tuple[Figure, ...]
     statistics: Mapping[str, float | None]
@@ -261,7 +263,7 @@ def per_request(
     value: Callable[[SeenRequests], Floats],
     scale: float = MS,
 ) -> RequestSpread:
-    """A time that every request has, or has not: those that have none are left out."""
+    """A time per request; requests that have none are left out."""
     return RequestSpread(name, field, ours, definition, why, lambda seen: defined(value(seen)), scale=scale)
 
 
@@ -275,7 +277,7 @@ REQUEST_THROUGHPUT = Figure(
 
 
 def linear(series: Some, share: float) -> float:
-    """numpy's default: between two order statistics on a straight line."""
+    """numpy's default: linear interpolation between two order statistics."""
     if isinstance(series, WeightedValues):
         return float(np.percentile(series.values, 100 * share))
     place = (series.total - 1) * (100 * share / 100)
@@ -286,7 +288,7 @@ def linear(series: Some, share: float) -> float:
 
 
 def by_weight(series: Some, share: float) -> float:
-    """The smallest value at which the running share of the weights reaches the requested one."""
+    """The smallest value at which the cumulative share of the weights reaches the requested one."""
     assert isinstance(series, WeightedValues), "one value per request"
     order = np.argsort(series.values, kind="stable")
     running = np.cumsum(_weights(series)[order])
@@ -295,13 +297,13 @@ def by_weight(series: Some, share: float) -> float:
 
 
 def by_index(series: Some, share: float) -> float:
-    """The value at index n * share of the sorted ones, cut to a whole number."""
+    """The value at index n * share of the sorted ones, truncated to a whole number."""
     assert isinstance(series, WeightedValues), "one value per request"
     return float(np.sort(series.values)[int(len(series.values) * share)])
 
 
 def statistic(series: Some, name: str, share: float | None, quantile: Quantile) -> float | None:
-    """One statistic by the tool's own word for it; None without values, whatever the tool writes then."""
+    """One statistic by the tool's own name for it; None without values, even if the tool reports something then."""
     if not len(series):
         return None
     if share is not None:
@@ -349,9 +351,9 @@ _OUR_STATISTICS = {"median": "p50", "avg": "mean", "std_dev": "std"}
 
 
 class TranslatedNumber(msgspec.Struct, frozen=True):
-    """What a number of the tool is, and why ours is another."""
+    """What a number of the tool means, and why ours differs."""
 
-    name: str  # as the tool's users call it
+    name: str  # the name that the tool's users know
     field: str
     unit: str
     our_measure: str | None
@@ -361,7 +363,7 @@ class TranslatedNumber(msgspec.Struct, frozen=True):
 
 class TranslatedMeasure(TranslatedNumber, frozen=True):
     count: int
-    theirs: dict[str, float | None]  # by the tool's own words
+    theirs: dict[str, float | None]  # by the tool's own names
     ours: dict[str, float | None] | None
 
 
@@ -396,7 +398,7 @@ def tool_named(name: str) -> Tool:
 
 
 def translated(tool: Tool, seen: SeenRequests, summary: Summary) -> Translation:
-    """Every number of the tool and ours next to it."""
+    """Every number of the tool with ours next to it."""
     ours = quantities(summary)
     return Translation(
         tool=tool.name,
@@ -411,7 +413,7 @@ def translated(tool: Tool, seen: SeenRequests, summary: Summary) -> Translation:
 
 
 def statistics(tool: Tool, spread: RequestSpread, seen: SeenRequests) -> dict[str, float | None]:
-    """By the tool's own words, in seconds."""
+    """The statistics by the tool's own names, in seconds."""
     return _statistics(tool, spread.series(seen))
 
 
@@ -420,7 +422,7 @@ def _statistics(tool: Tool, series: Some) -> dict[str, float | None]:
 
 
 def fields(tool: Tool, seen: SeenRequests) -> dict[str, float | None]:
-    """Under the names and in the units of the tool's own result."""
+    """The result under the names and in the units of the tool itself."""
     values: dict[str, float | None] = {}
     for spread in tool.spreads:
         for name, value in statistics(tool, spread, seen).items():

@@ -1,5 +1,5 @@
-"""GuideLLM: TPOT with the first token in it, per-request means weighted by tokens, and rates between the first and
-the last token."""
+"""GuideLLM: TPOT includes the first token, per-request means are weighted by tokens, and rates are taken between the
+first and the last token."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""inference-perf: every token of a chunk at the chunk's time, so that most gaps between tokens are nothing; latency
+"""inference-perf: every token of a chunk gets the chunk's time, so that most gaps between tokens are 0; latency lasts
 until the answer was processed."""
 
 import numpy as np

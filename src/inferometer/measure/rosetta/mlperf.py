@@ -32,7 +32,7 @@ def _first_token(seen: SeenRequests) -> Floats:
 
 
 def _per_token(seen: SeenRequests) -> Floats:
-    """Cut to whole nanoseconds, as its integers are."""
+    """Truncated to whole nanoseconds, since LoadGen computes with integers."""
     exact = per_token_after_first(_latency(seen), _first_token(seen), output_lengths(seen.good))
     return np.floor(exact * NS) / NS
 

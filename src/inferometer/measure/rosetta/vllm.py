@@ -32,7 +32,7 @@ from inferometer.measure.tally import Tally
 
 
 def e2el(seen: SeenRequests) -> Floats:
-    """Completions end with the last message that has choices; chat with the last of all, the usage."""
+    """Completions end with the last message that has choices, chat with the very last message (the usage)."""
     return (to_end if seen.api == "chat" else to_last)(seen.good, posted_at(seen.good))
 
 
@@ -52,7 +52,7 @@ def _most_at_once(seen: SeenRequests) -> float | None:
 
 
 def lasted_s(seen: SeenRequests) -> float:
-    """n requests at a rate r begin within n / r seconds: it waits a gap before the first one too."""
+    """n requests at a rate r start within n / r seconds: the tool also waits a gap before the first one."""
     return seen.duration_s + seen.gap_s
 
 
@@ -136,7 +136,7 @@ VLLM = Tool(
 
 
 def assumed_lengths(seen: SeenRequests) -> Floats:
-    """The requested length, where that is known: no usage is requested, so the answer's own count seldom comes."""
+    """The requested length, if it is known: no usage is requested, so the answer's own count is seldom available."""
     requested = numbers(seen.good.records.requested_output)
     return np.where(np.isnan(requested), output_lengths(seen.good), requested)
 

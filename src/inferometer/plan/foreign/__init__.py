@@ -1,1 +1,1 @@
-"""Other tools' plans, read as they are: each module turns one tool's files or command line into a plan of ours."""
+"""Readers of other tools' plans: each module converts one tool's files or command line to a plan of ours."""

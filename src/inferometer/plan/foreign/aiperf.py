@@ -141,7 +141,7 @@ _ALIASES = {
     "record-processor-service-count": "record-processors",
     "-v": "verbose",
 }
-_REQUESTS = 10  # where nothing ends a run
+_REQUESTS = 10  # if no stop condition is set
 _AT_ONCE = "1ms"
 _FILES = {"single_turn": "table", "mooncake_trace": "mooncake"}
 _GOODPUT = {"time_to_first_token": "ttft", "inter_token_latency": "tpot", "request_latency": "e2e"}
@@ -258,7 +258,7 @@ def _workload(given: Given) -> WorkloadDraft:
 
 
 def _entries(given: Given) -> int | None:
-    """How many conversations are made up, which are sent again behind the last: as many as are asked for."""
+    """The number of generated conversations, which repeat after the last: as many as requested."""
     for name in ("num-dataset-entries", "conversation-num", "request-count"):
         if name in given:
             return given.count(name)
@@ -295,12 +295,12 @@ def _media(given: Given) -> WorkloadDraft:
         media["images"] = {"count": count, "width": int(width), "height": int(height), "format": kind}
     for own in (media.get("images"), media.get("videos"), media.get("audio")):
         if own is not None:
-            own["position"] = 1  # behind the text
+            own["position"] = 1  # after the text
     return media
 
 
 def _sound(given: Given) -> WorkloadDraft:
-    """Clips of so many seconds, WAV where nothing else is asked for."""
+    """Audio clips of the requested durations, WAV by default."""
     seconds, count = given.number("audio-length-mean"), given.count("audio-batch-size", 1) or 1
     form, rate = given.text("audio-format", "wav"), given.number("audio-sample-rates", 16.0)
     if given.number("audio-length-stddev"):
@@ -315,7 +315,7 @@ def _sound(given: Given) -> WorkloadDraft:
 
 
 def _video(given: Given) -> WorkloadDraft:
-    """Clips of so many seconds at so many frames in each."""
+    """Video clips of the requested duration and frame rate."""
     width, height = given.count("video-width"), given.count("video-height")
     seconds, rate = given.number("video-duration", 5.0) or 5.0, given.number("video-fps", 4.0) or 4.0
     count = given.count("video-batch-size", 1) or 1
@@ -350,7 +350,7 @@ def _file(given: Given, path: str) -> WorkloadDraft:
 
 
 def _part(given: Given) -> dict[str, str] | None:
-    """Milliseconds of the trace's own clock, where ours begins with its first row."""
+    """The time range of the trace; aiperf's offsets are absolute trace times, ours start at the first row."""
     start, end = given.number("fixed-schedule-start-offset"), given.number("fixed-schedule-end-offset")
     if start is None and end is None:
         return None
@@ -395,7 +395,7 @@ def _when(given: Given, requests: int | None) -> WhenDraft:
 
 
 def _replays(given: Given) -> bool:
-    """A trace with times is replayed, also without --fixed-schedule."""
+    """Whether a trace is replayed: if it has times, also without --fixed-schedule."""
     trace = given.text("custom-dataset-type") == "mooncake_trace" and "input-file" in given
     asked = given.on("fixed-schedule")
     if given.on("no-fixed-schedule") or not (asked or trace):
@@ -414,7 +414,7 @@ def _replays(given: Given) -> bool:
 
 
 def _cancelled(given: Given) -> LoadDraft:
-    """Per cent of the requests, and seconds after they were sent, 0 by default."""
+    """Cancellation: percentage of the requests, and seconds after the send (0 by default)."""
     percent, after_s = given.number("request-cancellation-rate"), given.number("request-cancellation-delay")
     if not percent:
         return {}

@@ -1,5 +1,5 @@
-"""`Foreign`: another tool's plan in our form, with the account of its source: every key and flag, and what became of
-it."""
+"""`Foreign`: another tool's plan converted to ours, with an account of its source: every key and flag, and how it was
+used."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ _ON = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": Fa
 
 @dataclass(frozen=True, slots=True)
 class AccountEntry:
-    """One key or flag of the source. `where` lists the settings of the plan that it decides."""
+    """One key or flag of the source. `where` lists the settings of the plan that depend on it."""
 
     source: str
     value: str
@@ -28,7 +28,7 @@ class AccountEntry:
 
 
 class Account:
-    """What a reader did with its source, gathered while it reads; `settle` raises all mistakes at once."""
+    """How each key of a source was used, recorded while it is read; `settle` raises all errors together."""
 
     def __init__(self, tool: str) -> None:
         self.tool = tool
@@ -39,7 +39,7 @@ class Account:
         self._notes: dict[str, tuple[KeyOutcome, str]] = {}
 
     def add(self, source: str, value: Any) -> None:
-        """A key that must be accounted for."""
+        """Add a key that must be accounted for."""
         self._values[source] = value
 
     def read(self, source: str) -> None:
@@ -49,12 +49,12 @@ class Account:
         return source in self._read
 
     def note(self, source: str, text: str) -> None:
-        """Translated, with a difference that a person should know."""
+        """Note a difference in how a key was translated, for the user."""
         self._read.add(source)
         self._notes[source] = ("noted", text)
 
     def no_effect(self, source: str, text: str) -> None:
-        """Changes nothing of what is sent, and why."""
+        """Record that a key does not affect the requests, with the reason."""
         self._read.add(source)
         self._notes[source] = ("no effect", text)
 
@@ -65,7 +65,7 @@ class Account:
 
     @property
     def notes(self) -> list[str]:
-        """For a person to read: one line for each key with a difference, then the general ones."""
+        """Notes for the user: one line per key with a difference, then the general notes."""
         lines = [
             f"{source}: {text}" for source, (outcome, text) in self._notes.items() if outcome != "refused" and text
         ]
@@ -87,8 +87,8 @@ class Account:
         return AccountEntry(source, shown, "refused", "is not understood")
 
     def settle(self) -> None:
-        """Raise the mistakes; without any, refuse every key that was not read."""
-        if self.mistakes:  # a reader that gave up has not come to all keys
+        """Raise the errors; if there are none, refuse every key that was not read."""
+        if self.mistakes:  # a reader that stopped early has not read all keys
             raise PlanError(list(dict.fromkeys(self.mistakes)))
         for entry in self.entries():
             if entry.outcome == "refused" and entry.source not in self._notes:
@@ -99,7 +99,7 @@ class Account:
 
 
 def _above(source: str) -> Iterator[str]:
-    """The key itself and the sections that it is in: a section that was read as a whole answers for its keys."""
+    """The key and the sections that contain it: reading a whole section accounts for all its keys."""
     yield source
     while "." in source:
         source = source.rpartition(".")[0]
@@ -140,18 +140,18 @@ class Settings:
         self.account.note(self.source(name), text)
 
     def no_effect(self, name: str, text: str = "") -> None:
-        """Say why a key changes nothing, where it is there."""
+        """Record why a key has no effect, if it is present."""
         if name in self.values:
             self.account.no_effect(self.source(name), text)
 
     def value(self, name: str, default: Any = None) -> Any:
-        """As it was written, with everything below it."""
+        """The value of a key as it was written, including nested values."""
         self.account.read(self.source(name))
         value = self.values.get(name)
         return default if value is None else value
 
     def section(self, name: str) -> "Settings":
-        """The settings below a key; none where it is not there."""
+        """The settings below a key; empty if the key is missing."""
         value = self.values.get(name)
         if value is not None and not isinstance(value, Mapping):
             self.wrong(name, "must be settings by name")
@@ -174,7 +174,7 @@ class Settings:
         return default if value is None else str(value)
 
     def number(self, name: str, default: float | None = None) -> float | None:
-        """A number; `inf` is one."""
+        """A number; `inf` is allowed."""
         text = self.text(name)
         if text is None:
             return default
@@ -195,7 +195,7 @@ class Settings:
             return default
 
     def on(self, name: str, default: bool = False) -> bool:
-        """A switch: there or not, or followed by true or false, however it is spelled."""
+        """A switch: present or absent, or followed by true or false in any spelling."""
         value = self.value(name, default)
         if isinstance(value, bool):
             return value
@@ -212,7 +212,7 @@ class Settings:
         return [str(entry) for entry in value] if isinstance(value, list) else str(value).split()
 
     def without(self, *names: str) -> Self:
-        """Without some of its keys, which are accounted for elsewhere."""
+        """A copy without some keys, which are accounted for elsewhere."""
         other = object.__new__(type(self))
         other.values = {name: value for name, value in self.values.items() if name not in names}
         other.account, other.prefix = self.account, self.prefix
@@ -223,7 +223,7 @@ class Settings:
 
 
 def _register(account: Account, source: str, value: Any) -> None:
-    """Every leaf of a document by its path."""
+    """Register every leaf of a document by its path."""
     if isinstance(value, Mapping) and value:
         for name, inner in value.items():
             _register(account, f"{source}.{name}", inner)
@@ -235,12 +235,12 @@ def _register(account: Account, source: str, value: Any) -> None:
 
 
 def with_places(entries: Sequence[AccountEntry], places: Mapping[str, Sequence[str]]) -> list[AccountEntry]:
-    """Entries with the settings of the plan that each decides."""
+    """The entries, each with the settings of the plan that depend on it."""
     return [replace(entry, where=tuple(places.get(entry.source, ()))) for entry in entries]
 
 
 class IsExperiment(PlanError):
-    """A plan was requested, and what was named is several runs: `experiments.open_experiment` reads it."""
+    """A plan was requested, but the source describes several runs: `recognise.open_experiment` reads it."""
 
 
 class NoPlanError(PlanError):
@@ -253,8 +253,8 @@ class NeedsFileError(PlanError):
 
 @dataclass(slots=True)
 class Foreign:
-    """The mapping is as a person would write it; it is checked like any plan. `notes` list the differences.
-    What is several runs there is an experiment here, and a plan only where stages of one run can express it."""
+    """The mapping is like a hand-written plan and is validated like any plan. `notes` list the differences.
+    Several runs of the other tool become an experiment, or a plan if stages of one run can express them."""
 
     tool: str
     plan: PlanDraft
@@ -264,7 +264,7 @@ class Foreign:
 
     @classmethod
     def of(cls, account: Account, plan: PlanDraft, experiment: ExperimentDraft | None = None) -> Self:
-        """Settle the account: a key that was not read is a mistake."""
+        """Settle the account: a key that was not read is an error."""
         account.settle()
         varied: ExperimentDraft = experiment or {}
         cases = [case["plan"] for case in varied.get("cases", ()) if "plan" in case]
@@ -278,14 +278,14 @@ class Foreign:
         return bool(self.experiment) and not self.plan
 
     def noted(self, notes: Sequence[str]) -> Self:
-        """With more notes before its own."""
+        """A copy with more notes in front of its own."""
         return replace(self, notes=list(dict.fromkeys([*notes, *self.notes])))
 
 
 @contextmanager
 def reading(where: str, what: str, is_file: bool = True) -> Iterator[None]:
-    """Around the reader of another tool's file or command line. Such a file may hold anything: what a reader does not
-    expect at some place is a mistake of the file, reported with its name."""
+    """Context of the reader of another tool's file or command line. Such a file may contain anything: unexpected
+    values are errors of the file, reported with its name."""
     try:
         yield
     except PlanError as error:
@@ -298,14 +298,14 @@ def reading(where: str, what: str, is_file: bool = True) -> Iterator[None]:
 
 
 def _leave_to_server(plan: PlanDraft) -> None:
-    """Where another tool requests no output length, none is requested: our own default would be one."""
+    """If the other tool requests no output length, request none: our default would set one."""
     for workload in (plan.get("workload"), *(traffic.get("workload") for traffic in plan.get("traffic") or ())):
         if workload and workload.get("type", "synthetic") == "synthetic" and "output_tokens" not in workload:
             workload["output_tokens"] = None
 
 
 def without_missing(value: Any) -> Any:
-    """A mapping, however deep, without the entries that were not given: `None`, and what is empty of them."""
+    """A nested mapping without unset entries: `None`, and mappings that are empty without them."""
     if not isinstance(value, dict):
         return value
     kept = {name: without_missing(entry) for name, entry in value.items()}

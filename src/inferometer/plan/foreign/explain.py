@@ -1,5 +1,5 @@
-"""Where each key of another tool's plan went: the source is read again without it, or with another value, and what
-differs in the plan is what the key decides. A key that decides nothing and has no note was lost."""
+"""The effect of each key of another tool's plan: the source is read again without the key, or with another value, and
+the plans are compared. A key without effect and without a note was lost."""
 
 import json
 import os
@@ -24,13 +24,13 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _ONE_OF = re.compile(r"(?<=[a-z])\.\d+(?=\.)")
 _MOST_PLACES = 4
 _ALIKE = 4
-REQUIRED = "required"  # where without a key, and with any other value tried, the source is refused
+REQUIRED = "required"  # the source is refused without this key and with every other value tried
 KeyPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """The source without one of its parts, and with another value in its place. `name` is the part's own name."""
+    """The source without one of its parts, and with another value for it. `name` is the name of the part."""
 
     name: str
     without: Read
@@ -39,7 +39,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """A plan of another tool, and the account of its source; `lost` names keys that were read and decide nothing."""
+    """Another tool's plan, and the account of its source; `lost` names keys that were read but have no effect."""
 
     foreign: Foreign
     entries: list[AccountEntry]
@@ -75,10 +75,10 @@ def explained(read: Read, variants: Iterator[Variant]) -> Explained:
 
 
 def _named(name: str, values: Mapping[str, str]) -> set[str]:
-    """The keys of a part without which nothing can be read, so that nothing can be compared: those of its name. A suite
-    or a template may have it below another key."""
+    """The keys of a required part, matched by name, because without it there is no plan to compare. In a suite or a
+    template the part may be below another key."""
     same = {source for source in values if source == name}
-    same = same or {source for source in values if source == _ONE_OF.sub("", name, count=1)}  # of a flag given once
+    same = same or {source for source in values if source == _ONE_OF.sub("", name, count=1)}  # a flag given once
     return same or {source for source in values if source.endswith(f".{name}") or name.endswith(f".{source}")}
 
 
@@ -96,7 +96,7 @@ def _effect(read: Read, values: Mapping[str, str], before: Mapping[str, str]) ->
 
 
 def _short(paths: Sequence[str]) -> list[str]:
-    """Without the numbers of cases and stages, so that one key is one line."""
+    """The path without the numbers of cases and stages, so that each key is one line."""
     plain = dict.fromkeys(re.sub(r"^cases\.\d+\.(plan|throughput|latency|set)\.", "", path) for path in paths)
     kept = [path for path in plain if not path.startswith("cases.")]
     return kept[:_MOST_PLACES] or list(plain)[:_MOST_PLACES]
@@ -129,7 +129,7 @@ def explain_command(argv: Sequence[str]) -> Explained:
 def explain_file(
     path: Path, changes: Sequence[str] = (), around: recognise.Surroundings | None = None
 ) -> Explained | None:
-    """The account of a file; None where it is no other tool's."""
+    """The account of a file; None if it does not belong to another tool."""
     around = around or recognise.Surroundings()
     foreign = recognise.from_file(path, changes, around)
     if foreign is None:
@@ -181,7 +181,7 @@ def _paths(value: Any, above: KeyPath = ()) -> Iterator[KeyPath]:
 
 
 def _some(entries: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """All of them; of a long list of the same the first, the second and the last."""
+    """All parts; of a long list of equal parts only the first, the second and the last."""
     alike = len(entries) > _ALIKE and isinstance(entries[0][0], int)
     return [*entries[:2], entries[-1]] if alike else entries
 
@@ -213,7 +213,7 @@ def _replaced(value: Any, step: str | int, new: Any) -> Any:
 
 
 def another(value: Any) -> Any:
-    """Another value of the same kind; None where there is none to try."""
+    """Another value of the same kind; None if there is none to try."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
@@ -239,7 +239,7 @@ def _other_text(text: str) -> str:
 
 
 def _of_command(argv: list[str]) -> Iterator[Variant]:
-    """Each flag with its values; of `kind=NAME,key=value` and JSON each key."""
+    """The parts of a command line: each flag with its values, and each key of `kind=NAME,key=value` and JSON."""
     for begin, end in _groups(argv):
         inner = list(_inner(argv, begin, end))
         if inner:
@@ -348,7 +348,7 @@ _STAND_IN = {"LLMDBENCH_DEPLOY_CURRENT_MODEL": "model", "LLMDBENCH_DEPLOY_CURREN
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """One file or command, and what became of it."""
+    """One file or command, and whether it was understood."""
 
     name: str
     status: PlanStatus
@@ -384,7 +384,7 @@ def _file(path: Path, name: str) -> AuditResult:
 
 
 def _is_something_else(path: Path) -> bool:
-    """Whether a file cannot be parsed and has nothing of a plan: a chart's template, several documents in one file."""
+    """Whether a file cannot be parsed and is not a plan: a chart's template, several documents in one file."""
     where = str(path)
     try:
         text = file_text(path)
@@ -397,7 +397,7 @@ def _is_something_else(path: Path) -> bool:
 
 
 def _environ(text: str) -> Mapping[str, str]:
-    """A value for every variable of a template: what a cluster would set is not here."""
+    """A value for every variable of a template, because the cluster's variables are not set here."""
     names = dict.fromkeys(templates.variables_in(text))
     return {**{name: _STAND_IN.get(name, "http://localhost:8000") for name in names}, **os.environ}
 
@@ -414,13 +414,13 @@ def _commands(path: Path, name: str) -> Iterator[AuditResult]:
 
 
 def _joined(text: str) -> Iterator[str]:
-    """Lines, those that end in a backslash with the next."""
+    """Lines; a line that ends in a backslash is joined with the next."""
     whole = ""
     for line in text.splitlines():
         if line.rstrip().endswith("\\"):
             whole += line.rstrip()[:-1] + " "
             continue
-        if whole and line.lstrip().startswith("```"):  # the last line of an example goes on nowhere
+        if whole and line.lstrip().startswith("```"):  # the last line of an example has no continuation
             line = ""
         yield whole + line
         whole = ""
@@ -472,7 +472,7 @@ def _judged(explained: Explained, name: str) -> AuditResult:
 
 
 def _check(foreign: Foreign) -> None:
-    """Like any plan or experiment."""
+    """Validate it like any plan or experiment."""
     if foreign.is_experiment:
         cases_of(experiment_from(foreign.experiment, (), foreign.tool), foreign.tool, _MOST_CASES)
     else:

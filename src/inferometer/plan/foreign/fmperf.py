@@ -1,4 +1,4 @@
-"""fmperf's profiles as llm-d has them: users with a system prompt and a history who ask in rounds."""
+"""fmperf's profiles in llm-d: users with a system prompt and a chat history send questions in rounds."""
 
 import os
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ def is_it(mapping: Mapping[str, Any]) -> bool:
 
 
 def from_mapping(mapping: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Foreign:
-    """Rates are of requests there and of sessions here, so that they are divided by the rounds."""
+    """fmperf's rates are request rates, ours are session rates, so they are divided by the rounds."""
     mapping, changes = _with_variables(mapping, environ)
     settings = Settings(mapping, Account(TOOL))
     notes = settings.account.general
@@ -61,7 +61,7 @@ def from_mapping(mapping: Mapping[str, Any], environ: Mapping[str, str] = os.env
 
 
 def _with_variables(mapping: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """llm-d's variables override the profile, as they do there."""
+    """llm-d's variables override the profile, as in llm-d."""
     changed, notes = dict(mapping), []
     for name in sorted(environ):
         if not name.startswith(_PREFIX) or not environ[name]:

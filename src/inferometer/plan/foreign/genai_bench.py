@@ -55,7 +55,7 @@ _FIXED, _NORMAL, _UNIFORM, _UP_TO = (
 
 
 def from_argv(argv: Sequence[str]) -> Foreign:
-    """Every scenario at every concurrency, as long as its run lasts."""
+    """Every scenario at every concurrency, for the duration of one run."""
     given = parse(TOOL, argv, FLAGS)
     if given.on("help"):
         raise NoPlanError(f"{TOOL}: shows its help")
@@ -96,7 +96,7 @@ def from_argv(argv: Sequence[str]) -> Foreign:
 
 
 def _loads(given: Given, levels: list[int]) -> list[tuple[str, LoadDraft]]:
-    """Closed loops; with the asynchronous engine rates, where they are given."""
+    """Closed loops, or the given rates with the asynchronous engine."""
     given.no_effect("execution-engine", "the load generator is Inferometer's")
     rates = [float(rate) for rate in given.several("qps-level")]
     process = {"exponential": 1.0, "constant": 0.0}.get(given.text("distribution") or "exponential")
@@ -123,12 +123,12 @@ def _target(given: Given) -> TargetDraft:
 
 
 def _sampling(given: Given, backend: str) -> SamplingDraft:
-    """Chats have a temperature of 0; full answers are asked of vLLM and SGLang only, which know `ignore_eos`."""
+    """Chats have temperature 0; `ignore_eos` is sent only to vLLM and SGLang, which support it."""
     extra = given.fields("additional-request-params")
     if "system_message" in extra:
         given.wrong("additional-request-params", "has a system_message, which has no counterpart")
     temperature = extra.pop("temperature", 0.0)
-    extra.pop("messages", None)  # is not sent there either
+    extra.pop("messages", None)  # genai-bench does not send it either
     extra.pop("ignore_eos", None)  # the scenario decides
     if backend == "openai":
         given.account.general.append("--api-backend openai: answers end where the model ends them")
@@ -161,7 +161,7 @@ def _workload(given: Given, scenario: str) -> WorkloadDraft:
 
 
 def _with_prefix(given: Given, workload: WorkloadDraft) -> WorkloadDraft:
-    """One prefix for all requests, of a length or of a share of the prompt; the rest of a prompt is its own."""
+    """One prefix for all requests, with a length or a share of the prompt; the rest of each prompt is new."""
     tokens, share = given.count("prefix-len"), given.number("prefix-ratio")
     inputs = workload.get("input_tokens")
     if tokens is not None and share is not None:
@@ -183,7 +183,7 @@ def _with_prefix(given: Given, workload: WorkloadDraft) -> WorkloadDraft:
 
 
 def _less(lengths: Any, tokens: int) -> Any:
-    """Lengths without the prefix: one length, `least-most`, or a normal distribution."""
+    """Lengths minus the prefix: one length, `least-most`, or a normal distribution."""
     if isinstance(lengths, int):
         return lengths - tokens if lengths > tokens else None
     if isinstance(lengths, str):

@@ -1,5 +1,5 @@
-"""guidellm since 0.7 (`guidellm run`, files with a `spec`) as a plan. What its data sends is in `guidellm_data`, its
-older flags are in `guidellm_flags`."""
+"""guidellm since 0.7 (`guidellm run`, files with a `spec`) as a plan. `guidellm_data` reads its data sources,
+`guidellm_flags` its older flags."""
 
 import json
 import math
@@ -31,8 +31,8 @@ from inferometer.plan.reading import read_mapping
 from inferometer.plan.text import parse_yaml
 
 TOOL = "guidellm"
-_THROUGHPUT = 512  # requests at once where guidellm sends as many as it can, its own cap
-_SWEEP = 10  # runs of a sweep by default, both ends among them
+_THROUGHPUT = 512  # requests at once in throughput mode: guidellm's own cap
+_SWEEP = 10  # runs of a sweep by default, including both ends
 _APIS = {
     "/v1/completions": "completions",
     "/v1/chat/completions": "chat",
@@ -41,7 +41,7 @@ _APIS = {
     "/v1/audio/transcriptions": "transcriptions",
     "/v1/audio/translations": "translations",
 }
-_SCENARIOS: dict[str, dict[str, int]] = {  # those that guidellm brings along
+_SCENARIOS: dict[str, dict[str, int]] = {  # built into guidellm
     "chat": {
         "prompt_tokens": 512,
         "prompt_tokens_stdev": 128,
@@ -73,7 +73,7 @@ def is_it(mapping: Mapping[str, Any]) -> bool:
 
 
 def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
-    """A file of the flags by name, or one of sections below `spec`."""
+    """A file with flags by name, or with sections below `spec`."""
     if "spec" in mapping:
         return from_spec(mapping)
     from inferometer.plan.foreign import guidellm_flags
@@ -85,8 +85,8 @@ def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
 
 
 def from_spec(mapping: Mapping[str, Any]) -> Foreign:
-    """What the sections below `spec` mean; each of several `benchmarks` is a case."""
-    mapping = mapping.get("config", mapping) if "spec" not in mapping else mapping  # a report has it there
+    """The plan of the sections below `spec`; several `benchmarks` become cases."""
+    mapping = mapping.get("config", mapping) if "spec" not in mapping else mapping  # reports nest it there
     several = mapping.get("benchmarks") or []
     if len(several) < 2:
         settings = Settings(_without_benchmarks(mapping), Account(TOOL))
@@ -113,7 +113,7 @@ def from_spec(mapping: Mapping[str, Any]) -> Foreign:
 
 
 def _without_benchmarks(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """One entry of `benchmarks` is a change of the spec."""
+    """The spec without `benchmarks`; each of their entries changes the spec."""
     (changes,) = mapping.get("benchmarks") or [{}]
     return {
         name: _changed(value, changes or {}) if name == "spec" else value
@@ -214,7 +214,7 @@ def _target(backend: Settings, api: str) -> TargetDraft:
 
 
 def _choose_tools(backend: Settings, data: guidellm_data.GuidellmData, extra: dict[str, Any]) -> None:
-    """A call is required of requests with tools of their own; tools of all requests may not be called."""
+    """Requests with their own tools must call one; tools of all requests are optional."""
     if data.calls_tools:
         if "tools" in extra:
             backend.section("extras").wrong("body", "has no counterpart for tools in addition to tool_call_turns")
@@ -293,7 +293,7 @@ NO_END = (
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What ends a benchmark, and the limits that stand for its failure rates."""
+    """The stop conditions of a benchmark, and limits that replace its failure rates."""
 
     stop: StopDraft
     limits: list[str]
@@ -336,7 +336,7 @@ def _ends(spec: Settings) -> Ends:
 
 @dataclass(frozen=True, slots=True)
 class GuidellmProfile:
-    """When requests are sent: the load of a plan, or what an experiment varies."""
+    """When requests are sent: the load of a plan, or the varied settings of an experiment."""
 
     load: WhenDraft
     varied: ExperimentDraft
@@ -402,8 +402,8 @@ def _at_once(count: int) -> WhenDraft:
 
 
 def _swept(profile: Settings, ends: Ends, cap: int | None) -> ExperimentDraft:
-    """One at a time, as many as it can, and the rest of the runs at rates between what both reached: evenly spaced, the
-    highest the rate of the second."""
+    """One request at a time, then maximum throughput, then evenly spaced rates between the results of the two; the
+    highest is the rate of the second."""
     size = profile.count("sweep_size", _SWEEP) or _SWEEP
     if size < 2:
         profile.wrong("sweep_size", "must be at least 2: a sweep has a run at both ends")
@@ -419,7 +419,7 @@ def _swept(profile: Settings, ends: Ends, cap: int | None) -> ExperimentDraft:
 
 
 def _at_levels(kind: str, levels: list[float], ends: Ends, cap: int | None) -> tuple[WhenDraft, ExperimentDraft]:
-    """One level is a load. Several are runs of their own, and stages of one where each has a time to last."""
+    """One level is a load. Several are separate runs, or stages of one run if each has a duration."""
     if len(levels) == 1:
         if kind == "concurrent":
             return _at_once(int(levels[0])), {}
@@ -433,7 +433,7 @@ def _at_levels(kind: str, levels: list[float], ends: Ends, cap: int | None) -> t
 
 
 def _as_stages(kind: str, levels: list[float], ends: Ends, cap: int | None) -> WhenDraft:
-    """Each as long as guidellm runs it; nothing where that is not known before."""
+    """Stages with guidellm's duration; none if the duration is not known in advance."""
     stages: list[StageDraft] = []
     for level in levels:
         lasts = ends.seconds
@@ -447,7 +447,7 @@ def _as_stages(kind: str, levels: list[float], ends: Ends, cap: int | None) -> W
 
 
 def _warmup(profile: Settings, ends: Ends) -> tuple[WarmupDraft | None, StopDraft | None]:
-    """guidellm's warm-up is a part of the whole, ours comes before it: what is measured stays the same."""
+    """guidellm's warm-up is part of the run, ours comes before it; the measured part stays the same."""
     value = profile.values.get("warmup")
     if isinstance(value, Mapping):
         own = profile.section("warmup")
@@ -495,7 +495,7 @@ _PLURAL = {"constraint": "constraints", "output": "outputs", "data-preprocessor"
 
 
 def from_run_argv(argv: Sequence[str]) -> Foreign:
-    """What a command line after `guidellm run` means."""
+    """The plan of a command line after `guidellm run`."""
     given = parse(TOOL, argv, RUN_FLAGS, _RUN_ALIASES)
     spec: dict[str, Any] = {}
     for name in _SECTIONS:
@@ -536,7 +536,7 @@ def _section(given: Given, name: str, text: str) -> dict[str, Any]:
 
 
 def _parts(text: str) -> list[str]:
-    """By commas that are in no brackets."""
+    """Split at commas outside of brackets."""
     parts, depth, start = [], 0, 0
     for at, letter in enumerate(text):
         depth += (letter in "[{") - (letter in "]}")
@@ -547,7 +547,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _override(given: Given, spec: dict[str, Any]) -> None:
-    """`--override profile.rate 10,20,30`: a run for each."""
+    """`--override profile.rate 10,20,30`: one run per value."""
     args = given.several("override")
     for path, values in zip(args[::2], args[1::2], strict=False):
         if path not in ("profile.rate", "profile.streams"):

@@ -1,4 +1,4 @@
-"""What guidellm sends: its data sources as workloads."""
+"""guidellm's data sources as workloads."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from inferometer.plan.draft import WorkloadDraft
 from inferometer.plan.foreign.common import Settings
 from inferometer.plan.foreign.shapes import bell, tidy
 
-_TEXT = "prompt|instruction|question|input|context|content|conversation|turn|text"  # columns that guidellm looks for
+_TEXT = "prompt|instruction|question|input|context|content|conversation|turn|text"  # columns that guidellm searches for
 _COLUMNS = {
     "text_column": "prompt",
     "prefix_column": "system",
@@ -39,7 +39,7 @@ _FILES = ("json_file", "jsonl_file", "csv_file", "parquet_file", "text_file", "a
 
 @dataclass(frozen=True, slots=True)
 class GuidellmData:
-    """A workload, and what the rest of a plan must know of it."""
+    """A workload, and its properties that affect the rest of the plan."""
 
     workload: WorkloadDraft = field(default_factory=WorkloadDraft)
     api: str = "chat"
@@ -48,7 +48,7 @@ class GuidellmData:
 
 
 def source_of(text: str) -> dict[str, Any]:
-    """A source as flags before 0.7 have it: `prompt_tokens=256,output_tokens=128`, JSON, a file or a dataset's name."""
+    """A data source in the syntax before 0.7: `prompt_tokens=256,output_tokens=128`, JSON, a file or a dataset."""
     if text.lstrip().startswith(("{", "[")):
         try:
             value = json_value(text)[0]
@@ -70,7 +70,7 @@ def source_of(text: str) -> dict[str, Any]:
 
 
 def workload_of(spec: Settings, api: str) -> GuidellmData:
-    """The workload of `data`, with what mapper, loader, preprocessors and finalizer make of it."""
+    """The workload of `data`, with the changes of mapper, loader, preprocessors and finalizer."""
     sources = spec.sections("data")
     media = [source for source in sources if source.values.get("kind") in _MEDIA]
     others = [source for source in sources if source.values.get("kind") not in _MEDIA]
@@ -98,7 +98,7 @@ def workload_of(spec: Settings, api: str) -> GuidellmData:
 
 
 def _rows(spec: Settings, workload: WorkloadDraft) -> None:
-    """Which rows, in which order, and what is done with them."""
+    """Which rows are sent, in which order, and how they are processed."""
     loader = spec.section("data_loader")
     loader.no_effect("kind", "rows are read through an index")
     samples, shuffle = loader.count("samples", -1) or -1, loader.on("shuffle")
@@ -254,7 +254,7 @@ def _file(own: Settings) -> WorkloadDraft:
 
 
 def _with_media(workload: WorkloadDraft, sources: list[Settings]) -> WorkloadDraft:
-    """Images and videos that every request has in addition to its text. Their answer length is that of the request."""
+    """Images and videos of every request in addition to its text. The output length is that of the request."""
     for own in sources:
         if (outputs := _lengths(own, "output_tokens")) is not None:
             workload["output_tokens"] = outputs
@@ -280,7 +280,7 @@ def _with_media(workload: WorkloadDraft, sources: list[Settings]) -> WorkloadDra
 
 
 def _pixels(own: Settings) -> tuple[int, int]:
-    """Width and height, or what the names of a resolution and a shape leave to be found."""
+    """Width and height, if necessary computed from the names of a resolution and a shape."""
     width, height = own.count("width"), own.count("height")
     name, shape = own.text("resolution"), own.text("aspect_ratio")
     ratio = None
@@ -302,7 +302,7 @@ def _pixels(own: Settings) -> tuple[int, int]:
         height = round(width / ratio)
     if not width or not height:
         own.wrong("width", "and height are missing")
-    return max(2, (width or 2) // 2 * 2), max(2, (height or 2) // 2 * 2)  # even, as there
+    return max(2, (width or 2) // 2 * 2), max(2, (height or 2) // 2 * 2)  # even, as in guidellm
 
 
 def _hub(own: Settings) -> WorkloadDraft:
@@ -317,8 +317,8 @@ def _hub(own: Settings) -> WorkloadDraft:
 
 
 def _trace(own: Settings) -> WorkloadDraft:
-    """Rows with times in seconds, whatever the format: a file of Mooncake has milliseconds, which guidellm does not
-    convert. Since 0.8 the file is a source of its own."""
+    """Rows with times in seconds in every format: Mooncake files have milliseconds, which guidellm does not
+    convert. Since 0.8 the file is a separate source."""
     place = own.section("source") if isinstance(own.values.get("source"), dict) else own
     for part in {own.prefix: own, place.prefix: place}.values():
         part.no_effect("load_kwargs", "nothing is loaded")

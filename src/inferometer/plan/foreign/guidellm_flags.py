@@ -1,4 +1,4 @@
-"""guidellm's flags before 0.7 (`guidellm benchmark run`), on a command line or by name in a file: the same sections."""
+"""guidellm's flags before 0.7 (`guidellm benchmark run`), on a command line or in a file, as the newer sections."""
 
 import json
 import math
@@ -55,7 +55,7 @@ def _flag_value(value: Any) -> str:
 
 
 def from_argv(argv: Sequence[str]) -> Foreign:
-    """The plan that a command line after `guidellm benchmark run` means: the same sections, by the older flags."""
+    """The plan of a command line after `guidellm benchmark run`, through the newer sections."""
     given = parse(TOOL, argv, FLAGS, _ALIASES)
     for name in ("rampup", "scenario", "request-formatter-kwargs", "per-constraints", "data-args"):
         if name in given:
@@ -97,7 +97,7 @@ def _old_backend(given: Given) -> dict[str, Any]:
 
 
 def _old_profile(given: Given) -> dict[str, Any]:
-    """`--rate` is what its profile counts: streams, runs of a sweep, or requests per second."""
+    """The unit of `--rate` depends on the profile: streams, runs of a sweep, or requests per second."""
     kind = given.text("profile") or "sweep"
     rates = [rate for text in given.several("rate") for rate in text.strip("[]").split(",") if rate]
     try:

@@ -1,5 +1,5 @@
 """inference-perf's YAML and command line: `load`, `api`, `server`, `tokenizer`, `data`, `report`, `storage` as a plan.
-What it sends is in `inference_perf_data`."""
+`inference_perf_data` reads its data generators."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -33,7 +33,7 @@ _STORED = "runs are stored in the store (--store); outputs writes more files"
 _SCRAPED = "server metrics are read from the servers, not through Prometheus"
 _PLACE = ("path", "report_file_prefix")
 _PARTS = ("summary", "per_stage")
-_NO_EFFECT: Mapping[str, tuple[str, tuple[str, ...]]] = {  # why, and the keys that the section has there
+_NO_EFFECT: Mapping[str, tuple[str, tuple[str, ...]]] = {  # section: reason, and its keys without effect
     "storage.local_storage": (_STORED, _PLACE),
     "storage.google_cloud_storage": (_STORED, (*_PLACE, "bucket_name")),
     "storage.simple_storage_service": (
@@ -64,7 +64,7 @@ CONSTANT = (
     "constant of inference-perf has exponential gaps between requests, and the rate as their mean: read as poisson;"
     " load.type=constant spaces them evenly"
 )
-BURST_S = 5  # in which a sweep sends all requests of its first stage
+BURST_S = 5  # a sweep sends all requests of its first stage in this time
 
 
 def is_it(mapping: Mapping[str, Any]) -> bool:
@@ -77,7 +77,7 @@ def is_it(mapping: Mapping[str, Any]) -> bool:
 
 
 def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
-    """The plan that a configuration means; everything wrong with it at once."""
+    """The plan of a configuration; all errors in it are raised together."""
     settings = Settings(mapping, Account(TOOL))
     account = settings.account
     data = inference_perf_data.workload_of(settings)
@@ -104,7 +104,7 @@ def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
 
 
 def _accounted(settings: Settings) -> None:
-    """What changes nothing of what is sent."""
+    """Account for the settings that do not affect the requests."""
     for place, (why, names) in _NO_EFFECT.items():
         section = settings
         for step in place.split("."):
@@ -115,7 +115,7 @@ def _accounted(settings: Settings) -> None:
 
 
 def _breakers(settings: Settings) -> None:
-    """A breaker that ends a stage after failures; ours ends the run."""
+    """Circuit breakers: theirs end a stage after failures, ours the run."""
     used = settings.section("load").several("circuit_breakers")
     for breaker in settings.sections("circuit_breakers"):
         unused = breaker.text("name") not in used
@@ -178,7 +178,7 @@ def _tokenizer(settings: Settings, data: inference_perf_data.InferencePerfData) 
 
 
 def _limits(settings: Settings) -> list[str]:
-    """Goodput counts requests that keep limits without a statistic."""
+    """Goodput limits: limits without a statistic, which each request must meet."""
     constraints = settings.section("report").section("goodput").section("constraints")
     limits = []
     for name in constraints:
@@ -196,11 +196,11 @@ def _limits(settings: Settings) -> list[str]:
 class When(TypedDict, total=False):
     load: LoadDraft
     stop: StopDraft
-    turns: WorkloadDraft  # that the load makes
+    turns: WorkloadDraft  # turns that the load generates
 
 
 def _load_and_stop(settings: Settings, data: inference_perf_data.InferencePerfData) -> tuple[When, ExperimentDraft]:
-    """What a plan takes from it, and what an experiment varies; either may be empty."""
+    """The load and stop rule of a plan, and the settings that an experiment varies; either may be empty."""
     load = settings.section("load")
     kind, stages = load.text("type", "constant") or "constant", load.sections("stages")
     if kind == "constant":
@@ -232,7 +232,7 @@ _PER_WORKER = 100  # requests in flight, by default
 
 
 def _with_cap(load: Settings, made: When, varied: ExperimentDraft) -> tuple[When, ExperimentDraft]:
-    """Each worker has so many requests in flight at most; the others wait, as arrivals do with `max_concurrency`."""
+    """Cap the requests in flight at workers x their limit; more arrivals wait, as with `max_concurrency`."""
     workers, each = load.count("num_workers"), load.count("worker_max_concurrency", _PER_WORKER)
     kind = load.text("type", "constant")
     if kind not in ("constant", "poisson", "trace_replay"):
@@ -281,7 +281,7 @@ def _rates(load: Settings, stages: list[Settings], kind: str) -> When:
 
 
 def _of_rates(stages: list[Settings], kind: str) -> ExperimentDraft:
-    """Each a run of its own, where that is wanted."""
+    """Stages of rates, as separate runs if requested."""
     rates = [stage.number("rate") for stage in stages]
     if len(stages) == 1 or not all(rates):
         return {}
@@ -292,7 +292,7 @@ def _of_rates(stages: list[Settings], kind: str) -> ExperimentDraft:
 def _rounds(
     stages: list[Settings], kind: str, data: inference_perf_data.InferencePerfData
 ) -> tuple[When, ExperimentDraft]:
-    """Users in turn, request by request: each has a session, whose next turn is due when all others had theirs."""
+    """Users alternate request by request: each has a session, and its next turn is due after one turn of all others."""
     users, levels = data.users or 1, []
     for stage in stages:
         rate, lasts = stage.number("rate", 1.0) or 1.0, stage.number("duration", 1.0) or 1.0
@@ -337,7 +337,7 @@ def _concurrencies(stages: list[Settings], data: inference_perf_data.InferencePe
 def _in_turn(
     pairs: list[tuple[int | None, int | None]], data: inference_perf_data.InferencePerfData
 ) -> tuple[When, ExperimentDraft]:
-    """Request by request the next conversation, until there were so many requests; a tool's time keeps the slot."""
+    """Conversations alternate request by request up to a number of requests; a tool call keeps the slot."""
     sessions = data.users or data.conversations or 1
     turns = [math.ceil((count or 1) / sessions) for _, count in pairs] if data.users else []
     if len(pairs) == 1:
@@ -359,12 +359,12 @@ def _in_turn(
 
 
 def _in_flight(load: Settings) -> int:
-    """Requests that its workers may have in flight, all together; it starts one worker per CPU by default."""
+    """The maximum number of requests in flight over all workers; the default is one worker per CPU."""
     return (load.count("num_workers", 1) or 1) * (load.count("worker_max_concurrency", _PER_WORKER) or _PER_WORKER)
 
 
 def _sessions(stages: list[Settings], most: int) -> tuple[When, ExperimentDraft]:
-    """So many sessions at once; each sends as its recording demands, several requests at a time where that branches."""
+    """A number of concurrent sessions; each sends its recorded calls, several at once where the recording branches."""
     made = []
     for stage in stages:
         at_once, count = stage.count("concurrent_sessions"), stage.count("num_sessions")
@@ -413,7 +413,7 @@ def _replayed(load: Settings, data: inference_perf_data.InferencePerfData) -> Wh
 
 
 def _swept(load: Settings, kind: str) -> ExperimentDraft:
-    """A burst whose draining shows the rate that the server sustains, and rates from 1 up to it."""
+    """A burst whose drain rate shows the capacity of the server, then rates from 1 up to it."""
     sweep = load.section("sweep")
     if kind not in ("constant", "poisson"):
         load.wrong("type", "must be constant or poisson with load.sweep")
@@ -454,7 +454,7 @@ def may_have(path: Sequence[str | int]) -> Collection[str]:
 
 
 def from_argv(argv: Sequence[str]) -> Foreign:
-    """`inference-perf --config_file X`, where every other flag is a setting by its path; a file is not needed."""
+    """`inference-perf --config_file X`; every other flag sets a path, and the file is optional."""
     others = [arg.lstrip("-").partition("=")[0].replace("_", "-") for arg in argv if arg.startswith("--")]
     if {"analyze", "help", "h"} & {*others, *(arg.lstrip("-") for arg in argv)}:
         raise NoPlanError(f"{TOOL}: sends no load: it shows {'reports' if 'analyze' in others else 'its help'}")
@@ -477,7 +477,7 @@ def from_argv(argv: Sequence[str]) -> Foreign:
 
 
 def _mapping_of(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """`--load.type constant --load.stages '[...]'` as the file that they stand for."""
+    """`--load.type constant --load.stages '[...]'` as the equivalent file."""
     whole: dict[str, Any] = {}
     for key, value in flags.items():
         *above, last = key.replace("-", "_").split(".")

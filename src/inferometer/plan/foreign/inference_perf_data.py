@@ -1,4 +1,4 @@
-"""What inference-perf sends: its data generators as workloads."""
+"""inference-perf's data generators as workloads."""
 
 import math
 import re
@@ -13,8 +13,8 @@ from inferometer.plan.foreign.shapes import FIRST_PAIR, RESOLUTIONS, SHAREGPT, b
 
 _SHORTER = re.compile(r"lambdax:x(?:\['max_tokens'\]|\.get\('max_tokens'(?:,0)?\))<([0-9]+)")
 _LEAST, _MOST = 10, 1024  # tokens, the default bounds of a length
-_ROOM = 225_000  # tokens of context, by default
-_NO_LENGTH = 30  # output tokens that inference-perf requests where a prompt has no length of its own
+_ROOM = 225_000  # default context length, tokens
+_NO_LENGTH = 30  # output tokens that inference-perf requests by default
 _DISTRIBUTION = ("type", "min", "max", "mean", "std_dev", "variance", "skew", "total_count")
 _LENGTHS = ("system_prompt_len", "question_len", "output_len", "question_distribution", "output_distribution")
 _PER_TURN = ("dynamic_system_prompt_len", "turns_per_conversation", "input_tokens_per_turn", "output_tokens_per_turn")
@@ -42,13 +42,13 @@ KEYS: dict[str, tuple[str, ...]] = {  # of each section, for changes that add a 
 
 @dataclass(frozen=True, slots=True)
 class InferencePerfData:
-    """A workload, and what the load must know of it."""
+    """A workload, and its properties that affect the load."""
 
     kind: str
     workload: WorkloadDraft = field(default_factory=WorkloadDraft)
-    users: int | None = None  # who send in turn, request by request
-    later: Any = None  # what each of their later turns adds
-    conversations: int | None = None  # under way at once
+    users: int | None = None  # users that alternate request by request
+    later: Any = None  # content of each of their later turns
+    conversations: int | None = None  # in progress at the same time
     seed: int | None = None
 
 
@@ -75,7 +75,7 @@ def seconds(value: Any) -> Any:
 
 
 def lengths(section: Settings, name: str, default: Any = None) -> Any:
-    """A length or a distribution: normal by default, 10 to 1024 about 512."""
+    """A length or a distribution: by default normal, 10 to 1024 with mean 512."""
     value = section.values.get(name)
     if value is None:
         return default
@@ -94,7 +94,7 @@ def lengths(section: Settings, name: str, default: Any = None) -> Any:
         for unused in ("min", "mean", "std_dev", "variance", "type", "skew"):
             one.no_effect(unused, "the bounds leave nothing")
         return 0
-    bounds = (max(least, 1), most)  # a text has at least a token here
+    bounds = (max(least, 1), most)  # our texts have at least one token
     match kind:
         case "fixed":
             _bounds_unused(one)
@@ -131,7 +131,7 @@ def _skewed(one: Settings, place: float, scale: float, bounds: tuple[int, int]) 
 
 
 def _drawn(one: Settings, mean: float, std: float | None, bounds: tuple[int | None, int | None], kind: str) -> Any:
-    """Drawn within bounds; where these or the deviation leave one value, that."""
+    """A distribution within bounds, or one value if the bounds or the deviation allow no other."""
     least, most = bounds
     if not std:
         for name in ("min", "max", "type", *(("std_dev", "variance") if least == most else ())):
@@ -149,7 +149,7 @@ def _bounds_unused(one: Settings) -> None:
 
 
 def _synthetic(data: Settings) -> InferencePerfData:
-    """With media every answer is requested with the length that inference-perf has where nothing else gives one."""
+    """With media, every request has inference-perf's default output length."""
     media = _media(data.section("multimodal"))
     if not media:
         return _random(data)
@@ -178,7 +178,7 @@ def _random(data: Settings) -> InferencePerfData:
 
 
 def _mock(data: Settings) -> InferencePerfData:
-    """Prompts of a few words, and answers of the length that inference-perf requests where nothing else does."""
+    """Prompts of a few words, and answers of inference-perf's default length."""
     for name in ("input_distribution", "output_distribution", "multimodal"):
         data.no_effect(name, "the prompts of mock are a few words")
     return InferencePerfData("mock", {"type": "text", "text": "1 2 3 {index}", "output_tokens": _NO_LENGTH})
@@ -221,7 +221,7 @@ def _shared_prefix(data: Settings) -> InferencePerfData:
 
 def _sharegpt(data: Settings, chat: bool) -> InferencePerfData:
     """With completions the first question, if its length and that of its answer are within bounds; with chat whole
-    conversations, whatever their lengths."""
+    conversations of any length."""
     bounds, outputs = data.section("input_distribution"), data.section("output_distribution")
     path = data.text("path")
     place: WorkloadDraft = {"path": path} if path else {"url": SHAREGPT}
@@ -305,7 +305,7 @@ def _conversations(data: Settings) -> InferencePerfData:
 
 
 def _first_turn(own: Settings, per_turn: Any) -> Any:
-    """Behind what is shared: the system prompt of a conversation's own, and its first question."""
+    """The text after the shared prefix: the conversation's own system prompt and its first question."""
     drawn = lengths(own, "dynamic_system_prompt_len")
     if not drawn or not per_turn:
         return per_turn
@@ -364,7 +364,7 @@ def _otel(data: Settings) -> InferencePerfData:
 def _weka(data: Settings) -> InferencePerfData:
     own = data.section("weka_trace_replay")
     recording = _recording(own)
-    recording.pop("output_tokens")  # every call has its own
+    recording.pop("output_tokens")  # every call has its own length
     own.no_effect("default_max_tokens", "every call has a recorded length")
     gap = own.number("trace_idle_gap_cap_seconds", 60.0)
     own.no_effect("datagen_workers", "sessions are made while they are sent")
@@ -387,7 +387,7 @@ def _weka(data: Settings) -> InferencePerfData:
 
 
 def _recording(own: Settings) -> WorkloadDraft:
-    """Where recorded sessions are, and what of a request they decide."""
+    """The location of recorded sessions, and the request settings that come from them."""
     files, folder, hub = own.value("trace_files"), own.text("trace_directory"), own.value("hf_dataset_path")
     place: WorkloadDraft = {"paths": list(files)} if files else {"path": folder} if folder else {}
     if isinstance(hub, str):
@@ -422,7 +422,7 @@ def _recording(own: Settings) -> WorkloadDraft:
 
 
 def _longest(text: str) -> int | None:
-    """`lambda x: x['max_tokens'] < N`, or with `x.get('max_tokens', 0)`: the one filter that profiles have."""
+    """`lambda x: x['max_tokens'] < N`, or with `x.get('max_tokens', 0)`: the only filter used in profiles."""
     match = _SHORTER.fullmatch(text.replace('"', "'").replace(" ", ""))
     return int(match[1]) if match else None
 

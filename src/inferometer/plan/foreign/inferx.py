@@ -20,7 +20,7 @@ FLAGS: dict[str, Flag] = {
 
 
 def from_argv(argv: Sequence[str]) -> Foreign:
-    """The plan that a command line after the script's name means: Poisson arrivals into a queue of `concurrency`."""
+    """The plan of a command line after the script's name: Poisson arrivals into a queue of `concurrency`."""
     given = parse(TOOL, argv, FLAGS)
     if "endpoint" not in given:
         given.wrong("endpoint", "is missing")
@@ -46,7 +46,7 @@ def from_argv(argv: Sequence[str]) -> Foreign:
     )
     whole = without_missing(plan)
     if "path" not in whole["workload"]:
-        whole["workload"]["output_tokens"] = None  # the body sets how long answers may be
+        whole["workload"]["output_tokens"] = None  # the body sets the maximum length of answers
     return Foreign.of(given.account, whole)
 
 

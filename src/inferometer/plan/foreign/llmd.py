@@ -1,4 +1,4 @@
-"""llm-d's profiles by harness, and `run.sh -l HARNESS -w PROFILE -o k=v`: rendered, then read as the harness's own."""
+"""llm-d's profiles by harness, and `run.sh -l HARNESS -w PROFILE -o k=v`: rendered, then read like its files."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ def is_it(mapping: Mapping[str, Any]) -> bool:
 
 
 def priority_mix(mapping: Mapping[str, Any]) -> Foreign:
-    """Each class sends its share of the rate, as text of its own."""
+    """Each class sends its share of the rate with its own texts."""
     settings = Settings(mapping, Account(PRIORITY_MIX))
     load, api, common = settings.section("load"), settings.section("api"), settings.section("request")
     rate, lasts = load.number("rate_per_second", 1.0) or 1.0, load.number("duration_seconds", 60.0) or 60.0
@@ -67,7 +67,7 @@ def priority_mix(mapping: Mapping[str, Any]) -> Foreign:
 
 
 def _workload(own: Settings, common: Settings) -> WorkloadDraft:
-    """A text with `{variation}` for a number that differs in every request, repeated."""
+    """A repeated text in which `{variation}` is a number that differs in every request."""
     template, repeat = own.text("promptTemplate"), own.count("promptRepeat", 1) or 1
     output = own.count("max_tokens", common.count("max_tokens"))
     text = template if template is not None else own.text("prompt") or common.text("prompt") or ""
@@ -121,7 +121,7 @@ _SHORT = {
     "-h": "help",
     "-U": "endpoint-url",
 }
-_BEFORE = {  # of llmdbenchmark, before `run`
+_BEFORE = {  # options of llmdbenchmark before `run`
     **{name: Flag("one", _CLUSTER) for name in ("specification-file", "workspace", "base-dir", "cluster-config")},
     **{name: Flag("one", "is only a description") for name in ("run-description", "run-keywords")},
     "non-admin": Flag("none", _CLUSTER),
@@ -134,7 +134,7 @@ _URL = f"{_PREFIX}STACK_ENDPOINT_URL"
 
 
 def from_text(text: str, where: str, changes: Sequence[str], environ: Mapping[str, str] = os.environ) -> Foreign:
-    """The plan that a template means, with `-o` and LLMDBENCH_HARNESS_EXPERIMENT_PROFILE_OVERRIDES made."""
+    """The plan of a template, with `-o` and LLMDBENCH_HARNESS_EXPERIMENT_PROFILE_OVERRIDES applied."""
     mapping, left_out = templates.rendered(text, environ, where)
     also = environ.get(f"{_PREFIX}EXPERIMENT_PROFILE_OVERRIDES", "")
     mapping, differences = changed(mapping, [change for change in (also, *changes) if change], where)
@@ -144,7 +144,7 @@ def from_text(text: str, where: str, changes: Sequence[str], environ: Mapping[st
 
 
 def changed(mapping: Any, changes: Sequence[str], where: str) -> tuple[Any, list[str]]:
-    """A harness's file with each `-o` made; a new setting must be one that the harness knows."""
+    """A harness's file with each `-o` applied; a new setting must be one that the harness supports."""
     if isinstance(mapping, dict) and reader_of(mapping) is inference_perf.from_mapping:
         return templates.changed(mapping, changes, where, inference_perf.may_have)
     return templates.changed(mapping, changes, where)
@@ -200,14 +200,14 @@ def _vllm(mapping: Mapping[str, Any]) -> Foreign:
         name: value.split() if name in many and isinstance(value, str) else value for name, value in values.items()
     }
     foreign = vllm_bench.from_values(values, Account("vllm-benchmark"), "")
-    if not {"base-url", "host", "port"} & set(values):  # of the harness, not of a template without its endpoint
+    if not {"base-url", "host", "port"} & set(values):  # a file of the harness, not a template without endpoint
         for plan in (foreign.plan, *(case["plan"] for case in foreign.experiment.get("cases", []))):
             plan.get("target", {}).pop("url", None)
     return foreign
 
 
 def from_benchmark_argv(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Foreign:
-    """The plan of `llmdbenchmark run`, with what stands before `run` too."""
+    """The plan of `llmdbenchmark run`, including options before `run`."""
     return _of_flags(parse("llmdbenchmark run", argv, FLAGS | _BEFORE, _SHORT | _LATER), environ)
 
 
@@ -244,7 +244,7 @@ def _of_flags(given: Given, environ: Mapping[str, str]) -> Foreign:
 
 
 def _treatments(given: Given, file: str, models: Sequence[str], environ: Mapping[str, str]) -> Foreign:
-    """The treatments of a file, over the profile that the flags name."""
+    """The treatments of a file, applied to the profile that the flags name."""
     from inferometer.plan.foreign import llmd_experiment
 
     names = {
@@ -274,7 +274,7 @@ def _one(place: Path | str, changes: Sequence[str], environ: Mapping[str, str]) 
 
 
 def _several(models: Sequence[str], place: Path | str, changes: Sequence[str], environ: Mapping[str, str]) -> Foreign:
-    """Each model of the list in its turn, as llm-d does."""
+    """One run after the other for each model of the list, as in llm-d."""
     from inferometer.plan.foreign.shapes import with_parameters
 
     cases: list[CaseDraft] = []
@@ -293,7 +293,7 @@ def _ours(name: str, environ: Mapping[str, str]) -> Foreign:
     from inferometer.plan.opening import find_profile
     from inferometer.plan.reading import read_mapping
 
-    plan = cast(PlanDraft, read_mapping(find_profile(name, environ).path)[0])  # one of ours, which a test reads
+    plan = cast(PlanDraft, read_mapping(find_profile(name, environ).path)[0])  # a built-in profile, checked by a test
     target: TargetDraft = {**plan.get("target", {})}
     if url := templates.variable("LLMDBENCH_HARNESS_STACK_ENDPOINT_URL", environ):
         target["url"] = url
@@ -304,8 +304,7 @@ def _ours(name: str, environ: Mapping[str, str]) -> Foreign:
 
 
 def _profile(given: Given, environ: Mapping[str, str]) -> Path | str:
-    """A file by its path, `HARNESS/NAME.yaml.in` below the folders that are searched for profiles, or the name of a
-    plan of ours."""
+    """A file by its path, `HARNESS/NAME.yaml.in` in the profile folders, or one of our plans by name."""
     from inferometer.plan.opening import folders, our_folder, profiles
 
     name = given.text("workload") or environ.get(f"{_PREFIX}EXPERIMENT_PROFILE", "sanity_random.yaml")

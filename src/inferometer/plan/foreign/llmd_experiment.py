@@ -20,7 +20,7 @@ from inferometer.plan.text import as_written
 
 # -- llmd setup ------------------------------------------------------------------------------------------------------
 
-FLAGS = {  # of vLLM
+FLAGS = {  # vLLM's flags
     **dict.fromkeys(("LLMDBENCH_VLLM_COMMON_MAX_MODEL_LEN", "model.maxModelLen"), "max-model-len"),
     **dict.fromkeys(("LLMDBENCH_VLLM_COMMON_BLOCK_SIZE", "model.blockSize"), "block-size"),
     **dict.fromkeys(
@@ -52,14 +52,14 @@ NOT_MEASURED = ("LLMDBENCH_CONTROL_", "LLMDBENCH_HARNESS_", "LLMDBENCH_IMAGE_", 
 
 
 class Collector(Protocol):
-    """Where mistakes and notes are gathered."""
+    """Collects errors and notes."""
 
     notes: dict[str, None]
     mistakes: dict[str, None]
 
 
 def server_of(sets: Mapping[str, Any], where: str, reading: Collector) -> dict[str, Any]:
-    """The part of a plan that starts such a stack: one vLLM server. What only a cluster has is a mistake."""
+    """The part of a plan that starts such a stack: one vLLM server. Settings of a cluster are errors."""
     args: dict[str, Any] = {}
     model: str | None = None
     for key, value in sets.items():
@@ -81,7 +81,7 @@ def server_of(sets: Mapping[str, Any], where: str, reading: Collector) -> dict[s
 
 
 def _of_cluster(key: str, value: Any, where: str, reading: Collector) -> None:
-    """One server is all that a plan starts: one replica of method standalone."""
+    """Check that the stack is one server: one replica of method standalone."""
     if (key in METHOD and str(value) == "standalone") or (key in ONE and str(value) == "1"):
         return
     text = f"{where}: {key}: {value} has no counterpart: it configures a cluster, and one server is started here"
@@ -89,7 +89,7 @@ def _of_cluster(key: str, value: Any, where: str, reading: Collector) -> None:
 
 
 def _kv_transfer(sets: Mapping[str, Any]) -> dict[str, Any] | None:
-    """`vllmCommon.kvTransfer.*` as the JSON of vLLM's own flag; off unless enabled, as there."""
+    """`vllmCommon.kvTransfer.*` as the JSON of vLLM's own flag; off unless enabled, as in llm-d."""
     settings = {key.removeprefix(KV): value for key, value in sets.items() if key.startswith(KV)}
     if not settings or settings.get("enabled") in (False, "false"):
         return None
@@ -105,7 +105,7 @@ def _kv_transfer(sets: Mapping[str, Any]) -> dict[str, Any] | None:
 # -- llmd experiment -------------------------------------------------------------------------------------------------
 
 TOOL = "llm-d-benchmark"
-NOTHING = "NA"  # a factor that a treatment leaves as it is
+NOTHING = "NA"  # the treatment leaves this factor unchanged
 _URL = "LLMDBENCH_HARNESS_STACK_ENDPOINT_URL"
 _PREFIX = "LLMDBENCH_HARNESS_"
 _NAMED = f"{_PREFIX}EXPERIMENT_PROFILE"
@@ -113,10 +113,10 @@ _RUNTIME = {  # in addition to the halves
     "reset_caches": "the prefix cache of a started server is reset before each case",
     "treatment_max_attempts": "repeat failed cases with --resume --retry-failed",
     "validate_failures": "failed requests are counted in every run; use limits to allow a number of failures",
-    "design": "",  # for people, there as here
+    "design": "",  # documentation only
     "experiment": "",
 }
-OURS = {  # their words for what our own profiles have
+OURS = {  # their names for settings of our profiles
     **dict.fromkeys(("question_len",), "workload.prefix.suffix_tokens"),
     **dict.fromkeys(("system_prompt_len", "prefix-repetition-prefix-len"), "workload.prefix.tokens"),
     **dict.fromkeys(("num_groups", "num_unique_system_prompts"), "workload.prefix.groups"),
@@ -133,7 +133,7 @@ Pairs = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TreatmentRow:
-    """One row of a half: its name, and what it sets."""
+    """One treatment of a half: its name and settings."""
 
     name: str
     sets: Pairs
@@ -142,11 +142,11 @@ class TreatmentRow:
 
 @dataclass(slots=True)
 class ExperimentReading:
-    """What is gathered while a file is read."""
+    """The state while a file is read."""
 
     where: str
     environ: Mapping[str, str]
-    overrides: list[tuple[str, Any]] = field(default_factory=list)  # of every treatment, after its own settings
+    overrides: list[tuple[str, Any]] = field(default_factory=list)  # apply to every treatment, after its own settings
     notes: dict[str, None] = field(default_factory=dict)
     mistakes: dict[str, None] = field(default_factory=dict)
 
@@ -161,7 +161,7 @@ class ExperimentReading:
 
 
 def is_it(mapping: Mapping[str, Any]) -> bool:
-    """Treatments in a list or by name, at the top or in one of the halves."""
+    """Whether a file has treatments in a list or by name, at the top or in one of the halves."""
     halves = [mapping.get(name) for name in ("setup", "run")]
     old = any(isinstance(half, dict) and ("treatments" in half or "factors" in half) for half in halves)
     return old or (isinstance(mapping.get("treatments"), list | dict) and "plan" not in mapping)
@@ -174,7 +174,7 @@ def from_mapping(
     run_only: bool = False,
     changes: Sequence[str] = (),
 ) -> Foreign:
-    """Every treatment of the setup half with every one of the run half; `changes` (`-o`) are made in all of them."""
+    """Every treatment of the setup half with every one of the run half; `changes` (`-o`) apply to all."""
     reading = ExperimentReading(where, {**environ, **_variables(mapping)}, templates.changes_in(changes))
     about = mapping.get("experiment") or {}
     _of_runtime(mapping, reading)
@@ -201,7 +201,7 @@ def from_mapping(
 
 
 def _accounted(mapping: Mapping[str, Any]) -> Account:
-    """Every key: what a treatment sets is checked where it is made, the rest here by name."""
+    """Account for every key by name, except for the settings of treatments, which are checked elsewhere."""
     document = Settings(mapping, Account(TOOL))
     for name in ("treatments", "treatment_stop_on_error", *(key for key, why in _RUNTIME.items() if why)):
         document.value(name)
@@ -218,7 +218,7 @@ def _accounted(mapping: Mapping[str, Any]) -> Account:
 
 
 def _variables(mapping: Mapping[str, Any]) -> dict[str, str]:
-    """Constants of the setup half are environment there: the profile and the model may be among them."""
+    """Constants of the setup half are environment variables; they may name the profile and the model."""
     constants = _constants((mapping.get("setup") or {}).get("constants"))
     return {key: str(value) for key, value in constants.items() if key.startswith("LLMDBENCH_")}
 
@@ -235,7 +235,7 @@ def _of_runtime(mapping: Mapping[str, Any], reading: ExperimentReading) -> None:
 
 
 def _treatments(half: Mapping[str, Any], prefix: str, reading: ExperimentReading) -> list[TreatmentRow]:
-    """The rows of a half, of either form."""
+    """The treatments of a half, in either format."""
     rows = half.get("treatments") or []
     factors = [str(entry) for entry in half.get("factors") or []]
     named = rows.items() if isinstance(rows, dict) else ((None, row) for row in rows)
@@ -262,13 +262,13 @@ def _treatment(
 
 
 def _joined(prefix: str, values: Any) -> str:
-    """`run_100_300`, as there."""
+    """The name of a treatment, `run_100_300`, as in llm-d."""
     parts = [prefix, *(str(value) for value in values if value != NOTHING)]
     return "_".join(part.replace(" ", "") for part in parts if part)
 
 
 def _typed(text: str) -> Any:
-    """A number where it is one: what stands in a profile in its place is too."""
+    """The value as a number if possible, because it is a number in the profile too."""
     try:
         return json_value(text)[0]
     except ValueError:
@@ -290,7 +290,7 @@ def _constants(entries: Any) -> Pairs:
 
 
 def _setups(mapping: Mapping[str, Any], reading: ExperimentReading, run_only: bool) -> list[tuple[str, dict[str, Any]]]:
-    """Each with the part of a plan that it makes: a server, or nothing."""
+    """The setup treatments, each with its part of the plan: a server, or nothing."""
     half = mapping.get("setup") or {}
     constants = _constants(half.get("constants"))
     treatments = _treatments(half, "setup", reading)
@@ -340,7 +340,7 @@ def _merged(plan: PlanDraft, server: Mapping[str, Any]) -> PlanDraft:
 def _plans(
     row: TreatmentRow, constants: Pairs, about: Mapping[str, Any], reading: ExperimentReading
 ) -> list[tuple[str, PlanDraft]]:
-    """The profile, with what the treatment sets in its own words; a run for each of its stages where they are such."""
+    """The profile with the treatment's settings in the profile's own keys; one run per stage if stages are runs."""
     changes = [(key, value) for key, value in {**constants, **row.sets}.items()]
     name = row.profile or about.get("profile") or reading.environ.get(_NAMED)
     harness = str(about.get("harness") or reading.environ.get(f"{_PREFIX}NAME") or "inference-perf")
@@ -380,7 +380,7 @@ def _may_have(mapping: Any) -> Callable[[templates.KeyPath], Any]:
 
 
 def _profile(name: str, harness: str, where: str, environ: Mapping[str, str]) -> Path | None:
-    """By its path, next to the experiment, below `workload/profiles` of a folder above it, or where profiles are."""
+    """The profile: by path, next to the experiment, in `workload/profiles` of a parent folder, or a profile folder."""
     bare = name.removesuffix(".in").removesuffix(".yaml").removesuffix(".yml")
     names = [name, f"{bare}.yaml.in", f"{bare}.yaml"]
     above = [folder / "workload" / "profiles" for folder in [Path(), *Path(where).resolve().parents]]
@@ -391,7 +391,7 @@ def _profile(name: str, harness: str, where: str, environ: Mapping[str, str]) ->
 
 
 def _is_theirs(path: Path) -> bool:
-    """A template, or a harness's own file; not a plan of ours of the same name."""
+    """Whether it is a template or a harness's own file, and not one of our plans with the same name."""
     if path.name.endswith(".in"):
         return True
     try:
@@ -401,7 +401,7 @@ def _is_theirs(path: Path) -> bool:
 
 
 def _of_ours(name: str, harness: str, changes: Sequence[tuple[str, Any]], reading: ExperimentReading) -> PlanDraft:
-    """Our own plan of that name, with what we have a word for; what we have none for is a mistake."""
+    """Our own plan with that name and the settings that have a counterpart; other settings are errors."""
     from inferometer.plan.overrides import Override, override, parse_override
 
     bare = name.removesuffix(".in").removesuffix(".yaml")

@@ -27,7 +27,7 @@ from inferometer.plan.text import as_written
 # -- nm vllm config --------------------------------------------------------------------------------------------------
 
 SCRIPTS = ("benchmark_serving", "benchmark_throughput")
-LONGEST = 2048  # tokens of a prompt of their datasets, with its answer
+LONGEST = 2048  # tokens of a prompt and its answer in their datasets
 ULTRACHAT = {"type": "huggingface", "repo": "HuggingFaceH4/ultrachat_200k", "split": "train_sft", "turns": "pieces"}
 _KEYS = {"description", "models", "max_model_lens", "sparsity", "script_name", "script_args"}
 _GPUS = ("tensor_parallel_size", "use_all_available_gpus")
@@ -69,7 +69,7 @@ _THROUGHPUT = (
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Facts of the machine: how many GPUs it has, and the longest context of a model; None where it does not."""
+    """Facts of the machine: its number of GPUs, and the longest context of a model, None if unknown."""
 
     gpus: int | None = None
     context: Callable[[str], int | None] = field(default=lambda _model: None)
@@ -77,7 +77,7 @@ class Known:
 
 @dataclass(slots=True)
 class ConfigCase:
-    """One combination: what it does, and what distinguishes it."""
+    """One combination of arguments: its work, and the parameters that distinguish it."""
 
     model: str
     labels: dict[str, str]
@@ -91,7 +91,7 @@ class ConfigCase:
 
 
 class Config:
-    """One config: its mistakes are raised all at once."""
+    """One config; all its errors are raised together."""
 
     def __init__(self, mapping: Mapping[str, Any], where: str, known: Known, notes: dict[str, None]) -> None:
         self.mapping, self.where, self.known, self.notes = mapping, where, known, notes
@@ -149,7 +149,7 @@ class Config:
         return value
 
     def _combinations(self) -> list[dict[str, Any]]:
-        """Every list with every other, in the order of the keys; an empty one is a flag that is there in all."""
+        """All combinations of the lists, in the order of the keys; an empty list is a flag set in all of them."""
         args = self.mapping.get("script_args", {})
         if not isinstance(args, dict):
             self._wrong(f"script_args must be lists by name, got {as_written(args)}")
@@ -163,7 +163,7 @@ class Config:
         return [flags | dict(zip(valued, values, strict=True)) for values in product(*valued.values())]
 
     def _clipped(self, model: str, lengths: Sequence[Any]) -> list[int | None]:
-        """No longer than the model can; what is the same then is done once."""
+        """Cap lengths at the model's context; combinations that become equal run once."""
         room = self.known.context(model)
         clipped: dict[int | None, None] = {}
         for length in lengths:
@@ -191,7 +191,7 @@ class Config:
         return given
 
     def _read(self, given: Given) -> None:
-        """Gather its mistakes, and every argument that was not read."""
+        """Collect errors, and every argument that was not read."""
         try:
             given.settle()
         except PlanError as error:
@@ -238,7 +238,7 @@ class Config:
         return self._case(model, args, "plan", plan, sparsity=sparsity, len=length)
 
     def _pace(self, given: Given) -> tuple[int, float]:
-        """`nr-qps-pair_` "150,0.5", or num-prompts_ and request-rate_: one or the other."""
+        """Requests and rate: either `nr-qps-pair_` "150,0.5", or num-prompts_ and request-rate_."""
         pair = given.text("nr-qps-pair_")
         if pair is None:
             missing = [name for name in _PACED[1:] if name not in given]
@@ -256,7 +256,7 @@ class Config:
         return n, qps
 
     def _gpus(self) -> int | None:
-        """Neither key: one GPU, the server's default."""
+        """The number of GPUs; without a key one, the server's default."""
         if "use_all_available_gpus" in self.mapping:
             return self._all_gpus("use_all_available_gpus")
         size = self.mapping.get("tensor_parallel_size")
@@ -289,7 +289,7 @@ class Config:
         if place is None:
             given.wrong("dataset", "has no counterpart; there are sharegpt, ultrachat and files (.json)")
             return {}
-        least = 4 if requested is None else None  # an answer whose length is given may have any
+        least = 4 if requested is None else None  # answers with a given length may have any length
         bounds = {"min_tokens": 4, "min_output_tokens": least, "max_total_tokens": LONGEST}
         return {**place, **bounds, "output_tokens": requested}
 
@@ -324,7 +324,7 @@ class Config:
 
 
 def _dataset(name: str) -> dict[str, Any] | None:
-    """Theirs by name; a file is taken as conversations."""
+    """A dataset by nm-vllm's name; a file is read as conversations."""
     if name == "sharegpt":
         return {"type": "table", "url": SHAREGPT, "columns": FIRST_PAIR}
     if name == "ultrachat":
@@ -385,8 +385,8 @@ def _lines(text: str) -> list[str]:
 
 
 def from_list(text: str, where: str, known: Known | None = None) -> Foreign:
-    """All cases of all configs that a text file lists; paths are those of the folder one stands in, as there, or of the
-    list itself."""
+    """All cases of all configs that a text file lists; paths are relative to the working folder, as in nm-vllm, or to
+    the list."""
     configs: list[tuple[str, dict[str, Any]]] = []
     for line in _lines(text):
         path = next((place for place in _places(line, where) if place.is_file()), Path(line))
@@ -398,14 +398,14 @@ def from_list(text: str, where: str, known: Known | None = None) -> Foreign:
 
 
 def _places(line: str, where: str) -> Iterator[Path]:
-    """Upstream's lists name paths from the top of the repository, two folders above `.github/data`."""
+    """The folders for relative paths: nm-vllm's lists use the top of the repository, two above `.github/data`."""
     yield Path(line)
     for folder in [Path(where).parent, *Path(where).resolve().parents]:
         yield folder / line
 
 
 def from_mapping(mapping: Mapping[str, Any], where: str, known: Known | None = None) -> Foreign:
-    """All cases of a config; or of the list that the workflow's inputs name, within their time."""
+    """All cases of a config, or of the list named in the workflow's inputs with its time limit."""
     if LIST_FILE not in mapping:
         return _experiment(_configs(mapping, where), Path(where).stem, known or Known())
     path = next(
@@ -418,7 +418,7 @@ def from_mapping(mapping: Mapping[str, Any], where: str, known: Known | None = N
 
 
 def _in_time(foreign: Foreign, inputs: Mapping[str, Any], where: str) -> Foreign:
-    """`timeout` is minutes for the whole; the rest of the inputs describes how their machine is built."""
+    """`timeout` is minutes in total; the other inputs describe how their machine is set up."""
     settings = Settings(inputs, Account(where))
     settings.value(LIST_FILE)
     minutes = settings.number("timeout")
@@ -432,7 +432,7 @@ def _in_time(foreign: Foreign, inputs: Mapping[str, Any], where: str) -> Foreign
 
 
 def _configs(mapping: Mapping[str, Any], where: str) -> list[tuple[str, dict[str, Any]]]:
-    """Each with where it stands."""
+    """The configs, each with its place in the file."""
     if "configs" in mapping and (others := [name for name in mapping if name != "configs"]):
         raise PlanError([f"{TOOL}: {name} is not understood next to configs" for name in others])
     configs = mapping.get("configs", [mapping])
@@ -475,7 +475,7 @@ def _experiment(configs: Sequence[tuple[str, dict[str, Any]]], name: str, known:
 
 
 def _named(cases: Sequence[ConfigCase]) -> list[str]:
-    """By what varies; where that is not enough also by description, then by number."""
+    """Case names: the varied settings; if these are not unique, also the description, then a number."""
     varies = {
         name
         for name in dict.fromkeys(name for case in cases for name in case.labels)

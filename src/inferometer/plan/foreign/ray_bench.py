@@ -19,9 +19,9 @@ _PORTS = {
     "gserver": 9988,
     "truss": 8080,
 }
-_SPEAKS = {"vllm", "sglang", "sglang-oai", "lmdeploy", "truss"}  # the OpenAI API
-PREFIX_HEADER = "X-Prefix-ID"  # of every request whose prompt shares its beginning
-_SHORTEST, _LONGEST, _MESSAGES = 1500, 8192, 5  # prompts and conversations that its sampling keeps
+_SPEAKS = {"vllm", "sglang", "sglang-oai", "lmdeploy", "truss"}  # backends with the OpenAI API
+PREFIX_HEADER = "X-Prefix-ID"  # sent with every request whose prompt has a shared prefix
+_SHORTEST, _LONGEST, _MESSAGES = 1500, 8192, 5  # limits of the prompts and conversations that it samples
 _ONE, _MAYBE = Flag(), Flag("maybe")
 FLAGS: dict[str, Flag] = {
     **dict.fromkeys(("backend", "base-url", "host", "port", "model", "tokenizer", "seed", "output-file"), _ONE),
@@ -48,7 +48,7 @@ _ALIASES = {
 
 
 def from_argv(argv: Sequence[str]) -> Foreign:
-    """The plan that a command line after the script's name means."""
+    """The plan of a command line after the script's name."""
     given = parse(TOOL, argv, FLAGS, _ALIASES)
     requests = _requests(given)
     warm = given.on("with-warmup")
@@ -76,14 +76,14 @@ def from_argv(argv: Sequence[str]) -> Foreign:
         return Foreign.of(given.account, without_missing({**common, "load": load, "stop": {"requests": requests}}))
     each = {**common, "load": load_of(rates[0], cap, requests), "stop": {"requests": requests}}
     experiment: ExperimentDraft = {"plan": without_missing(each), "axes": {"load.rate": rates}}
-    if warm:  # every rate has a pass of its own before it
+    if warm:  # each rate has a separate warm-up pass
         return Foreign.of(given.account, {}, experiment)
     load = {"type": "stages", "stages": _stages(rates, requests), "max_concurrency": cap}
     return Foreign.of(given.account, without_missing({**common, "load": load}), experiment)
 
 
 def _requests(given: Given) -> int:
-    """With generated prefixes every prompt is sent, whatever --num-prompts is."""
+    """The number of requests; with generated prefixes all prompts, independent of --num-prompts."""
     requested = given.count("num-prompts", 1000) or 1000
     if given.text("dataset-name") != "generated-shared-prefix":
         return requested
@@ -122,7 +122,7 @@ def _workload(given: Given, requests: int) -> WorkloadDraft:
 
 
 def _outputs(given: Given, default: int | None = None) -> Any:
-    """Drawn anew for each request, so that they do not end together."""
+    """Output lengths, drawn per request so that answers do not end at the same time."""
     least, most = given.count("min-output-len"), given.count("max-output-len")
     if least is None and most is None:
         return given.count("sharegpt-output-len", given.count("gen-output-len", default))
@@ -167,7 +167,7 @@ def _shared_prefix(given: Given) -> WorkloadDraft:
 
 
 def _random(given: Given) -> WorkloadDraft:
-    """A ratio of 0 means any length up to the one given, and 1 that length."""
+    """Random lengths: ratio 0 means any length up to the given one, 1 exactly that length."""
     ratio = given.number("random-range-ratio", 0.0) or 0.0
     lengths: WorkloadDraft = {
         "input_tokens": below(given.count("random-input-len", 1024) or 1024, ratio),
@@ -179,7 +179,7 @@ def _random(given: Given) -> WorkloadDraft:
 
 
 def _rates(given: Given) -> list[float]:
-    """Of --multi, one run after the other; empty where there is one rate."""
+    """The rates of --multi, one run each; empty if there is one rate."""
     if not given.on("multi") and "request-rate-range" not in given:
         return []
     text = given.text("request-rate-range", "2,34,2") or ""

@@ -19,7 +19,7 @@ from inferometer.plan.reading import file_text, nearby, read_mapping
 from inferometer.plan.text import parse_json, parse_yaml
 from inferometer.vocabulary import attribute_at
 
-COMMANDS: dict[str, tuple[str, str]] = {  # the words that name a tool, once python and paths are gone, and its reader
+COMMANDS: dict[str, tuple[str, str]] = {  # the command without python and paths, and its reader
     "vllm bench serve": ("inferometer.plan.foreign.vllm_bench:from_argv", "vLLM's benchmark"),
     "vllm bench latency": ("inferometer.plan.foreign.vllm_offline:latency", "its batches in this process"),
     "vllm bench throughput": ("inferometer.plan.foreign.vllm_offline:throughput", "its throughput in this process"),
@@ -61,7 +61,7 @@ _LAUNCHERS = re.compile(r"(python[0-9.]*|uv|uvx|bash|sh|time|env|sudo|pipx)")
 
 
 def from_command(argv: Sequence[str]) -> Foreign:
-    """The plan that another tool's command line means."""
+    """The plan of another tool's command line."""
     bare = _with_verb(_without_launcher(list(argv)))
     for name, (place, _) in COMMANDS.items():
         steps = name.split()
@@ -76,7 +76,7 @@ def from_command(argv: Sequence[str]) -> Foreign:
 
 
 def refuse_changes(changes: Sequence[str], what: str) -> None:
-    """`-o` is for the files of some tools; elsewhere it would be dropped silently."""
+    """Refuse `-o` for other tools: only files of some tools support it, and it would be ignored."""
     if changes:
         tools = "inference-perf, guidellm, vllm-benchmark or fmperf"
         raise PlanError(
@@ -85,7 +85,7 @@ def refuse_changes(changes: Sequence[str], what: str) -> None:
 
 
 def _whose(argv: Sequence[str]) -> str:
-    """The tool that knows most of the flags; of several the first that is a script of its own."""
+    """The tool that has most of the flags; of several the first that is a separate script."""
     given = {arg.partition("=")[0].lstrip("-").replace("_", "-") for arg in argv if arg.startswith("--")}
     names = {
         "ray_bench": "benchmark.py",
@@ -113,7 +113,7 @@ def _without_launcher(argv: list[str]) -> list[str]:
 
 
 def _with_verb(bare: list[str]) -> list[str]:
-    """`llmdbenchmark --spec X run -w Y` with what stands before `run` behind it."""
+    """`llmdbenchmark --spec X run -w Y`, with the options before `run` moved behind it."""
     if bare and _stem(bare[0]) == "llmdbenchmark" and "run" in bare:
         at = bare.index("run")
         return [bare[0], "run", *bare[1:at], *bare[at + 1 :]]
@@ -133,7 +133,7 @@ def _stem(arg: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a file leaves to its surroundings: variables, the machine, and whether its stack is already running."""
+    """Inputs of a file from its environment: variables, the machine, and whether its stack is already running."""
 
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     known: nm_vllm.Known = field(default_factory=nm_vllm.Known)
@@ -141,7 +141,7 @@ class Surroundings:
 
 
 def from_file(path: Path, changes: Sequence[str] = (), around: Surroundings | None = None) -> Foreign | None:
-    """What another tool's file means, changed in its own words; None where it is none of theirs."""
+    """The plan of another tool's file, with changes by its own keys; None if it belongs to no other tool."""
     return from_text(file_text(path), str(path), changes, around)
 
 
@@ -205,7 +205,7 @@ def is_foreign(value: Any) -> bool:
 
 
 def changed(value: Any, changes: Sequence[str], where: str) -> Any:
-    """A document with changes made in its own words."""
+    """A document with changes by its own keys."""
     return llmd.changed(value, changes, where)[0] if changes else value
 
 
@@ -221,7 +221,7 @@ def is_template(path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OpenedExperiment:
-    """An experiment, and what a person should know about where it came from."""
+    """An experiment, and notes about its source for the user."""
 
     experiment: Experiment
     tool: str | None = None  # another tool's name, None for one of ours
@@ -236,8 +236,8 @@ def open_experiment(
     environ: Mapping[str, str] = os.environ,
     changes: Sequence[str] = (),
 ) -> OpenedExperiment:
-    """The experiment in a file, or that another tool's command line means; `known` are facts of the machine that their
-    files leave to it, `changes` are made in their own words (`-o`)."""
+    """The experiment of a file or of another tool's command line; `known` are facts of the machine that such
+    files depend on, `changes` (`-o`) use the keys of the file."""
     argv = _argv(named)
     foreign = foreign_experiment(argv, overrides, known, environ, changes)
     if foreign is None and changes:
@@ -286,7 +286,7 @@ def foreign_experiment(
     environ: Mapping[str, str] = os.environ,
     changes: Sequence[str] = (),
 ) -> Foreign | None:
-    """None where the file is no other tool's."""
+    """The experiment of another tool's file; None if it belongs to no other tool."""
     argv = _argv(named)
     if is_command(argv):
         refuse_changes(changes, "a command line")

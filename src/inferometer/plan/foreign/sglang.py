@@ -28,7 +28,7 @@ _APIS = {
 _PORTS = {"sglang": 30000, "lmdeploy": 23333, "truss": 8080}
 _NATIVE = ("sglang", "sglang-native")
 _NATIVE_NOTE = "sglang's /generate endpoint is used there, the OpenAI API of the same engine here"
-_BOOTSTRAP = "2.2.2.2"  # the host that sglang's decode workers take for a prefill without a cache
+_BOOTSTRAP = "2.2.2.2"  # for sglang's decode workers, this host means a prefill without a cache
 _ONE, _NONE, _MANY = Flag(), Flag("none"), Flag("many")
 _PROFILING = "the server's own settings of its profiler are used"
 FLAGS: dict[str, Flag] = {
@@ -77,7 +77,7 @@ _TRACES = {
 
 
 def from_argv(argv: Sequence[str]) -> Foreign:
-    """The plan that a command line after `sglang.bench_serving` means."""
+    """The plan of a command line after `sglang.bench_serving`."""
     given = parse(TOOL, argv, FLAGS, _ALIASES)
     name = given.text("dataset-name") or "sharegpt"
     if name not in _DATASETS:
@@ -119,7 +119,7 @@ def _of_other_datasets(given: Given, name: str) -> None:
 
 
 def _requests(given: Given, name: str, workload: WorkloadDraft) -> int:
-    """With generated prefixes every prompt is sent, whatever --num-prompts is."""
+    """The number of requests; with generated prefixes all prompts, independent of --num-prompts."""
     if name != "generated-shared-prefix":
         return given.count("num-prompts", 1000) or 1000
     made = int(workload["prefix"]["groups"] * (workload["prefix"]["prompts"] or 1))
@@ -197,7 +197,7 @@ def _adapters(given: Given) -> WorkloadDraft:
 
 
 def _random(given: Given) -> WorkloadDraft:
-    """A ratio of 0 means any length up to the one given, and 1 that length."""
+    """Random lengths: ratio 0 means any length up to the given one, 1 exactly that length."""
     if given.text("dataset-name") == "random" and "dataset-path" not in given:
         given.account.general.append("prompts are made up; sglang cuts them from ShareGPT, with the same lengths")
     ratio = given.number("random-range-ratio", 0.0) or 0.0
@@ -264,7 +264,7 @@ def _place(given: Given, default: str | None = None) -> WorkloadDraft:
 
 
 def _sharegpt(given: Given) -> WorkloadDraft:
-    """The first two messages of a conversation, whoever wrote them, as a prompt and its answer."""
+    """The first two messages of a conversation, in any role, as a prompt and its answer."""
     output = given.count("sharegpt-output-len")
     return {
         "type": "table",
@@ -296,7 +296,7 @@ def _openai(given: Given) -> WorkloadDraft:
 
 
 def _mooncake(given: Given) -> WorkloadDraft:
-    """sglang makes its own text of a row: 128 words for each block of the trace."""
+    """Mooncake traces; sglang generates the text of a row itself: 128 words per block of the trace."""
     kind = given.text("mooncake-workload") or "conversation"
     if kind not in _TRACES and "dataset-path" not in given:
         given.wrong("mooncake-workload", f"must be one of {', '.join(_TRACES)}")

@@ -1,5 +1,5 @@
-"""What readers of other tools' plans share: lengths and loads in our form, cases named by what they differ in, and
-the plan as text for people."""
+"""Shared by readers of other tools' plans: lengths and loads in our form, cases named by their differences, and the
+plan as readable text."""
 
 import copy
 import difflib
@@ -29,15 +29,15 @@ SHAREGPT = (
     "https://huggingface.co/datasets/anon8231489123/ShareGPT_Vicuna_unfiltered/resolve/main/"
     "ShareGPT_V3_unfiltered_cleaned_split.json"
 )
-FIRST_PAIR = {"prompt": "conversations.0.value", "answer": "conversations.1.value"}  # whoever wrote them
+FIRST_PAIR = {"prompt": "conversations.0.value", "answer": "conversations.1.value"}  # in any role
 RESOLUTIONS = {"4k": (3840, 2160), "1080p": (1920, 1080), "720p": (1280, 720), "360p": (640, 360)}  # width, height
 
-NO_FILES = "outputs: every case is stored as a run, and --csv writes one line per case"  # one file would be the last's
+NO_FILES = "outputs: every case is stored as a run, and --csv writes one line per case"  # one file: the last case
 
 
 def load_of(rate: float | None, cap: int | None, requests: int, cv: float = 1.0) -> LoadDraft:
-    """Poisson, gamma or even arrivals under a cap; an endless rate is a closed loop: as many at once as the cap lets,
-    or all of them."""
+    """Poisson, gamma or constant arrivals with an optional cap; an infinite rate is a closed loop with the cap, or
+    with all requests at once."""
     if rate is None or math.isinf(rate):
         return {"type": "concurrency", "concurrency": cap or requests}
     load: LoadDraft = {"type": "poisson", "rate": tidy(rate)}
@@ -58,20 +58,20 @@ def url_of(base: str | None, host: str, port: int | None) -> str:
 
 
 def about(length: int, ratio: float) -> Any:
-    """A length, or the range of lengths `ratio` below and above it, as vLLM's random dataset has them."""
+    """A length, or the range of lengths from `ratio` below to `ratio` above it, as in vLLM's random dataset."""
     if not ratio:
         return length
     return f"{max(1, math.floor(length * (1 - ratio)))}-{math.ceil(length * (1 + ratio))}"
 
 
 def below(most: int, ratio: float) -> Any:
-    """Lengths from a share of the given one up to it, as sglang draws them."""
+    """Lengths from a share of the given length up to it, as in sglang."""
     least = max(1, math.floor(most * ratio))
     return most if least >= most else f"{least}-{most}"
 
 
 def bell(mean: float, std: float | None, least: float | None, most: float | None, shape: str = "normal") -> Any:
-    """Lengths about a mean: fixed without a deviation, else normal (or another shape) within bounds."""
+    """Lengths around a mean: fixed without a deviation, else normal (or another shape) within bounds."""
     if not std:
         return tidy(mean)
     lengths: dict[str, Any] = {"type": shape} if shape != "normal" else {}
@@ -85,13 +85,13 @@ def tidy(value: float) -> float:
 
 
 def _turns(plan: PlanDraft) -> float:
-    """Turns of a session on average; conversations of a file that are sent as one prompt have one."""
+    """Mean turns per session; 1 for conversations of a file that are sent as one prompt."""
     turns = plan.get("workload", {}).get("turns") or 1
     return 1.0 if turns in ("single", "whole", "pieces", "questions") else Lengths.of(turns).mean_value or 1.0
 
 
 def of_sessions(plan: PlanDraft, notes: list[str]) -> PlanDraft:
-    """The plan with its rates divided by the turns of a session: elsewhere they are of requests, here of sessions."""
+    """The plan with rates divided by the turns per session: other tools use request rates, we use session rates."""
     turns = _turns(plan)
     load = plan.get("load", {})
     if turns == 1 or not ("rate" in load or any("rate" in stage for stage in load.get("stages", ()))):
@@ -104,8 +104,8 @@ def of_sessions(plan: PlanDraft, notes: list[str]) -> PlanDraft:
 
 
 def experiment(plan: PlanDraft, varied: ExperimentDraft, notes: list[str], *, scaled: bool = True) -> ExperimentDraft:
-    """The experiment over a plan without its load; rates of requests as those of sessions, where they are not that
-    already. Nothing varied is none."""
+    """The experiment over a plan without its load, with request rates converted to session rates where necessary.
+    None if nothing is varied."""
     if not varied:
         return {}
     if plan.get("outputs"):
@@ -149,7 +149,7 @@ def _slower(level: Level, turns: float) -> Level:
 
 
 def together(first: Any, second: Any) -> Any:
-    """The lengths of two drawn parts as one: means and bounds added, deviations as those of independent draws."""
+    """The sum of two independent random lengths: means, bounds and variances are added."""
     both = [Lengths.of(first), Lengths.of(second)]
     mean = sum(part.mean_value or 0.0 for part in both)
     if all(part.type == "fixed" for part in both):
@@ -171,7 +171,7 @@ def _deviation(lengths: Lengths) -> float:
 
 
 def expanded(experiment: ExperimentDraft) -> list[tuple[str, PlanDraft]] | None:
-    """The plans of an experiment, each with what distinguishes it; None where its levels are measured first."""
+    """The plans of an experiment with their distinguishing parameters; None if its levels are measured first."""
     if "levels" in experiment:
         return None
     if "cases" in experiment:
@@ -205,11 +205,11 @@ def _with_paths(plan: PlanDraft, sets: dict[str, Any]) -> PlanDraft:
 # -- varied ----------------------------------------------------------------------------------------------------------
 
 WORKS = ("plan", "throughput", "latency")
-TWICE = {"target.model": "server.model"}  # the same, where both vary
+TWICE = {"target.model": "server.model"}  # two names of one setting, if both vary
 
 
 def with_parameters(cases: Sequence[CaseDraft]) -> list[CaseDraft]:
-    """With the settings that are not the same in all of them as parameters."""
+    """The plans, with the settings that differ between them as parameters."""
     leaves = [dict(_leaves(next(filter(None, map(case.get, WORKS)), {}))) for case in cases]
     names = dict.fromkeys(name for settings in leaves for name in settings)
     varies = [name for name in names if len({str(settings.get(name)) for settings in leaves}) > 1]
@@ -221,7 +221,7 @@ def with_parameters(cases: Sequence[CaseDraft]) -> list[CaseDraft]:
 
 
 def _leaves(settings: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Single values by their paths; lists are no parameters that a table can show."""
+    """Single values by path; lists are left out, because a table cannot show them."""
     for name, value in settings.items():
         if isinstance(value, dict):
             yield from _leaves(value, (*above, name))
@@ -233,13 +233,13 @@ def _leaves(settings: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, A
 
 
 def to_yaml(plan: Plan, given: dict[str, Any]) -> str:
-    """What differs from our defaults, and what the other tool's reader set."""
+    """The settings that differ from our defaults, and those that the other tool's reader set."""
     shown = _merged(to_mapping(plan), given, to_mapping(plan, full=True))
     return yaml.dump(shown, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
 def _merged(lean: dict[str, Any], given: dict[str, Any], full: dict[str, Any]) -> dict[str, Any]:
-    """The lean mapping with the values of the full one wherever one was given, in its order."""
+    """The lean mapping plus all values that were given, in the order of the full mapping."""
     merged: dict[str, Any] = {}
     for name, value in full.items():
         own, shown = given.get(name), lean.get(name)
@@ -255,7 +255,7 @@ def _merged(lean: dict[str, Any], given: dict[str, Any], full: dict[str, Any]) -
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """How many values follow it (`maybe`: one, if it looks like one), and why it changes nothing of what is sent."""
+    """A flag: how many values follow it (`maybe`: one, if it looks like a value), and why it has no effect, if so."""
 
     takes: Literal["one", "none", "many", "maybe"] = "one"
     unused: str | None = None
@@ -299,7 +299,7 @@ def parse(
     aliases: Mapping[str, str] | None = None,
     account: Account | None = None,
 ) -> Given:
-    """What a command line gives. A flag that the table does not have is refused."""
+    """Parse a command line. Flags that are not in the table are refused."""
     values: dict[str, Any] = {}
     account = account or Account(tool)
     at = 0
@@ -324,7 +324,7 @@ def parse(
 def given_of(
     tool: str, values: Mapping[str, Any], flags: Mapping[str, Flag], prefix: str = "--", account: Account | None = None
 ) -> Given:
-    """The flags by name, those without an effect accounted for."""
+    """The flags by name; flags without effect are accounted for."""
     given = Given(tool, values, prefix, account)
     for name in values:
         flag = flags.get(name)
@@ -352,7 +352,7 @@ def _next_flag(argv: Sequence[str], at: int) -> int:
 
 
 def _values(flag: Flag, inline: str | None, argv: Sequence[str], at: int) -> tuple[Any, int]:
-    """What belongs to a flag, and where the next one is."""
+    """The values of a flag, and the index of the next flag."""
     if flag.takes == "none":
         return (True if inline is None else inline), at
     if flag.takes == "many":

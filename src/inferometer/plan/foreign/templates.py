@@ -14,7 +14,7 @@ _STANDS_FOR = {  # if the first is not set, the second is used
     _MODEL: "LLMDBENCH_DEPLOY_MODEL_LIST",
     "LLMDBENCH_DEPLOY_CURRENT_TOKENIZER": _MODEL,
 }
-NOT_NEEDED = {  # set by our flags, or only needed in a cluster; left out if unset
+NOT_NEEDED = {  # set by our flags or needed only in a cluster; omitted if unset
     _MODEL: "use --model, else the server's model is used",
     "LLMDBENCH_DEPLOY_CURRENT_TOKENIZER": "use workload.tokenizer",
     "LLMDBENCH_HARNESS_STACK_ENDPOINT_URL": "use --url",
@@ -26,7 +26,7 @@ KeyPath = tuple[str | int, ...]
 
 
 def rendered(text: str, environ: Mapping[str, str], where: str) -> tuple[Any, list[str]]:
-    """A template with its variables filled in, and a note for each that is left out."""
+    """A template with its variables filled in, and a note for each omitted variable."""
     missing: dict[str, None] = {}
 
     def value(match: re.Match[str]) -> str:
@@ -45,7 +45,7 @@ def rendered(text: str, environ: Mapping[str, str], where: str) -> tuple[Any, li
 
 
 def _unquoted(text: str) -> str:
-    """`"REPLACE_ENV_X"` without its quotes, so that what is not set is nothing and not the text null."""
+    """`"REPLACE_ENV_X"` without quotes, so that an unset variable is null and not the text "null"."""
     return re.sub(r"([\"'])(REPLACE_ENV_[A-Z0-9_]+(?:\+\+\+\+default=[^\"']*)?)\1", r"\2", text)
 
 
@@ -100,7 +100,7 @@ def _split(text: str) -> list[str]:
 def changed(
     settings: Any, texts: Sequence[str], where: str, may_have: Callable[[KeyPath], Collection[str]] = lambda _path: ()
 ) -> tuple[Any, list[str]]:
-    """The settings with each `-o` made, and each difference."""
+    """The settings with each `-o` applied, and the list of changes."""
     return made(settings, changes_in(texts), where, may_have)
 
 
@@ -111,8 +111,8 @@ def made(
     may_have: Callable[[KeyPath], Collection[str]] = lambda _path: (),
     flag: str = "-o ",
 ) -> tuple[Any, list[str]]:
-    """The settings with each change made, and each difference. A dotted path means one place; a bare key every place of
-    that name, as llm-d's does; one that is nowhere is a mistake, but for a path to what its section may have."""
+    """The settings with each change applied, and the list of changes. A dotted path changes one setting, a bare key
+    every setting of that name, as in llm-d. A missing key is an error, unless it is a path that its section allows."""
     notes, mistakes = [], []
     for key, value in changes:
         steps = tuple(int(step) if step.isdigit() else step for step in re.split(r"[.\[\]]+", key.rstrip("]")))

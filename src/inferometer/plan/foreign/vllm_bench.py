@@ -111,12 +111,12 @@ _EXTRA = ("top-k", "min-p", "frequency-penalty", "presence-penalty", "repetition
 
 
 def from_argv(argv: Sequence[str]) -> Foreign:
-    """The plan that a command line after `vllm bench serve` means, or the experiment of `vllm-bench --sweep-...`."""
+    """The plan of a command line after `vllm bench serve`, or the experiment of `vllm-bench --sweep-...`."""
     return from_given(parse(TOOL, argv, FLAGS, ALIASES))
 
 
 def from_script(argv: Sequence[str]) -> Foreign:
-    """The same for `benchmark_serving.py`, which asks for greedy decoding where the command leaves it to the server."""
+    """The same for `benchmark_serving.py`, which requests greedy decoding; `vllm bench serve` does not."""
     given = parse(TOOL, argv, FLAGS, ALIASES)
     if "temperature" not in given:
         given.values["temperature"] = "0"
@@ -125,7 +125,7 @@ def from_script(argv: Sequence[str]) -> Foreign:
 
 
 def from_values(values: dict[str, Any], account: Account, prefix: str) -> Foreign:
-    """The same flags by name, as suites and profiles have them."""
+    """The same flags by name, as in suites and profiles."""
     named = {ALIASES.get(name, name): value for name, value in values.items()}
     unknown = [name for name in named if name not in FLAGS]
     account.mistakes += [f"{account.tool}: {prefix}{name} is not a flag of {TOOL}" for name in unknown]
@@ -141,7 +141,7 @@ def from_given(given: Given) -> Foreign:
 
 
 def _swept(given: Given, name: str, values: list[str]) -> Foreign:
-    """Each value as if it had been given alone; a factor makes the requests of a concurrency."""
+    """One case per value; a factor sets the number of requests per concurrency."""
     factor = given.count("sweep-num-prompts-factor")
     cases: list[CaseDraft] = []
     for value in values:
@@ -156,7 +156,7 @@ def _swept(given: Given, name: str, values: list[str]) -> Foreign:
 
 
 def plan_of(given: Given) -> PlanDraft:
-    """The plan that its flags mean."""
+    """The plan of its flags."""
     api = api_of_backend(given)
     data = vllm_datasets.workload_of(given, api)
     columns = data.workload.get("columns") or {}
@@ -182,7 +182,7 @@ def plan_of(given: Given) -> PlanDraft:
 
 
 def _without_text(given: Given, workload: WorkloadDraft) -> None:
-    """CLIP embeds the image alone; VLM2Vec with a fixed text, for every second request also the question."""
+    """CLIP embeds only the image; VLM2Vec adds a fixed text, and in every second request the question."""
     workload["columns"] = {"image": (workload["columns"] or {})["image"]}
     if given.text("backend") == "openai-embeddings-vlm2vec":
         workload["template"] = "Represent the given image."
@@ -273,7 +273,7 @@ def _sampling(given: Given, data: vllm_datasets.VllmData) -> SamplingDraft:
 
 
 def limits_of(given: Given) -> list[str]:
-    """Goodput is the share of requests that keep limits without a statistic."""
+    """Goodput limits: limits without a statistic, which each request must meet."""
     limits = []
     for name, value in given.pairs("goodput", ":").items():
         if name not in _GOODPUT:
@@ -284,7 +284,7 @@ def limits_of(given: Given) -> list[str]:
 
 
 def _outputs(given: Given) -> list[OutputDraft]:
-    """In vLLM's own format, because what follows the command reads that."""
+    """Result files in vLLM's format, because scripts after the command read that."""
     folder, name = given.text("result-dir"), given.text("result-filename")
     if not given.on("save-result") and not given.on("append-result"):
         for flag in ("result-dir", "result-filename"):
@@ -306,13 +306,13 @@ def is_it(mapping: Mapping[str, Any]) -> bool:
 
 
 def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
-    """One client sends them one after the other, as the script does by default."""
+    """A plan with one client that sends conversations one after the other, the script's default."""
     settings = Settings(mapping, Account(MULTI_TURN))
     return Foreign.of(settings.account, generated(settings))
 
 
 def generated(settings: Settings) -> PlanDraft:
-    """The conversations that the script generates, for one client. It asks for no least length: answers may be
+    """The conversations that the script generates, for one client. It requests no minimum length, so answers may be
     shorter."""
     settings.value("filetype")
     settings.no_effect("print_stats", "the statistics of a workload are always shown")

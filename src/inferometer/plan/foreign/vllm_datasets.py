@@ -1,4 +1,4 @@
-"""The datasets of `vllm bench`: what each sends, as a workload."""
+"""The datasets of `vllm bench` as workloads."""
 
 import ast
 import math
@@ -16,7 +16,7 @@ _TEMPLATED = (
 )
 
 
-_OF_DATASETS = (  # flags of a dataset, which vLLM ignores with another
+_OF_DATASETS = (  # flags that vLLM ignores with another dataset
     *("random-", "sonnet-", "sharegpt-", "custom-", "hf-", "spec-bench-", "speed-bench-", "prefix-repetition-"),
     *("timed-trace-", "blazedit-", "asr-", "bfcl-", "no-reranker", "enable-multimodal-chat", "skip-chat-template"),
     *("dataset-path", "disable-shuffle", "input-len", "output-len"),
@@ -25,26 +25,26 @@ _OF_DATASETS = (  # flags of a dataset, which vLLM ignores with another
 
 @dataclass(frozen=True, slots=True)
 class VllmData:
-    """What is sent. `requests` is None where every row is sent once."""
+    """The workload of a dataset. `requests` is None if every row is sent once."""
 
     name: str
     workload: WorkloadDraft
     requests: int | None
     api: str
-    made_up: bool = False  # the dataset asks for answers of full length
+    made_up: bool = False  # a generated dataset, with answers of full length
     extra: dict[str, Any] = field(default_factory=dict)  # fields of every request's body
 
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """How vLLM makes prompts of a dataset of the Hugging Face hub."""
+    """How vLLM makes prompts from a dataset of the Hugging Face hub."""
 
     columns: dict[str, str]
     output_tokens: int | None
     templated: bool = False
     template: str | None = None
-    longest: int | None = None  # prompts, where answers are as long as the recorded ones
-    longest_total: int = 2048  # with its answer
+    longest: int | None = None  # longest prompt, if answers have the recorded length
+    longest_total: int = 2048  # prompt and answer
 
 
 _EDIT = "{input}\n\n{instruction} Just output the code, do not include any explanation."
@@ -90,7 +90,7 @@ _MADE_UP = ("random", "random-mm", "random-rerank", "prefix_repetition")
 
 
 def workload_of(given: Given, api: str) -> VllmData:
-    """The workload that the flags about the dataset mean."""
+    """The workload of the dataset flags."""
     name = given.text("dataset-name") or ("random" if "dataset-path" not in given else "sharegpt")
     requests = _requests(given, name)
     if name not in _DATASETS:
@@ -114,8 +114,8 @@ def workload_of(given: Given, api: str) -> VllmData:
 
 
 def _requests(given: Given, name: str) -> int | None:
-    """Each prefix of prefix_repetition has as many prompts as any other: what is left over is not sent. -1, or more
-    than there are without oversampling, is every row once."""
+    """The number of requests. prefix_repetition sends the same number for each prefix and drops the remainder. -1, or
+    more than the rows without oversampling, means every row once."""
     requested = given.count("num-prompts", REQUESTS) or REQUESTS
     once = given.on("no-oversample") and name not in _MADE_UP
     if requested < 0:
@@ -140,7 +140,7 @@ def _output(given: Given, name: str, default: int | None) -> int | None:
 
 
 def _templated(given: Given, data: VllmData, flag: str = "dataset-name") -> str:
-    """The API that such prompts go to: the server's chat template does what vLLM's client does."""
+    """The API for templated prompts: the server applies the chat template that vLLM's client applies."""
     if given.on("skip-chat-template") or data.api != "completions":
         return data.api
     given.note(flag, _TEMPLATED)
@@ -187,7 +187,7 @@ def _random_rerank(given: Given, data: VllmData) -> VllmData:
 
 
 def _halved(lengths: Any) -> Any:
-    """The length there is that of a query and a document together."""
+    """Half of a length: vLLM's length is that of query and document together."""
     if isinstance(lengths, int):
         return max(1, lengths // 2)
     if isinstance(lengths, str):
@@ -212,7 +212,7 @@ def _random_images(given: Given, data: VllmData) -> VllmData:
         "count": f"{low}-{high}" if low < high else max(low, 1),
         "format": "jpeg",
         "content": "noise",
-        "position": 1,  # behind the text
+        "position": 1,  # after the text
     }
     images |= {key: sizes[0][key] for key in ("width", "height")} if len(sizes) == 1 else {"sizes": sizes}
     return _with(data, {**_lengths(given), "images": images}, made_up=True)
@@ -265,7 +265,7 @@ def _place(given: Given, key: Literal["path", "repo"] = "path") -> WorkloadDraft
 
 
 def _sharegpt(given: Given, data: VllmData) -> VllmData:
-    """The first two messages of a conversation, whoever wrote them, as a prompt and its answer."""
+    """The first two messages of a conversation, in any role, as a prompt and its answer."""
     columns = dict(FIRST_PAIR)
     if data.api == "chat":
         columns |= {"image": "image?", "video": "video?"}
@@ -306,7 +306,7 @@ def _custom(given: Given, data: VllmData) -> VllmData:
 
 
 def _custom_audio(given: Given, data: VllmData) -> VllmData:
-    """One file of sound for each row: a chat message with it, or a file to transcribe."""
+    """One audio file per row, in a chat message or to transcribe."""
     if given.on("enable-multimodal-chat") and data.api == "chat":
         given.no_effect("enable-multimodal-chat", "with the chat API the sound is always part of the message")
     elif data.api == "chat":
@@ -369,7 +369,7 @@ def _timed_trace(given: Given, data: VllmData) -> VllmData:
 
 
 def _unit(given: Given) -> str:
-    """What a time is multiplied with to be seconds."""
+    """The factor that converts a time to seconds."""
     factor = given.number("timed-trace-sec-multiplier", 1.0)
     units = {1.0: "s", 1e-3: "ms", 1e-6: "us", 1e-9: "ns"}
     if factor not in units:

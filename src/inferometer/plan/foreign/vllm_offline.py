@@ -36,7 +36,7 @@ def throughput(argv: Sequence[str]) -> Foreign:
 
 
 def startup(argv: Sequence[str]) -> Foreign:
-    """Start-ups are measured by a command of their own."""
+    """Refused: `inferometer startup` measures start-ups."""
     given = _flags(STARTUP, argv)
     model = given.text("model") or "MODEL"
     own = ("model", "num-iters-cold", "num-iters-warm", "num-iters-warmup", "output-json")
@@ -60,7 +60,7 @@ def processor(_argv: Sequence[str]) -> Foreign:
 
 
 def _flags(tool: str, argv: Sequence[str]) -> Given:
-    """Flags by name: of the benchmark, or any of the engine."""
+    """Flags by name: those of the benchmark, and any of the engine."""
     values: dict[str, Any] = {}
     account = Account(tool)
     at = 0
@@ -83,7 +83,7 @@ def _key(name: str) -> str:
 
 
 def latency_of(given: Given) -> dict[str, Any]:
-    """A case of an experiment; what is none of the benchmark's own flags is the engine's."""
+    """A case of an experiment; flags that do not belong to the benchmark belong to the engine."""
     if given.on("use-beam-search"):
         given.wrong("use-beam-search", "has no counterpart in an experiment: inferometer offline has it")
     if given.on("profile"):
@@ -176,7 +176,7 @@ def throughput_of(given: Given) -> dict[str, Any]:
 
 
 def _throughput_data(given: Given, api: str) -> vllm_datasets.VllmData:
-    """Without a dataset's name a file is ShareGPT's, and lengths alone are random ones, as there."""
+    """The workload. Without a dataset name, a file is ShareGPT's, and lengths mean random prompts, as in vLLM."""
     if "dataset" in given and "dataset-path" not in given:
         given.values["dataset-path"] = given.values["dataset"]
         given.value("dataset")
@@ -272,7 +272,7 @@ def _serving(name: str, test: Settings, defaults: Settings) -> Iterator[CaseDraf
 
 
 def _carry(one: Foreign, sections: Sequence[Settings]) -> None:
-    """What has no effect on a client has none in the suite, wherever it is written there."""
+    """Carry over notes of flags without effect from a client to the suite."""
     for entry in one.entries:
         if entry.outcome != "no effect" or not entry.note:
             continue
@@ -285,7 +285,7 @@ _CLIENT = ("model", "dataset_name", "dataset_path", "num_prompts", "sonnet_input
 
 
 def _of_engines(name: str, test: Settings) -> Iterator[CaseDraft]:
-    """The suite that compares engines: `vllm bench serve` at every rate against the one installed, here vLLM."""
+    """The suite that compares engines: `vllm bench serve` at every rate with the installed engine, here vLLM."""
     common = test.section("common_parameters")
     values = {key: common.value(key) for key in (*_CLIENT, "sonnet_prefix_len") if key in common}
     server = _common_server(test, common, str(values.get("model")))
@@ -312,7 +312,7 @@ def _common_server(test: Settings, common: Settings, model: str) -> dict[str, An
 
 
 def _genai_perf(name: str, test: Settings) -> Iterator[CaseDraft]:
-    """genai-perf's own defaults against vLLM at every rate; the other engines of a suite are not started."""
+    """genai-perf with its defaults and vLLM at every rate; the other engines of a suite are not started."""
     common = test.section("common_parameters")
     model, prompts = common.text("model"), common.count("num_prompts", 100)
     inputs = test.section("genai_perf_input_parameters")

@@ -78,7 +78,7 @@ _FORMS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def structured_output(argv: Sequence[str]) -> Foreign:
-    """One prompt for all requests, and the form of its answers."""
+    """The plan: one prompt for all requests, and the format of its answers."""
     given = parse(STRUCTURED, argv, STRUCTURED_FLAGS)
     form, prompt = _form(given)
     requests = given.count("num-prompts", 1000) or 1000
@@ -134,7 +134,7 @@ def _form(given: Given) -> tuple[dict[str, Any], str]:
 
 
 def _split(given: Given, share: float, requests: int, load: LoadDraft, ways: tuple[Any, Any]) -> list[Any]:
-    """A share of Poisson arrivals arrives like that itself; of others it does not."""
+    """Split the rate by the ratio: a random share of Poisson arrivals is Poisson too; of others it is not."""
     if not 0 < share < 1:
         given.wrong("structured-output-ratio", "must be from 0 to 1")
     elif load.get("type") != "poisson" or "max_concurrency" in load:
@@ -192,7 +192,7 @@ _SHORT = {
 
 
 def multi_turn(argv: Sequence[str]) -> Foreign:
-    """Clients that go through conversations, each with one at a time."""
+    """The plan: clients that each run one conversation at a time."""
     given = parse(MULTI_TURN, argv, MULTI_TURN_FLAGS, _SHORT)
     plan = _conversations(given)
     clients = given.count("num-clients", 1) or 1
@@ -239,7 +239,7 @@ def multi_turn(argv: Sequence[str]) -> Foreign:
 
 
 def _conversations(given: Given) -> PlanDraft:
-    """What the file has: settings of made-up conversations, or a list of them."""
+    """The content of the file: settings for generated conversations, or a list of conversations."""
     name = given.text("input-file")
     if name is None:
         raise PlanError([*given.account.mistakes, f"{MULTI_TURN}: --input-file is missing"])
@@ -279,7 +279,7 @@ def _pauses(given: Given, plan: PlanDraft) -> None:
 
 
 def _lengths(given: Given, plan: PlanDraft) -> None:
-    """The least length is checked by the script, but not sent. Turns are messages there, with the answers."""
+    """Output lengths. The script checks a minimum but does not send it. Its turns are messages, including answers."""
     most = given.count("limit-max-tokens", 0) or 0
     given.no_effect("limit-min-tokens", "the script does not send it")
     if most:
@@ -310,8 +310,8 @@ def _headers(given: Given) -> dict[str, str]:
 
 # -- sweeps ------------------------------------------------------------------------------------------------------------
 
-# `vllm bench sweep serve` and `serve_workload`: a server's command, a benchmark's command and lists of what is changed
-# in either, as an experiment.
+# `vllm bench sweep serve` and `serve_workload` as an experiment: a server's command, a benchmark's command, and lists
+# of changes to either.
 
 TOOL = "vllm bench sweep"
 NAME = "_benchmark_name"
@@ -338,14 +338,14 @@ def from_argv(argv: Sequence[str]) -> Foreign:
 
 
 def plot_from_argv(argv: Sequence[str]) -> Foreign:
-    """What draws results is no plan."""
+    """Refused: commands that draw results are not plans."""
     raise NoPlanError(
         "vllm bench sweep plot: draws results and measures nothing", "inferometer chart, inferometer report"
     )
 
 
 def workload_from_argv(argv: Sequence[str]) -> Foreign:
-    """Each of them at several loads: one request at a time, all at once, and what lies between."""
+    """Each combination at several loads: one request at a time, all at once, and levels between them."""
     given = parse(TOOL, argv, _WORKLOAD, _ALIASES)
     iterations = given.count("workload-iters", 10) or 10
     variable = given.text("workload-var", "request_rate")
@@ -409,7 +409,7 @@ def _command(given: Given, name: str) -> list[str]:
 
 
 def _records(given: Given, name: str) -> list[SweepRecord]:
-    """A list of settings, or settings by the name of their combination; without a file one that changes nothing."""
+    """A list of settings, or settings by name of the combination; without a file, one record without changes."""
     place = given.text(name)
     if place is None:
         return [{}]
@@ -430,7 +430,7 @@ def _agree(server: SweepRecord, load: SweepRecord, linked: Mapping[str, str]) ->
 
 
 def _name(*records: SweepRecord) -> str:
-    """By the names that they were given, else by what they set."""
+    """The name of a combination: the given names, else its settings."""
     parts = [str(record.get(NAME) or " ".join(f"{key}={value}" for key, value in record.items())) for record in records]
     return " ".join(part for part in parts if part)
 
@@ -443,7 +443,7 @@ def _flag(name: str) -> str:
 
 
 def _server(argv: Sequence[str], record: SweepRecord, ready: int | None) -> dict[str, Any]:
-    """`vllm serve MODEL --flag value` with a record's settings over its own; any other command as it is."""
+    """`vllm serve MODEL --flag value` with the settings of a record on top; other commands unchanged."""
     if [Path(arg).name for arg in argv[:2]] != ["vllm", "serve"]:
         more = [arg for key, value in _settings(record) for arg in _flag_args(key, value)]
         return {"type": "command", "command": [*argv, *more], "ready": ready}
@@ -462,7 +462,7 @@ def _settings(record: SweepRecord) -> Iterator[tuple[str, Any]]:
 
 
 def _parsed(argv: Sequence[str]) -> tuple[str | None, dict[str, Any], list[str]]:
-    """The model, the flags by name, and the words that are neither (`-tp 2`)."""
+    """The model, the flags by name, and other arguments (`-tp 2`)."""
     model, at = None, 0
     args: dict[str, Any] = {}
     rest: list[str] = []
@@ -494,7 +494,7 @@ def _flag_args(name: str, value: Any) -> list[str]:
 
 
 def _plan(bench: Sequence[str], record: SweepRecord, server: dict[str, Any], notes: list[str]) -> PlanDraft:
-    """The benchmark's command with a record's flags behind its own, aimed at the server."""
+    """The plan of the benchmark's command with the flags of a record appended, and the server as target."""
     from inferometer.plan.foreign.recognise import from_command
 
     changed = [arg for key, value in record.items() if key != NAME for arg in _changed(_flag(key), value)]

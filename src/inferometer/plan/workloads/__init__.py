@@ -45,7 +45,7 @@ class _AnyOf:
 
 
 def _type_tag(value: Any) -> str:
-    """The tag of the kind that a value is; the word before it keeps it apart from every field's name."""
+    """The tag of a value's kind; its prefix distinguishes it from field names."""
     named = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
     return f"type {named or short.workload_type(value)}"
 

@@ -1,5 +1,5 @@
-"""Lengths and pauses as people write them: `512`, `2k`, `100-500`, `{mean: 512, std: 100}`; `2s`, `1s-5s`, `{type:
-exponential, mean: 5s}`. Drawing from them is left to the workload."""
+"""Lengths and pauses as written in plans: `512`, `2k`, `100-500`, `{mean: 512, std: 100}`; `2s`, `1s-5s`, `{type:
+exponential, mean: 5s}`. The workload draws from them."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ from inferometer.plan.fields import (
 # -- lengths ---------------------------------------------------------------------------------------------------------
 
 MOST_ALPHA = 20  # at 20 the second length comes once in a million: more is one length
-MOST_SPREAD = 10_000  # standard deviations in means: a lognormal of more is almost always 1, and then a million
+MOST_SPREAD = 10_000  # standard deviation / mean: a lognormal beyond this is almost always 1, and rarely a million
 Shape = Literal["fixed", "uniform", "normal", "lognormal", "zipf", "choices", "empirical", "mixture"]
 
 _RANGE = re.compile(r"\s*([0-9][^-]*?)\s*-\s*([0-9][^-]*?)\s*")
@@ -103,7 +103,7 @@ class Part(Section):
 
     @property
     def mean_value(self) -> float | None:
-        """The mean length, `None` where a file has to be read to know; bounds that cut a bell are left aside."""
+        """The mean length, ignoring the bounds of a normal distribution; `None` if a file must be read to know it."""
         match self.type:
             case "fixed":
                 return self.value
@@ -119,7 +119,7 @@ class Part(Section):
 
     @property
     def most(self) -> int | None:
-        """The longest that can be drawn, where there is one."""
+        """The maximum length, if there is one."""
         match self.type:
             case "fixed":
                 return self.value
@@ -129,7 +129,7 @@ class Part(Section):
 
     @property
     def least(self) -> int:
-        """The shortest that can be drawn, as far as the plan alone determines it."""
+        """The minimum length, if the plan alone determines it."""
         match self.type:
             case "fixed":
                 return self.value or 1
@@ -138,7 +138,7 @@ class Part(Section):
         return self.min or 1
 
     def short(self) -> Any:
-        """As people write it; reads back as the same lengths."""
+        """The short form, which reads back as the same lengths."""
         if self.weight == 1:
             match self.type:
                 case "fixed":
@@ -215,7 +215,7 @@ class Lengths(Part):
 
 
 def lengths_long(value: Any) -> Any:
-    """A short form made long; what is not understood is a mistake of the whole."""
+    """Expand a short form; anything unknown is an error of the whole value."""
     if isinstance(value, Mapping):
         return value if "type" in value else {"type": shape_of(value), **value}
     if isinstance(value, list | tuple):
@@ -268,7 +268,7 @@ def _weighted(values: list[Any], weights: list[float]) -> float:
 
 
 def _zipf_mean(least: int, most: int, alpha: float) -> float:
-    """Exact for a thousand lengths; beyond, blocks of the range stand for their lengths."""
+    """The mean of a Zipf distribution: exact up to a thousand lengths, then approximated by blocks of the range."""
     step = max(1, (most - least + 1) // 1000)
     edges = [*range(0, most - least + 1, step), most - least + 1]
     total = above = 0.0
@@ -282,7 +282,7 @@ def _zipf_mean(least: int, most: int, alpha: float) -> float:
 # -- pauses ----------------------------------------------------------------------------------------------------------
 
 _PAUSE_RANGE = re.compile(r"\s*([0-9.][^-]*?)\s*-\s*([0-9.][^-]*?)\s*")
-MOST_PAUSE_SPREAD = 10_000  # standard deviations in means
+MOST_PAUSE_SPREAD = 10_000  # standard deviation / mean
 _PAUSE_NEEDS: dict[str, tuple[str, ...]] = {
     "fixed": ("value",),
     "uniform": ("min", "max"),
@@ -337,7 +337,7 @@ class Pause(Section):
         return ((self.min or 0.0) + (self.max or 0.0)) / 2 if self.type == "uniform" else self.mean or 0.0
 
     def short(self) -> Any:
-        """As people write it; reads back as the same pause."""
+        """The short form, which reads back as the same pause."""
         written = vocabulary.duration_written
         names = ("value", "min", "max", "mean", "std")
         fields = {name: written(value) for name in names if (value := getattr(self, name)) is not None}
@@ -354,7 +354,7 @@ class Pause(Section):
 
 
 def pause_long(value: Any) -> Any:
-    """A short form made long."""
+    """Expand a short form."""
     if isinstance(value, Mapping):
         return value if "type" in value else {"type": _type_of(value), **value}
     if isinstance(value, str) and (match := _PAUSE_RANGE.fullmatch(value)) and "e-" not in value:
@@ -377,9 +377,9 @@ def _type_of(fields: JsonObject) -> str:
     return "uniform" if given & {"min", "max"} else "fixed"
 
 
-# -- lengths that are known before anything is read --------------------------------------------------------------------
+# -- common to all workloads -------------------------------------------------------------------------------------------
 
-# What the workloads of a plan have in common: lengths that are known before anything is read, where they are.
+# Properties of a workload that are known from the plan, before any file is read.
 
 
 class WorkloadSection(Section):
@@ -399,7 +399,7 @@ class WorkloadSection(Section):
 
     @property
     def shares_nothing(self) -> bool:
-        """Whether its prompts are all new, so that what a prefix cache holds of them is there by accident."""
+        """Whether all its prompts are new, so that any prefix cache hit is accidental."""
         return False
 
     @property
@@ -419,7 +419,7 @@ class WorkloadSection(Section):
 
 
 class FileSection(WorkloadSection):
-    """A workload that is read from a file, here or fetched."""
+    """A workload that is read from a local or downloaded file."""
 
     path: str | None = Field(None, min_length=1, description="the file")
     url: str | None = Field(None, min_length=1, description="URL to download it from, once")

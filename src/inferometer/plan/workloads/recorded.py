@@ -24,7 +24,7 @@ _ANSWERS = "history of later turns: the answers of the file, or the generated on
 
 
 class DataFile(FileSection):
-    """What all of them have in common: where the file is, and what is requested of answers."""
+    """Common settings: the file, and the requested output length."""
 
     output_tokens: Lengths | None = Field(
         None, description="requested output length; default: the recorded length, else set by the server"
@@ -45,7 +45,7 @@ class DataFile(FileSection):
 class Dataset(DataFile):
     """A file whose rows are sent: which of them, and in which order."""
 
-    known_columns: ClassVar[tuple[str, ...]] = ()  # what `columns` can name
+    known_columns: ClassVar[tuple[str, ...]] = ()  # keys of `columns`
 
     limit: Count | None = Field(None, ge=1, description="number of sessions to use; then they repeat")
     shuffle: bool = Field(True, description="shuffle with the seed instead of file order")
@@ -227,7 +227,7 @@ class RecordedWindow(Section):
 
 
 class TraceFile(FileSection):
-    """What the recordings have in common: where the file is, and which part of it is sent."""
+    """Common settings of recordings: the file, and the part of it to send."""
 
     replayed: ClassVar[bool] = True  # it has arrival times: without a load it is replayed
 
@@ -285,8 +285,8 @@ class Trace(TraceFile):
 
 
 class AgentSessions(WorkloadSection):
-    """Recorded sessions of agents: every trace is a session, whose calls follow those that they depend on and run at
-    once where they did."""
+    """Recorded sessions of agents: every trace is a session. A call follows the calls that it depends on; calls that
+    ran concurrently run concurrently again."""
 
     path: str | None = Field(None, min_length=1, description="a file with a trace, or a folder of them")
     paths: list[str] = Field([], description="several files, folders or patterns such as traces/*.json")

@@ -1,4 +1,4 @@
-"""Workloads made up from a seed: synthetic prompts, media in addition to their text, and conversations cut into
+"""Workloads generated from a seed: synthetic prompts, media in addition to their text, and conversations cut into
 growing pieces."""
 
 from collections.abc import Iterator, Mapping
@@ -45,7 +45,7 @@ class Images(Section):
 
     @property
     def options(self) -> list[ImageSize]:
-        """Its sizes, however they were given."""
+        """Its sizes, in either form."""
         return self.sizes or [ImageSize(width=self.width, height=self.height)]
 
 
@@ -112,7 +112,7 @@ class Sounds(Section):
 
 
 class Media(Section):
-    """What all prompts of a group have in their shared prefix."""
+    """Media in the shared prefix of all prompts of a group."""
 
     images: Images | None = Field(None, description="images")
     videos: Videos | None = Field(None, description="videos")
@@ -161,7 +161,7 @@ class Pair(Section):
         raise ValueError("must be a pair of lengths such as 300:100")
 
     def short(self) -> Any:
-        """As people write it: `300:100`."""
+        """The short form: `300:100`."""
         pair = f"{self.input}:{self.output}"
         return pair if self.weight == 1 else f"{pair}:{self.weight!r}"
 
@@ -210,13 +210,13 @@ class Prefix(Section):
 
     @property
     def primed(self) -> bool:
-        """Whether each beginning is sent before the load."""
+        """Whether each prefix is sent once before the load."""
         return self.hit_rate is not None if self.prime is None else self.prime
 
 
 class Tools(Section):
-    """Turns that ask for a tool call, each followed by a request with the tool's answer. A call ends where its JSON
-    does: no output length is requested of it."""
+    """Turns that request a tool call, each followed by a request with the tool's answer. A call ends with its JSON,
+    so no output length is requested for it."""
 
     turns: list[Count] = Field(min_length=1, description="numbers of these turns, from 0")
     sent_with: Literal["all", "calls"] = Field(
@@ -317,12 +317,12 @@ class Synthetic(WorkloadSection):
 
     @property
     def media(self) -> Media:
-        """What each prompt has of its own."""
+        """The media of each prompt, in addition to those of its prefix."""
         return Media(images=self.images, videos=self.videos, audio=self.audio)
 
     @property
     def media_fields(self) -> list[tuple[str, ...]]:
-        """The settings that ask for media, of prompts or of their prefixes."""
+        """The settings for media, of prompts or of their prefixes."""
         own = [(name,) for name in ("images", "videos", "audio") if getattr(self, name) is not None]
         return [*own, *([("prefix", "media")] if self.prefix is not None and self.prefix.media else [])]
 
@@ -371,8 +371,8 @@ MOST_PIECES = 1000
 
 
 class ConversationPieces(WorkloadSection):
-    """Groups of prompts, each the beginning of a conversation up to one of its messages: the prompts of a group are
-    prefixes of one another. Lengths of messages default to the means that the vLLM paper reports of ShareGPT."""
+    """Groups of prompts. Each prompt is the beginning of a conversation up to one of its messages, so the prompts of a
+    group are prefixes of one another. Message lengths default to the means of ShareGPT in the vLLM paper."""
 
     type: Literal["conversation_pieces"] = Field("conversation_pieces", description="source of the prompts")
     groups: Count = Field(334, ge=1, le=MOST_GROUPS, description="number of conversations")

@@ -1,1 +1,1 @@
-"""The routing policies, by family. `router.policy` has the registry and what all of them are."""
+"""The routing policies, by family. `router.policy` has the registry and the interface."""

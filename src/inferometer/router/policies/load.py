@@ -1,4 +1,4 @@
-"""Policies that look at load alone, or at nothing: random, round robin, least loaded, power of two choices."""
+"""Policies that use only the load, or nothing: random, round robin, least loaded, power of two choices."""
 
 import bisect
 import math
@@ -21,7 +21,7 @@ class RandomChoice(Policy):
 
 
 class RoundRobin(Policy):
-    """One after the other, in the order of the list; one that is down is passed over."""
+    """One after the other, in the order of the list; unhealthy replicas are skipped."""
 
     name = "round_robin"
     _turn = 0
@@ -35,13 +35,13 @@ class RoundRobin(Policy):
 
 
 class LeastLoadedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What load is: requests in flight, or their prompt tokens."""
+    """The definition of load: requests in flight, or their prompt tokens."""
 
     load: Literal["requests", "tokens"] = "requests"
 
 
 class LeastLoaded(Policy):
-    """The replica with the least in flight."""
+    """The replica with the lowest load."""
 
     name = "least_loaded"
     Settings = LeastLoadedSettings
@@ -68,15 +68,16 @@ class PowerOfTwo(Policy):
 
 
 class SessionAffinitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`load_factor` bounds the load: no session goes to a replica that has more than this many times the mean."""
+    """`load_factor` bounds the load: no session goes to a replica with more than this many times the mean."""
 
     load_factor: Annotated[float, msgspec.Meta(ge=1)] = 1.25
-    points: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 160  # of every replica on the ring
-    prefix_chars: Annotated[int, msgspec.Meta(ge=0)] = 256  # a query without session is known by its beginning
+    points: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 160  # per replica on the hash ring
+    prefix_chars: Annotated[int, msgspec.Meta(ge=0)] = 256  # a query without session is known by its prefix
 
 
 class SessionAffinity(Policy):
-    """Decisions: `session`, `session_overflow` where its own replica has too much, `no_session` (least loaded)."""
+    """Decisions: `session`, `session_overflow` if the session's replica has too much load, `no_session` (least
+    loaded)."""
 
     name = "session_affinity"
     Settings = SessionAffinitySettings
@@ -100,13 +101,13 @@ class SessionAffinity(Policy):
         return Decision(chosen, "session" if chosen == order[0] else "session_overflow", candidates)
 
     def _bound(self, left: list[Replica]) -> int:
-        """Requests in flight that a replica may have: the mean, with this request, times the factor."""
+        """Maximum requests in flight of a replica: the mean, including this request, times the factor."""
         total = sum(replica.in_flight for replica in left) + 1
         factor: float = self.settings.load_factor
         return math.ceil(factor * total / len(left))
 
     def _around(self, key: str, names: tuple[str, ...]) -> Iterator[str]:
-        """The replicas in the order in which the ring has them from the key on, each once."""
+        """The replicas in the order of the ring from the key on, each once."""
         if names != self._names:
             points = range(self.settings.points)
             self._ring = sorted((_place(f"{name}#{point}"), name) for name in names for point in points)
@@ -123,5 +124,5 @@ class SessionAffinity(Policy):
 
 
 def _place(text: str) -> int:
-    """The same in every process, unlike `hash`."""
+    """Equal in every process, unlike `hash`."""
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())

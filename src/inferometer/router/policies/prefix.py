@@ -1,4 +1,4 @@
-"""Policies with a prefix tree, which learn what was sent where: Ray Serve's prefix-aware routing and SGLang's
+"""Policies with a prefix tree, which records what was sent where: Ray Serve's prefix-aware routing and SGLang's
 cache-aware routing."""
 
 import math
@@ -23,7 +23,7 @@ from inferometer.router.prefix_tree import PrefixTree
 
 
 class TreePolicy(Policy):
-    """A policy implements `choose`, and `_excess`: how many characters a replica with so many has to lose."""
+    """A subclass implements `choose`, and `_excess`: how many of its characters a replica has to lose."""
 
     needs_text = True
     leaf_by_leaf: ClassVar[bool] = False
@@ -46,7 +46,7 @@ class TreePolicy(Policy):
         self.tree.remove(replica)
 
     def evict(self, now_s: float) -> list[Eviction]:
-        """At the end of every interval; the first begins with the first call."""
+        """Runs at the end of every interval; the first interval starts with the first call."""
         if self.eviction_interval_s is None:
             return []
         if self._evict_at is None:
@@ -72,11 +72,11 @@ _Chars = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class PrefixAwareSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Ray's names. What is not set comes from Ray's `current` defaults (never unbalanced, no eviction) or from the
+    """Ray's names. Unset values come from Ray's `current` defaults (never unbalanced, no eviction) or from the
     `original` ones of the first version and its documentation (10 requests, eviction)."""
 
     defaults: Literal["current", "original"] = "current"
-    imbalanced_threshold: _AtLeast0 | None = None  # requests in flight between the most and the least loaded
+    imbalanced_threshold: _AtLeast0 | None = None  # difference in requests in flight, most minus least
     match_rate_threshold: _Share = 0.1
     do_eviction: bool | None = None
     eviction_threshold_chars: _Chars = 400_000  # per replica
@@ -101,12 +101,12 @@ class PrefixAwareSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 class PrefixAware(TreePolicy):
-    """Decisions: `prefix_match`, `smallest_tree` where too little matches, and power of two choices where the load is
-    uneven (`fallback_imbalanced`) or there is no text (`fallback_no_text`).
+    """Decisions: `prefix_match`, `smallest_tree` if too little matches, and power of two choices if the load is uneven
+    (`fallback_imbalanced`) or there is no text (`fallback_no_text`).
 
-    Three things differ from Ray. A replica that is full is passed over; in Ray a request waits for the replicas that it
-    was matched with. The replicas with the smallest tree are looked for among the available ones only; Ray takes all it
-    knows. And the tree holds at most 2**26 characters per replica, also without eviction.
+    Three things differ from Ray. A full replica is skipped; in Ray a request waits for its matching replicas. The
+    replicas with the smallest tree are searched among the available ones only; Ray uses all known ones. And the tree
+    holds at most 2**26 characters per replica, even without eviction.
     """
 
     name = "prefix_aware"
@@ -131,7 +131,7 @@ class PrefixAware(TreePolicy):
         else:
             kind = "prefix_match"
         best = [replica for replica in left if replica.name in owners]
-        if not best:  # a threshold of 0 and a tree that knows none of them
+        if not best:  # a threshold of 0 and a tree without any of them
             return self._of_two(left, "fallback_no_match")
         return Decision(least_loaded(best, self._random).name, kind, by_load(best), matched, rate)
 
@@ -140,7 +140,7 @@ class PrefixAware(TreePolicy):
         return Decision(least_loaded(two, self._random).name, kind, by_load(two))
 
     def _excess(self, held: int) -> int:
-        """A replica with more characters than the threshold is brought down to the target."""
+        """A replica with more characters than the threshold is reduced to the target."""
         settings: PrefixAwareSettings = self.settings
         return held - settings.eviction_target_chars if held > settings.eviction_threshold_chars else 0
 
@@ -157,11 +157,11 @@ class CacheAwareSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class CacheAware(TreePolicy):
-    """Decisions: `cache_match`; `least_loaded_imbalanced` where the load is uneven; where too little matches
-    `least_loaded` or, as in older versions, `smallest_tree`.
+    """Decisions: `cache_match`; `least_loaded_imbalanced` if the load is uneven; if too little matches `least_loaded`
+    or, as in older versions, `smallest_tree`.
 
-    A beginning stays with the replica that had it first, also when an uneven load sent it to others later: SGLang's
-    `last_tenant` of a node is set where the node is made (tree.rs), and its routers behave so.
+    A prefix stays with the replica that received it first, even if an uneven load sent it to others later: SGLang sets
+    the `last_tenant` of a node when the node is created (tree.rs), and its routers behave accordingly.
     """
 
     name = "cache_aware"

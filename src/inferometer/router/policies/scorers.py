@@ -1,6 +1,6 @@
-"""llm-d's routing: the beginning of a prompt as a chain of hashed blocks, replicas scored by how many of them they have
-and by their load. `block_prefix` adds up weighted scores; `prefix_affinity`, llm-d's newer default, keeps a prompt with
-its prefix until too many tokens wait there."""
+"""llm-d's routing: the start of a prompt as a chain of hashed blocks, with replicas scored by how many of them they
+hold and by their load. `block_prefix` adds up weighted scores; `prefix_affinity`, llm-d's newer default, sends a prompt
+to the replicas with its prefix until too many tokens wait there."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class BlockIndex:
-    """Which hashed blocks were sent to which replica; the oldest are forgotten beyond a capacity per replica."""
+    """Which hashed blocks were sent to which replica; the oldest are dropped beyond a capacity per replica."""
 
     def __init__(self, block_chars: int, most_blocks: int, capacity: int) -> None:
         self._block_chars = block_chars
@@ -27,7 +27,8 @@ class BlockIndex:
         self.evicted = 0
 
     def hashes(self, query: Query) -> list[int]:
-        """Of every block and all before it; the last may be shorter. A prompt below one block has none."""
+        """The hash of every block together with all blocks before it; the last may be shorter. A prompt shorter than
+        one block has none."""
         size, text = self._block_chars, query.text
         if len(text) < size:
             return []
@@ -38,7 +39,7 @@ class BlockIndex:
         return made
 
     def matches(self, hashes: list[int], names: Iterable[str]) -> dict[str, int]:
-        """Blocks that every replica has, counted as long as any of them has the next one, as llm-d does."""
+        """Number of blocks that each replica holds; counting stops at the first block that none has, as in llm-d."""
         counted = dict.fromkeys(names, 0)
         for block in hashes:
             having = [name for name in counted if block in self._held.get(name, ())]
@@ -68,11 +69,11 @@ class _BlockSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     block_tokens: _Count = 16
     max_prefix_blocks: _Count = 256
     lru_capacity_per_server: _Count = 31_250  # blocks
-    precise: bool = False  # matches from the caches of the replicas themselves, where these report them
+    precise: bool = False  # matches from the replicas' own caches, if they report them
 
 
 class _BlockPolicy(Policy):
-    """What both have in common: the index of blocks, and the share of a prompt that every replica has."""
+    """Common to both: the index of blocks, and the share of a prompt held by every replica."""
 
     needs_text = True
 
@@ -82,7 +83,7 @@ class _BlockPolicy(Policy):
         self.index = BlockIndex(self._chars, settings.max_prefix_blocks, settings.lru_capacity_per_server)
 
     def _rates(self, query: Query, left: list[Replica]) -> dict[str, float]:
-        """Share of the prompt that every replica has: by its own report in precise mode, else by the index."""
+        """Share of the prompt held by every replica: from its own report in precise mode, else from the index."""
         names = [replica.name for replica in left]
         if self.settings.precise and query.cached is not None:
             tokens = max(tokens_of(query), 1)
@@ -92,7 +93,7 @@ class _BlockPolicy(Policy):
         return {name: count / len(hashes) if hashes else 0.0 for name, count in matches.items()}
 
     def _decision(self, query: Query, kind: str, scores: Mapping[str, float], rates: Mapping[str, float]) -> Decision:
-        """The highest score; of several such, any."""
+        """The replica with the highest score; a random one if several are equal."""
         best = max(scores.values())
         chosen = self._random.choice([name for name, score in scores.items() if score == best])
         candidates = tuple(Candidate(name, score) for name, score in scores.items())
@@ -112,18 +113,18 @@ class _BlockPolicy(Policy):
 
 
 class BlockPrefixSettings(_BlockSettings, frozen=True, forbid_unknown_fields=True):
-    """Weights of the scorers, each between 0 and 1: llm-d's benchmarks have prefix 2, queue 1, kv 1."""
+    """Weights of the scorers, whose scores are between 0 and 1: llm-d's benchmarks use prefix 2, queue 1, kv 1."""
 
     prefix_weight: _Weight = 2.0
-    queue_weight: _Weight = 1.0  # requests waiting at the replica; in flight, where it does not report them
-    kv_weight: _Weight = 1.0  # free share of its KV cache; does not count where it is not reported
+    queue_weight: _Weight = 1.0  # requests waiting at the replica; in flight, if it does not report them
+    kv_weight: _Weight = 1.0  # free share of its KV cache; ignored if it is not reported
     running_weight: _Weight = 0.0  # requests in flight
     tokens_weight: _Weight = 0.0  # prompt tokens in flight
-    tokens_limit: _Count = 4_194_304  # as many tokens in flight score 0
+    tokens_limit: _Count = 4_194_304  # this many tokens in flight score 0
 
 
 class BlockPrefix(_BlockPolicy):
-    """The highest weighted sum. Decisions: `prefix_score` where the chosen one has a part of the prompt, else
+    """The highest weighted sum. Decisions: `prefix_score` if the chosen replica holds a part of the prompt, else
     `load_score`."""
 
     name = "block_prefix"
@@ -150,13 +151,13 @@ class BlockPrefix(_BlockPolicy):
 
 
 def _fewer_is_better(counts: list[int]) -> list[float]:
-    """(most - n) / (most - least), 1 where all are the same."""
+    """(most - n) / (most - least), 1 if all are equal."""
     most, least = max(counts), min(counts)
     return [1.0 if most == least else (most - count) / (most - least) for count in counts]
 
 
 class PrefixAffinitySettings(_BlockSettings, frozen=True, forbid_unknown_fields=True):
-    """llm-d's newer default: affinity at a match of at least 0.8, up to 286,720 uncached tokens in flight."""
+    """llm-d's newer default: affinity from a match of 0.8, up to 286,720 uncached tokens in flight."""
 
     affinity_threshold: _Share = 0.8
     uncached_tokens_limit: _Count = 286_720
@@ -164,9 +165,9 @@ class PrefixAffinitySettings(_BlockSettings, frozen=True, forbid_unknown_fields=
 
 
 class PrefixAffinity(_BlockPolicy):
-    """Of the replicas that have enough of the prompt and not too many uncached tokens in flight, that with the fewest
-    of those (`affinity`); where there is none, of all (`token_load`). What is uncached is what the router expected when
-    it sent the request: tokens of the prompt without the matched share."""
+    """Among the replicas that hold enough of the prompt and have few enough uncached tokens in flight, the one with the
+    fewest of them (`affinity`); if there is none, among all (`token_load`). Uncached tokens are the router's estimate
+    when it sent a request: tokens of the prompt without the matched share."""
 
     name = "prefix_affinity"
     Settings = PrefixAffinitySettings
@@ -174,7 +175,7 @@ class PrefixAffinity(_BlockPolicy):
     def __init__(self, settings: PrefixAffinitySettings, seed: int) -> None:
         super().__init__(settings, seed)
         self._uncached: dict[str, int] = {}  # tokens in flight by replica
-        self._expected: dict[tuple[int, str], int] = {}  # by request id and replica, so that its end takes off the same
+        self._expected: dict[tuple[int, str], int] = {}  # by request id and replica, so that its end subtracts the same
 
     def choose(self, query: Query, replicas: Sequence[Replica], now_s: float) -> Decision:
         left = available(replicas)

@@ -1,8 +1,8 @@
-"""Files out of a pod through nothing but its log: a collector pod prints them in checked pieces, and here they are put
-together again. Logs are what every cluster and every node offers; exec is not.
+"""Copies files out of a pod through its log: a collector pod prints them in checksummed pieces, which are reassembled
+here. Every cluster and node offers logs, but not exec.
 
-A container's log is rotated at 10 MiB by default, and what was rotated away may be lost to a reader. So a pod prints a
-bounded piece and returns where the next one begins.
+A container's log is rotated at 10 MiB by default, and a reader may lose rotated lines. So a pod prints one bounded
+piece and the position of the next one.
 """
 
 import base64
@@ -17,12 +17,12 @@ from inferometer.errors import LostError
 from inferometer.record.files import translated_errors
 
 PIECE_BYTES = 6 * 2**20  # of files in one log: 8 MiB as text
-LINE_BYTES = 6000  # of a file in one line: container runtimes split lines at 16 KiB
+LINE_BYTES = 6000  # of a file per line: container runtimes split lines at 16 KiB
 MARK = "@inferometer"
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """Where the next piece begins: a file by its number, and a byte in it."""
+    """The start of the next piece: the number of a file, and an offset in it."""
 
     file: int = 0
     at: int = 0
@@ -38,7 +38,7 @@ class CarriedFile(msgspec.Struct, frozen=True):
 
 
 def printed(root: Path, names: Sequence[str], start: Cursor, most: int = PIECE_BYTES) -> Iterator[str]:
-    """The lines of one piece of the folders below `root` that are named."""
+    """The lines of one piece of the named folders below `root`."""
     files = [_described(root, path) for name in names for path in _files(root / name)]
     for file in files:
         yield f"{MARK} file {msgspec.json.encode(file).decode()}"
@@ -68,17 +68,17 @@ def _described(root: Path, path: Path) -> CarriedFile:
 
 
 class Unpacking:
-    """Puts pieces together below a folder. What a piece lacks is requested again: `cursor` says from where."""
+    """Reassembles pieces in a folder. Missing data is requested again, starting at `cursor`."""
 
     def __init__(self, into: Path) -> None:
         self._into = into
         self.cursor: Cursor | None = Cursor()
         self.files: list[CarriedFile] = []
         self._parts = into / ".parts"
-        self.text: list[str] = []  # what else the pod printed
+        self.text: list[str] = []  # other output of the pod
 
     def take(self, lines: Iterable[str]) -> bool:
-        """One piece; whether it went further than the one before."""
+        """Add one piece; returns whether it brought new data."""
         before, self.files = self.cursor, []
         for line in lines:
             if not line.startswith(f"{MARK} "):
@@ -94,7 +94,8 @@ class Unpacking:
         return self.cursor != before
 
     def _keep(self, number: int, rest: str) -> None:
-        """A line that does not follow on the last one is left out: another was lost, and both come again."""
+        """Add a line. A line that does not continue the last one is dropped: one was lost, and both are requested
+        again."""
         at, check, text = rest.split(" ", 2)
         part = base64.b64decode(text)
         if Cursor(number, int(at)) != self._next() or binascii.crc32(part) != int(check, 16):
@@ -107,19 +108,19 @@ class Unpacking:
         self.cursor = Cursor(number, int(at) + len(part))
 
     def _next(self) -> Cursor | None:
-        """Where the next byte belongs: behind the last one, in its file or in the next that is not empty."""
+        """The position of the next byte, in the same file or in the next one that is not empty."""
         cursor = self.cursor or Cursor()
         while cursor.file < len(self.files) and cursor.at >= self.files[cursor.file].size:
             cursor = Cursor(cursor.file + 1, 0)
         return cursor if cursor.file < len(self.files) else None
 
     def _end(self, rest: str) -> None:
-        """All is there if all that was announced came."""
+        """Check that all announced data has arrived."""
         if len(self.files) == int(rest.partition(" ")[0]) and self._next() is None:
             self.cursor = None
 
     def finish(self) -> list[Path]:
-        """Every file in its place, whole as it was in the pod."""
+        """Move every complete file to its place."""
         written = []
         with translated_errors(self._parts):
             self._parts.mkdir(parents=True, exist_ok=True)
@@ -140,7 +141,7 @@ class Unpacking:
         return written
 
     def _safe(self, name: str) -> Path:
-        """A pod chooses where its files go, but only inside our folder."""
+        """The path for a file of a pod, refused if it is outside of our folder."""
         place = (self._into / name).resolve()
         if not place.is_relative_to(self._into.resolve()):
             raise LostError(f"the pod sent a file that would lie outside of the results: {name}")

@@ -1,5 +1,5 @@
-"""The connection to a Kubernetes API server, through lightkube: objects applied by the server with a field manager of
-our own, bounded retries with growing pauses, and errors with the kubectl command that shows more."""
+"""The connection to a Kubernetes API server, through lightkube: server-side apply with our field manager, bounded
+retries with growing pauses, and errors with the kubectl command that shows more."""
 
 import random
 import time
@@ -18,15 +18,15 @@ Kind = TypeVar("Kind", bound="NamespacedResource")
 Value = TypeVar("Value")
 
 FIELD_MANAGER = "inferometer"
-ANSWER_S = 30.0  # for one answer of the API server
-RETRY_S = 60.0  # in all, for a server that restarts
+ANSWER_S = 30.0  # timeout of a request to the API server
+RETRY_S = 60.0  # total time of retries, for a server that restarts
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
-RETRIED = {429, 502, 503, 504}  # the server is busy or away
+RETRIED = {429, 502, 503, 504}  # the server is busy or unreachable
 FORBIDDEN, NOT_FOUND, CONFLICT, INVALID = 403, 404, 409, 422
 
 
 class ClusterError(InferometerError):
-    """What the API server refuses: no rights, no such namespace, a quota, an object that is not valid."""
+    """An error response of the API server: no rights, no such namespace, a quota, an invalid object."""
 
     def __init__(self, message: str, hint: str | None = None, code: int = 0) -> None:
         super().__init__(message, hint)
@@ -47,7 +47,7 @@ def open_cluster(
 
 
 class Cluster:
-    """An API server, and the namespace that is meant where none is given."""
+    """An API server, and the default namespace."""
 
     def __init__(self, access: Access, namespace: str | None = None, retry_s: float = RETRY_S) -> None:
         import httpx2
@@ -82,31 +82,31 @@ class Cluster:
         self.close()
 
     def kubectl(self, words: str, namespace: str | None = None) -> str:
-        """The command that does or shows the same."""
+        """The equivalent kubectl command."""
         place = ["-n", namespace] if namespace else []
         return " ".join(["kubectl", *self.access.kubectl, *place, words])
 
     def kubectl_events(self, name: str, namespace: str | None = None) -> str:
-        """The command that shows what the cluster reported of an object, also of one that was removed meanwhile."""
+        """The command that shows the events of an object, also of one that was removed meanwhile."""
         return self.kubectl(f"get events --field-selector involvedObject.name={name}", namespace)
 
     # -- objects -----------------------------------------------------------------------------------------------------
 
     def apply(self, thing: Kind, *, dry_run: bool = False) -> Kind:
-        """Create or change an object of ours, and give what the server made of it."""
+        """Create or change one of our objects; returns the server's version of it."""
         name, namespace = _name_of(thing), self._namespace_of(thing)
         return self._retried(
             lambda: self._client.apply(thing, force=True, dry_run=dry_run), f"{type(thing).__name__} {name}", namespace
         )
 
     def create(self, thing: Kind) -> Kind:
-        """An object that must not exist yet: a conflict where it does."""
+        """Create an object; a conflict if it exists."""
         return self._retried(
             lambda: self._client.create(thing), f"{type(thing).__name__} {_name_of(thing)}", self._namespace_of(thing)
         )
 
     def read(self, kind: type[Kind], name: str, namespace: str | None = None) -> Kind | None:
-        """The object, or none where there is none."""
+        """The object, or None if it does not exist."""
         namespace = namespace or self.namespace
         try:
             return self._retried(
@@ -136,7 +136,7 @@ class Cluster:
         )
 
     def delete(self, kind: type[Kind], name: str, namespace: str | None = None, *, grace_s: int | None = None) -> bool:
-        """Remove an object, and in the background all that it owns; whether there was one."""
+        """Delete an object, and in the background all objects that it owns; returns whether it existed."""
         from lightkube.types import CascadeType
 
         namespace = namespace or self.namespace
@@ -159,8 +159,8 @@ class Cluster:
         return True
 
     def check_namespace(self, namespace: str) -> None:
-        """One that does not exist has empty lists. Without the right to read namespaces that is all there is to
-        know."""
+        """Check that the namespace exists, because a missing one has empty lists. Without the right to read namespaces
+        this is not possible."""
         try:
             self.answer(f"/api/v1/namespaces/{namespace}", namespace)
         except ClusterError as error:
@@ -168,15 +168,14 @@ class Cluster:
                 hint = f"-p NAMESPACE; {self.kubectl('get namespaces')}"
                 raise TargetError(f"there is no namespace {namespace}", hint) from error
 
-    # -- what has no object ------------------------------------------------------------------------------------------
+    # -- other requests ----------------------------------------------------------------------------------------------
 
     def answer(self, path: str, namespace: str | None = None, *, retry_s: float | None = None) -> bytes:
-        """The body of an address of the API: `/version`, objects of an API that a cluster may have, a pod through the
-        server."""
+        """The response of an API path: `/version`, objects of an optional API, a pod through the server."""
         return self._retried(lambda: self._received(path), path, namespace, retry_s)
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """A question that the API takes as an object, such as a review of rights."""
+        """POST a query that the API accepts as an object, such as a review of rights."""
 
         def posted() -> dict[str, Any]:
             response = self._http.post(path, json=dict(body))
@@ -196,7 +195,7 @@ class Cluster:
         *,
         retry_s: float | None = None,
     ) -> bytes:
-        """What a server in a pod answers, through the API server: a POST where there is a body, else a GET."""
+        """The response of a server in a pod, through the API server: a POST if there is a body, else a GET."""
         address = f"/api/v1/namespaces/{self.namespace}/pods/{pod}:{port}/proxy/{path}"
 
         def read() -> bytes:
@@ -218,8 +217,8 @@ class Cluster:
         tail: int | None = None,
         container: str | None = None,
     ) -> Iterator[str]:
-        """The lines of a pod's log, as they come; ends with the pod, or with the connection, which the caller tells
-        apart by the pod's phase."""
+        """The lines of a pod's log as they arrive. They end with the pod or with the connection; the pod's phase shows
+        which."""
         namespace = namespace or self.namespace
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
         settings = {"follow": follow or None, "tailLines": tail, "container": container}
@@ -242,7 +241,7 @@ class Cluster:
         finally:
             response.close()
 
-    # -- in all cases ------------------------------------------------------------------------------------------------
+    # -- retries and errors ------------------------------------------------------------------------------------------
 
     def _received(self, path: str) -> bytes:
         response = self._http.get(path)
@@ -255,7 +254,7 @@ class Cluster:
     def _retried(
         self, call: Callable[[], Value], what: str, namespace: str | None, retry_s: float | None = None
     ) -> Value:
-        """The answer; tried again while the server is away or busy, with pauses that grow, but not for ever."""
+        """The response; retried while the server is unreachable or busy, with growing pauses, up to a time limit."""
         import httpx2
         from lightkube.core.exceptions import ApiError, ConfigError
 
@@ -268,7 +267,7 @@ class Cluster:
                 if not _passing(error) or time.monotonic() + pause_s > give_up_at:
                     raise self._refusal(error, what, namespace) from error
                 pause_s = max(pause_s, requested_s)
-            except httpx2.HTTPStatusError as error:  # plain text: of an API that is not there, or of something between
+            except httpx2.HTTPStatusError as error:  # plain text: from a missing API, or from a proxy
                 code = error.response.status_code
                 if code not in RETRIED:
                     text = f"{what}: the server answered {code} {error.response.reason_phrase}"
@@ -278,7 +277,7 @@ class Cluster:
             except (httpx2.TransportError, ConnectionError) as error:
                 if time.monotonic() + pause_s > give_up_at:
                     raise self._unreachable(error) from error
-            except RuntimeError as error:  # of httpx2: a thread that follows a log may come after the end
+            except RuntimeError as error:  # from httpx2: a thread that follows a log may run after the end
                 if not self._is_closed:
                     raise
                 raise TargetError(f"{self.access.server}: {what}: the connection was closed") from error
@@ -319,7 +318,7 @@ def _name_of(thing: Any) -> str:
 
 
 def _raise_error(response: Any) -> None:
-    """What lightkube does with an answer that is an error."""
+    """Raise the error of a response, as lightkube does."""
     from lightkube.core.generic_client import GenericClient
 
     GenericClient.raise_for_status(response)  # type: ignore[no-untyped-call]
@@ -332,7 +331,7 @@ def _transport_errors() -> type[Exception]:
 
 
 def _passing(error: "ApiError") -> bool:
-    """Whether it may go better soon. An older server also answers 500 for a field that it does not know."""
+    """Whether a retry may succeed. An older server also answers 500 for a field that it does not know."""
     code, text = int(error.status.code or 0), str(error.status.message or "")
     return code in RETRIED or (code == 500 and ("etcdserver" in text or _retry_after_s(error) > 0))
 

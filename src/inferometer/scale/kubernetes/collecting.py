@@ -1,4 +1,4 @@
-"""Results out of a claim: collector pods print them, piece by piece, and they are put together here."""
+"""Copies results from a claim: collector pods print them piece by piece, and they are reassembled here."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -28,8 +28,8 @@ from inferometer.scale.kubernetes.manifests import (
     uses_claim,
 )
 
-TRIES = 3  # collectors in a row that bring nothing new
-WITHIN_S = 600.0  # for one of them
+TRIES = 3  # collectors in a row without new data
+WITHIN_S = 600.0  # time limit of one collector
 
 
 def collect(
@@ -41,8 +41,8 @@ def collect(
     start_s: float,
     notify: Callable[[str], None],
 ) -> list[Path]:
-    """The files of a results folder of the claim, below `into`; none where it has no such folder. `pod` is the pod of
-    the launcher, which has the image and the claim."""
+    """Copy the files of a results folder of the claim to `into`; none if the folder does not exist. `pod` is the
+    launcher pod, which has the image and the claim."""
     unpacking = Unpacking(into)
     in_vain = number = 0
     while (cursor := unpacking.cursor) is not None:
@@ -78,7 +78,7 @@ def _piece(
         secret_environment={},
         optional_secrets={},
         service_account=None,
-        node_selector={},  # where the launchers had to be does not matter: the volume decides
+        node_selector={},  # the launchers' nodes do not matter: the volume determines the node
     )
     place = structs.replace(place, component="collector")
     settings = JobSettings(deadline_s=int(start_s + WITHIN_S), keep_s=60)
@@ -100,17 +100,17 @@ def _piece(
 
 # -- cleaning up -------------------------------------------------------------------------------------------------------
 
-# What we made in a namespace, found by its label and removed. A Job takes along what it owns.
+# Our objects in a namespace are found by their label and removed. Deleting a Job deletes the objects that it owns.
 
-OWNED = (Pod, ConfigMap, Secret, ServiceAccount, RoleBinding, Role)  # by their Jobs; alone only where one was lost
+OWNED = (Pod, ConfigMap, Secret, ServiceAccount, RoleBinding, Role)  # owned by Jobs; without a Job only if it was lost
 OURS = ("launcher", "collector", "shard", STACK)
 
 
 @dataclass
 class Cleaned:
     removed: list[str] = field(default_factory=list)
-    running: list[str] = field(default_factory=list)  # and therefore kept
-    kept: list[str] = field(default_factory=list)  # for another reason, with it
+    running: list[str] = field(default_factory=list)  # and therefore not removed
+    kept: list[str] = field(default_factory=list)  # not removed, with another reason
 
 
 def clean_namespace(
@@ -122,9 +122,9 @@ def clean_namespace(
     running: bool = False,
     dry_run: bool = False,
 ) -> Cleaned:
-    """Of one run or of all; Jobs that still run only if asked for. With `claim`, that one too, if it is ours."""
+    """Remove the objects of one run or of all; running Jobs only on request. With `claim`, that too, if it is ours."""
     done, live = Cleaned(), set()
-    # What Jobs own is listed before them: a run that begins meanwhile has its Job in the later list.
+    # Owned objects are listed before Jobs: a run that begins meanwhile has its Job in the later list.
     owned = [(kind, thing) for kind in OWNED for thing in _labelled(cluster, kind, namespace, run)]
     for job in _labelled(cluster, Job, namespace, run):
         ended = any(
@@ -147,7 +147,7 @@ def clean_namespace(
 
 
 def _clean_claim(cluster: Cluster, name: str, namespace: str, done: Cleaned, dry_run: bool) -> None:
-    """Not one that others made, nor one that a pod uses which stays."""
+    """Remove the claim, unless someone else created it or a remaining pod uses it."""
     claim = cluster.read(PersistentVolumeClaim, name, namespace)
     if claim is None:
         return
@@ -166,7 +166,7 @@ def _labelled(cluster: Cluster, kind: Any, namespace: str, run: str | None) -> I
     try:
         things = cluster.all(kind, namespace, {MANAGED_BY: MANAGER})
     except ClusterError as error:
-        if error.code == FORBIDDEN and kind is not Job:  # what may not be listed is left to its owner
+        if error.code == FORBIDDEN and kind is not Job:  # objects that we may not list are removed with their owner
             return
         raise
     for thing in things:
@@ -176,7 +176,8 @@ def _labelled(cluster: Cluster, kind: Any, namespace: str, run: str | None) -> I
 
 
 def _belongs(label: str, run: str) -> bool:
-    """To a run by its whole name, or to a launch of the experiment: `nightly` is not `nightly-2`."""
+    """Whether an object belongs to a run by its full name, or to a launch of the experiment: `nightly` is not
+    `nightly-2`."""
     return label == run or (label.startswith(f"{run}-") and is_launch(label.removeprefix(f"{run}-")))
 
 

@@ -1,5 +1,5 @@
 """The endpoints of a stack: its services, its gateways (Gateway API, with or without an inference pool) and its pods.
-A method of llm-d names one of them, or a part of a name does."""
+A method of llm-d or a part of a name selects one of them."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -19,22 +19,22 @@ _DECODE_ROLE = ("decode", "prefill-decode", "both")
 
 
 class ClusterEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """An address in a cluster, and the pods behind it as far as they are known."""
+    """An address in a cluster, and the known pods behind it."""
 
     kind: str  # service, gateway, pod or url
     name: str
     namespace: str
     url: str
-    stack_type: str = "vllm-prod"  # as llm-d has it: vllm-prod or llm-d
-    ready: int | None = None  # pods behind it; None: not known
+    stack_type: str = "vllm-prod"  # llm-d's name: vllm-prod or llm-d
+    ready: int | None = None  # ready pods behind it; None: unknown
     metrics: list[str] = []  # addresses of the pods' metrics
-    picker_metrics: list[str] = []  # of the endpoint picker
+    picker_metrics: list[str] = []  # addresses of the endpoint picker's metrics
     pods: list[str] = []
-    models: list[str] = []  # where they could be requested
+    models: list[str] = []  # if they could be queried
 
 
 class PodFacts(msgspec.Struct, frozen=True):
-    """What we need of a pod."""
+    """The facts that we need about a pod."""
 
     name: str
     ip: str | None
@@ -57,7 +57,7 @@ def _facts(pod: Any) -> PodFacts:
     return PodFacts(pod.metadata.name, status.podIP if status else None, ready, labels, ports)
 
 
-# -- all there is ----------------------------------------------------------------------------------------------------
+# -- all endpoints ---------------------------------------------------------------------------------------------------
 
 
 def endpoints_in(cluster: Cluster, namespace: str) -> list[ClusterEndpoint]:
@@ -77,7 +77,7 @@ def _services(cluster: Cluster, namespace: str, pods: Sequence[PodFacts]) -> lis
 
 
 def _service(service: Any, namespace: str, pods: Sequence[PodFacts]) -> ClusterEndpoint | None:
-    """Reached by its name, which is an address in every namespace. One without pods of its own is none."""
+    """The endpoint of a service, addressed by its name; None for a service without pods."""
     spec = service.spec
     if not spec or not spec.ports or spec.type == "ExternalName" or not spec.selector:
         return None
@@ -96,7 +96,7 @@ def _service(service: Any, namespace: str, pods: Sequence[PodFacts]) -> ClusterE
 
 
 def _fleet_of(service: Any, pods: Sequence[PodFacts]) -> list[PodFacts]:
-    """The servers behind a router of ours: their metrics and logs tell of the stack, the router's do not."""
+    """The servers behind our router: their metrics and logs describe the stack, those of the router do not."""
     labels = service.metadata.labels or {}
     if labels.get(MANAGED_BY) != MANAGER or labels.get(COMPONENT) != ROUTER:
         return []
@@ -108,7 +108,7 @@ def _selected(pods: Sequence[PodFacts], selector: dict[str, str]) -> list[PodFac
 
 
 def _port(ports: Sequence[Any]) -> Any:
-    """The one named `default`, as llm-d has it, else one that speaks HTTP by its name, else the first."""
+    """The port named `default`, as in llm-d, else one with HTTP in its name, else the first."""
     names = {port.name: port for port in ports}
     return names.get("default") or names.get("http") or ports[0]
 
@@ -149,7 +149,7 @@ def _pods(namespace: str, pods: Sequence[PodFacts]) -> Iterator[ClusterEndpoint]
 
 
 def _gateways(cluster: Cluster, namespace: str, pods: Sequence[PodFacts]) -> Iterator[ClusterEndpoint]:
-    """By the address in its status, or the service of its own name: implementations make one."""
+    """The gateways, by the address in their status, or by the service with their name, which implementations create."""
     gateways = _custom(cluster, namespace, GATEWAYS, "gateways")
     pools = _custom(cluster, namespace, POOLS, "inferencepools") if gateways else []
     behind = [pod for pool in pools for pod in _selected(pods, _pool_selector(pool))]
@@ -176,7 +176,7 @@ def _gateways(cluster: Cluster, namespace: str, pods: Sequence[PodFacts]) -> Ite
 
 
 def _custom(cluster: Cluster, namespace: str, versions: Sequence[str], plural: str) -> list[dict[str, Any]]:
-    """Objects of an API that a cluster may not have, of its newest version that it has."""
+    """Objects of an optional API, in the newest version that the cluster has."""
     for version in versions:
         try:
             answer = cluster.answer(f"/apis/{version}/namespaces/{namespace}/{plural}", namespace)
@@ -210,7 +210,7 @@ def _picker(pool: dict[str, Any]) -> str | None:
 
 
 def _picker_metrics(cluster: Cluster, namespace: str, names: Sequence[str], pods: Sequence[PodFacts]) -> list[str]:
-    """Of every pod of the endpoint picker: a service would give one of them at random."""
+    """The metrics addresses of all pods of the endpoint picker; its service would select one at random."""
     from lightkube.resources.core_v1 import Service
 
     addresses: list[str] = []
@@ -223,15 +223,15 @@ def _picker_metrics(cluster: Cluster, namespace: str, names: Sequence[str], pods
     return addresses
 
 
-# -- the one that is meant -------------------------------------------------------------------------------------------
+# -- the selected endpoint -------------------------------------------------------------------------------------------
 
 
 def endpoint_of(
     cluster: Cluster, namespace: str, method: str, model_id: str = "", release: str = ""
 ) -> ClusterEndpoint:
-    """`standalone`: the service with that in its name. `modelservice`: the inference gateway, that of the release where
-    there are several, with the model's id as its path where a route has it. Anything else: a service, else a gateway,
-    else a pod whose name has it."""
+    """`standalone`: the service with that in its name. `modelservice`: the inference gateway (of the release, if there
+    are several), with the model's id as path if a route has it. Anything else: a service, else a gateway, else a pod
+    whose name contains it."""
     known = endpoints_in(cluster, namespace)
     by_kind = {kind: [entry for entry in known if entry.kind == kind] for kind in ("service", "gateway", "pod")}
     if method == STANDALONE:
@@ -246,7 +246,7 @@ def endpoint_of(
         endpoints = next((matches for kind in kinds if (matches := _named(kind, method))), [])
     if not endpoints:
         names = ", ".join(f"{entry.kind} {entry.name}" for entry in known[:6]) or "nothing"
-        shown = "services,gateways,pods" if by_kind["gateway"] else "services,pods"  # kubectl wants kinds that exist
+        shown = "services,gateways,pods" if by_kind["gateway"] else "services,pods"  # kubectl refuses unknown kinds
         chosen = f"name one of them: -t {known[0].name}; " if known else ""
         hint = f"{chosen}{cluster.kubectl(f'get {shown}', namespace)}; or give its address: --endpoint-url URL"
         raise TargetError(f"namespace {namespace}: no endpoint for method {method}; there is {names}", hint)
@@ -258,14 +258,14 @@ def endpoint_of(
 
 
 def _named(entries: Sequence[ClusterEndpoint], part: str) -> list[ClusterEndpoint]:
-    """Whole names first."""
+    """Endpoints with that name, exact matches first."""
     return sorted(
         (entry for entry in entries if part in entry.name), key=lambda entry: (entry.name != part, entry.name)
     )
 
 
 def _with_path(cluster: Cluster, gateway: ClusterEndpoint, model_id: str) -> ClusterEndpoint:
-    """llm-d routes `/<model id>` where several models share a gateway; without such a route the path stays away."""
+    """Add the path `/<model id>`, which llm-d uses if several models share a gateway, if there is such a route."""
     routes = _custom(cluster, gateway.namespace, GATEWAYS, "httproutes")
     prefixes = {
         (match.get("path") or {}).get("value", "/").strip("/")
@@ -279,12 +279,12 @@ def _with_path(cluster: Cluster, gateway: ClusterEndpoint, model_id: str) -> Clu
 
 
 def model_id_of(model: str) -> str:
-    """As llm-d writes a model into names and paths: `meta-llama-llama-3-2-1b`."""
+    """The model's id in llm-d's names and paths: `meta-llama-llama-3-2-1b`."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", model).strip("-").lower()
 
 
 def models_path(endpoint: ClusterEndpoint) -> str | None:
-    """Where the API server passes the question for the models on; nowhere for gateways and addresses."""
+    """The API server's proxy path for the list of models; None for gateways and addresses."""
     kind = {"service": "services", "pod": "pods"}.get(endpoint.kind)
     if kind is None:
         return None
@@ -294,7 +294,7 @@ def models_path(endpoint: ClusterEndpoint) -> str | None:
 
 
 def models_at(cluster: Cluster, endpoint: ClusterEndpoint) -> list[str]:
-    """What it serves, queried through the API server; nothing if that is forbidden or does not answer."""
+    """The served models, queried through the API server; empty if that is forbidden or does not answer."""
     path = models_path(endpoint)
     if path is None:
         return []

@@ -1,5 +1,5 @@
-"""Which cluster to use, and with which credentials, decided as kubectl does: from `--kubeconfig`, $KUBECONFIG
-(several files), the default file, or the service account of the pod that we run in."""
+"""Selects the cluster and credentials like kubectl: from `--kubeconfig`, $KUBECONFIG (several files), the default file,
+or the service account of the pod in which we run."""
 
 import base64
 import json
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 USUAL_FILE = "~/.kube/config"
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-PLUGIN_S = 60.0  # for a program that gives credentials
+PLUGIN_S = 60.0  # timeout of a credential plugin
 _FILES = ("certificate-authority", "client-certificate", "client-key", "tokenFile")  # keys that name a file
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a cluster is reached. `kubectl` has the words that make kubectl use the same one."""
+    """The access to a cluster. `kubectl` has the kubectl options that select the same cluster."""
 
     config: "SingleConfig"
     proxy: str | None
@@ -42,7 +42,7 @@ class Access:
 def access_to_cluster(
     kubeconfig: str | None = None, context: str | None = None, environ: Mapping[str, str] = os.environ
 ) -> Access:
-    """A file that was named goes before the pod's service account, as with kubectl; the usual file is used if it
+    """A named file has priority over the pod's service account, as in kubectl; the default file is used if it
     exists."""
     named = kubeconfig or environ.get("KUBECONFIG")
     files = [Path(name).expanduser() for name in (named or USUAL_FILE).split(os.pathsep) if name]
@@ -110,7 +110,7 @@ def _converted(value: Any, kind: type[Any], where: str) -> Any:
 
 
 def _merged(files: list[Path]) -> dict[str, Any]:
-    """The first file that has a name decides, as with kubectl; paths are relative to the file that has them."""
+    """The merged files: the first file with a name wins, as in kubectl; paths are relative to their file."""
     merged: dict[str, Any] = {"current-context": None, "context": {}, "cluster": {}, "user": {}}
     for path in files:
         content = _content(path)
@@ -167,7 +167,7 @@ class _NamedContext(msgspec.Struct):
 
 
 class _Kubeconfig(msgspec.Struct, rename="kebab"):
-    """What is read here of such a file, by its type: every entry, also one that is not chosen."""
+    """The parts of a kubeconfig that we read, with type checks of all entries, also of unselected ones."""
 
     current_context: str | None = None
     users: list[_NamedUser] | None = None
@@ -204,12 +204,12 @@ def _entry(merged: dict[str, Any], kind: str, name: str, where: str) -> dict[str
     return entry
 
 
-# -- programs that give credentials ----------------------------------------------------------------------------------
+# -- credential plugins ----------------------------------------------------------------------------------------------
 
 
 def _with_credentials(user: dict[str, Any], cluster: dict[str, Any]) -> dict[str, Any]:
-    """lightkube runs such a program itself when it needs a token, but knows neither its version v1, nor the description
-    of the cluster that it may want, nor certificates as its answer."""
+    """Run the credential plugin. lightkube runs plugins for tokens, but supports neither version v1, nor cluster
+    information for the plugin, nor certificates as its result."""
     plugin = user.get("exec")
     if not isinstance(plugin, dict):
         return user

@@ -1,8 +1,8 @@
-"""The launcher pods of one treatment: made, awaited, followed and removed. The cluster is queried for what it has: an
-Indexed Job where there is one, else a Job for each pod with its number in the environment.
+"""The launcher pods of one treatment: creates them, waits for them, follows their logs and removes them. If the cluster
+supports it, they are one Indexed Job, else a Job per pod with its number in the environment.
 
-The Job comes first, without pods, and owns all else: whatever becomes of us, its deadline ends it, its time to live
-removes it, and the cluster's garbage collector removes the rest.
+The Job is created first, without pods, and owns all other objects. If we are killed, its deadline ends it, its time to
+live removes it, and the cluster's garbage collector removes the rest.
 """
 
 import threading
@@ -25,9 +25,9 @@ from inferometer.scale.kubernetes.manifests import INDEX, RUN, JobSettings, Mani
 from inferometer.vocabulary import duration_text
 
 POLL_S = 0.5
-REFUSED_S = 5.0  # before the cluster's own words are looked at
+REFUSED_S = 5.0  # wait before reading the cluster's events
 OVERDUE_S = 15.0
-PULL_S = 60.0  # an image that could not be pulled for so long is not waited for any more
+PULL_S = 60.0  # give up on an image that could not be pulled for this long
 HOPELESS = {
     "InvalidImageName",
     "ErrImageNeverPull",
@@ -36,7 +36,7 @@ HOPELESS = {
     "RunContainerError",
 }
 PULLING = {"ErrImagePull", "ImagePullBackOff"}
-VARIABLE = "INFEROMETER_INDEX"  # the number of a pod, where its Job is not indexed
+VARIABLE = "INFEROMETER_INDEX"  # the number of a pod, if its Job is not indexed
 PodState = Literal["pending", "running", "complete", "failed", "lost"]
 Notify = Callable[[str], None]
 Line = Callable[[int, str], None]
@@ -44,7 +44,7 @@ Line = Callable[[int, str], None]
 
 @dataclass(frozen=True, slots=True)
 class LauncherObjects:
-    """What belongs to a launcher besides its Job; `{name: content}`."""
+    """The objects of a launcher besides its Job; `{name: content}`."""
 
     config_maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class LauncherObjects:
 
 @dataclass(slots=True)
 class LauncherPod:
-    """A pod as we last saw it."""
+    """The last known state of a pod."""
 
     number: int
     name: str = ""
@@ -65,7 +65,7 @@ class LauncherPod:
 
 
 def has_indexed_jobs(cluster: Cluster, probe: Job) -> bool:
-    """Whether the server keeps what makes a Job indexed; older ones refuse it or drop it. Nothing is created."""
+    """Whether the server supports Indexed Jobs, by a dry run; older ones refuse or drop the field."""
     try:
         kept = cluster.apply(probe, dry_run=True)
     except ClusterError as error:
@@ -94,9 +94,9 @@ class Launcher:
         self.pods = [LauncherPod(number) for number in range(settings.pods)]
         self._jobs: list[Job] = []
         self._followers: dict[str, threading.Thread] = {}  # of logs, by the pod's uid
-        self._over = threading.Event()  # nothing is followed any more
-        self.has_begun = False  # whether a pod ever ran: then there may be something to collect
-        self.denied = ""  # why the pods did not get the rights that they were to have
+        self._over = threading.Event()  # ends the log followers
+        self.has_begun = False  # whether a pod ever ran: then there may be results
+        self.denied = ""  # why the pods did not get their rights
 
     @property
     def cluster(self) -> Cluster:
@@ -108,7 +108,7 @@ class Launcher:
     def manifests(
         self, indexed: bool, owners: tuple[OwnerReference, ...] = (), parallelism: int | None = None
     ) -> list[Manifest]:
-        """The Jobs first, then what they own."""
+        """The Jobs first, then the objects that they own."""
         return [*self._job_manifests(indexed, parallelism), *self._owned(owners)]
 
     def _job_manifests(self, indexed: bool, parallelism: int | None) -> list[Job]:
@@ -151,12 +151,12 @@ class Launcher:
         return has_indexed_jobs(self.cluster, self._job_manifests(True, 0)[0])
 
     def check(self) -> list[Manifest]:
-        """What the server would make of all manifests, without creating anything."""
+        """Check all manifests by the server's dry run."""
         return [self.cluster.apply(thing, dry_run=True) for thing in self.manifests(self.indexed())]
 
     def create(self) -> None:
         indexed = self.indexed()
-        self._jobs = self._job_manifests(indexed, 0)  # to be removed, whichever of them was still made
+        self._jobs = self._job_manifests(indexed, 0)  # to be removed, even if only some of them were created
         owners = tuple([manifests.owner(self.cluster.apply(job)) for job in self._jobs])
         for thing in self._owned(owners):
             self._apply_owned(thing)
@@ -164,7 +164,8 @@ class Launcher:
             self.cluster.apply(job)
 
     def _apply_owned(self, thing: Manifest) -> None:
-        """Only who may give rights away can make a role; without it the pods measure all the same."""
+        """Create the owned objects. Creating a role needs the right to grant rights; without it the pods still
+        measure."""
         try:
             self.cluster.apply(thing)
         except ClusterError as error:
@@ -173,13 +174,13 @@ class Launcher:
             self.denied = error.message
 
     def remove(self, wait_s: float = 60.0) -> None:
-        """The Jobs and all they own. Pods that still work get their time to end, and are waited for."""
+        """Remove the Jobs and all objects that they own. Running pods get their grace period, and are waited for."""
         for job in self._jobs:
             self.cluster.delete(Job, _name(job), self.place.namespace)
         give_up_at = time.monotonic() + wait_s
         while (working := [pod for pod in self._present() if not is_over(pod)]) and time.monotonic() < give_up_at:
             time.sleep(POLL_S)
-        for pod in working:  # its node is gone: nothing else will remove it
+        for pod in working:  # its node is lost: nothing else will remove it
             self.cluster.delete(Pod, _name(pod), self.place.namespace, grace_s=0)
         self._over.set()
         for thread in self._followers.values():
@@ -188,8 +189,8 @@ class Launcher:
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     def wait(self, start_s: float, end_s: float, notify: Notify, line: Line) -> None:
-        """Until all pods have ended, which must run within `start_s` and then end within `end_s`; `line` gets what they
-        print. Raises where a pod cannot run, or the time is up."""
+        """Wait until all pods have ended. They must run within `start_s` and then end within `end_s`; `line` gets their
+        output. Raises an error if a pod cannot run, or on timeout."""
         started_at = time.monotonic()
         all_run_at_s: float | None = None
         followers = self._followers
@@ -225,7 +226,8 @@ class Launcher:
         return {manifests.COMPONENT: manifests.label_value(self.place.component), **self._labels}
 
     def _look(self) -> None:
-        """What became of each pod. One that was seen and is gone was deleted: by a person, a drain or an eviction."""
+        """Update the state of each pod. A known pod that no longer exists was deleted: by a user, a drain or an
+        eviction."""
         present = {pod.metadata.uid: pod for pod in self._present() if pod.metadata}
         for known in self.pods:
             if known.state in ("complete", "failed", "lost"):
@@ -261,7 +263,7 @@ class Launcher:
                     self._lose_pending(f"Job {_name(made)} failed: {condition.message}")
 
     def _lose_pending(self, why: str) -> None:
-        """Of a Job that has failed no pod comes any more."""
+        """Mark pods that have not started as lost if their Job has failed."""
         self._look()
         for pod in self.pods:
             if pod.state == "pending" and not pod.uid:
@@ -294,7 +296,7 @@ class Launcher:
     def _check_refusals(
         self, pending: Sequence[LauncherPod], passed_s: float, trouble: dict[str, float], notify: Notify
     ) -> None:
-        """Do not wait for what the cluster has refused, and tell why a claim has no volume yet."""
+        """Raise an error if the cluster refused pods, and report why a claim has no volume yet."""
         if not all(pod.name for pod in pending):
             for text in self._events():
                 if text.startswith("FailedCreate:"):
@@ -330,7 +332,7 @@ class Launcher:
         return None
 
     def _events(self, name: str | None = None) -> Iterator[str]:
-        """The cluster's events for an object (default: our Jobs), the newest first; none without the right to read
+        """The cluster's events for an object (default: our Jobs), newest first; empty without the right to read
         them."""
         names = [name] if name else [_name(job) for job in self._jobs]
         for one in names:
@@ -359,7 +361,7 @@ class Launcher:
         return thread
 
     def _follow(self, pod: LauncherPod, line: Line) -> None:
-        """Every line once. A connection that ends before the pod does is made again, and what was seen is skipped."""
+        """Follow a log, every line once: if the connection ends before the pod, reconnect and skip known lines."""
         seen = 0
         while not self._over.is_set():
             ended = pod.state in ("complete", "failed", "lost")
@@ -383,7 +385,7 @@ def _name(thing: Any) -> str:
 
 
 def _number(pod: Pod) -> int | None:
-    """By the annotation of an indexed Job, else by the environment that we gave it."""
+    """The number of a pod: the annotation of an Indexed Job, else its environment variable."""
     annotations = (pod.metadata and pod.metadata.annotations) or {}
     if INDEX in annotations:
         return int(annotations[INDEX])
@@ -422,7 +424,7 @@ def is_over(pod: Pod) -> bool:
 
 
 def _overdue(pod: Pod) -> bool:
-    """Whether it should have ended a while ago: the time of its deletion includes what it was given for that."""
+    """Whether a deleted pod is overdue: its deletion time includes its grace period."""
     deleted_at = pod.metadata and pod.metadata.deletionTimestamp
     return bool(deleted_at and (datetime.now(UTC) - deleted_at).total_seconds() > OVERDUE_S)
 

@@ -1,5 +1,5 @@
-"""The objects that we make in a cluster, as functions from settings to manifests. Everything carries the label of its
-run, by which it is found and removed, and pods meet the restricted pod security standard.
+"""Our objects in a cluster, as functions from settings to manifests. Every object has the label of its run, by which it
+is found and removed, and pods meet the restricted pod security standard.
 
 Needs lightkube: import this module where it is used.
 """
@@ -48,7 +48,7 @@ Manifest = Job | ConfigMap | Secret | ServiceAccount | Role | RoleBinding | Pers
 MANAGED_BY, MANAGER = "app.kubernetes.io/managed-by", "inferometer"
 NAME, COMPONENT = "app.kubernetes.io/name", "app.kubernetes.io/component"
 RBAC = "rbac.authorization.k8s.io"
-SERVER, ROUTER, STACK = "server", "router", "stack"  # components; the last is a Job that owns a stack for a while
+SERVER, ROUTER, STACK = "server", "router", "stack"  # components; the last is a Job that temporarily owns a stack
 RUN = "inferometer/run"  # label: the run, or the stack, that an object belongs to
 INDEX = "batch.kubernetes.io/job-completion-index"  # annotation of the pods of an Indexed Job
 TOOL, TOOL_USER = "tool", 1000  # the second container of a pod, and its volume; who it runs as
@@ -57,7 +57,7 @@ LONGEST_OBJECT = 58  # leaves room for the number of a Job or pod
 
 
 class ObjectPlace(msgspec.Struct, frozen=True):
-    """Whose an object is: its namespace, its run, the part that it plays, and who owns it."""
+    """Namespace, run, component and owner of an object."""
 
     namespace: str
     run: str
@@ -93,15 +93,15 @@ class ToolContainer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pod of ours runs, and with how much."""
+    """Command and resources of one of our pods."""
 
     image: str
     command: Sequence[str]
-    cpu: str | None = None  # request and limit: a load generator that is throttled measures itself
+    cpu: str | None = None  # request and limit: a throttled load generator would measure itself
     memory: str | None = None
     environment: Mapping[str, str] = {}
     secret_environment: Mapping[str, tuple[str, str]] = {}  # variable: (secret, key)
-    optional_secrets: Mapping[str, tuple[str, str]] = {}  # the same, of secrets that there may be
+    optional_secrets: Mapping[str, tuple[str, str]] = {}  # the same, for optional secrets
     pod_fields: Mapping[str, str] = {}  # variable: field of the pod
     claims: Mapping[str, str] = {}  # mount path: persistent volume claim
     config_maps: Mapping[str, str] = {}  # mount path: config map
@@ -112,20 +112,20 @@ class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
     node_selector: Mapping[str, str] = {}
     tolerations: Sequence[Toleration] = ()
     gpu: Mapping[str, str] = {}  # resource: count, e.g. nvidia.com/gpu: "1"
-    group: int | None = None  # fsGroup: who owns a volume's files
+    group: int | None = None  # fsGroup: the group of a volume's files
     restricted: bool = True
     grace_s: int | None = None
     tool: ToolContainer | None = None
 
 
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How many pods a Job has, and when it ends by itself."""
+    """The number of pods of a Job, and its time limits."""
 
     pods: int = 1
     indexed: bool = False
     parallelism: int | None = None  # default: all at once; 0: none yet
     deadline_s: int | None = None  # also for a pod that never starts
-    keep_s: int | None = None  # after its end, then the cluster removes it and what it owns
+    keep_s: int | None = None  # after its end, until the cluster removes it with its objects
 
 
 # -- names -----------------------------------------------------------------------------------------------------------
@@ -136,24 +136,24 @@ def label_value(text: str) -> str:
 
 
 def launch_of(id_: str) -> str:
-    """One try at a treatment of an experiment, apart from every other."""
+    """A unique id for one attempt at a treatment of an experiment."""
     return f"{id_}-{secrets.token_hex(3)}"
 
 
 def is_launch(tail: str) -> bool:
-    """Whether that is what `launch_of` puts behind an id."""
+    """Whether a text is the suffix that `launch_of` adds to an id."""
     return re.fullmatch(r"[0-9a-f]{6}", tail) is not None
 
 
 def object_name(*parts: str) -> str:
-    """A name that every kind takes. The last part stays whole: it distinguishes two runs."""
+    """A name that is valid for every kind. The last part is not shortened, because it distinguishes runs."""
     *first, last = [re.sub(r"[^a-z0-9-]+", "-", part.lower()).strip("-") for part in parts if part]
     head = "-".join(first)[: max(0, LONGEST_OBJECT - len(last) - 1)].strip("-")
     return f"{head}-{last}" if head else last[:LONGEST_OBJECT]
 
 
 def owner(thing: Manifest) -> OwnerReference:
-    """With its owner gone, the cluster removes an object."""
+    """The owner reference: the cluster removes an object when its owner is gone."""
     about = thing.metadata
     return OwnerReference(
         apiVersion=str(thing.apiVersion),
@@ -212,8 +212,8 @@ def claim(
 
 
 def job(place: ObjectPlace, name: str, pod: PodSettings, settings: JobSettings, **labels: str) -> Job:
-    """A Job that does not repeat a failed pod: a measurement that failed is a result. An indexed one would end its
-    other pods with the first that fails, so it may start another in its place; that one finds the place taken."""
+    """A Job that does not repeat a failed pod, because a failed measurement is a result. An Indexed Job would end its
+    other pods after the first failure, so it may start a replacement, which finds that its index has run."""
     all_at_once = settings.pods if settings.parallelism is None else settings.parallelism
     spec = JobSpec(
         template=pod_template(place, pod, **labels),
@@ -345,7 +345,7 @@ def uses_claim(pod: Pod, claim: str) -> bool:
 
 
 def as_yaml(things: Sequence[Manifest]) -> str:
-    """Manifests as kubectl reads them, to be looked at: what a Secret holds is not printed."""
+    """Manifests as YAML for kubectl, without the contents of Secrets."""
     import yaml
 
     return yaml.safe_dump_all([_shown(thing.to_dict()) for thing in things], sort_keys=False, width=120)
@@ -358,7 +358,7 @@ def _shown(thing: dict[str, Any]) -> dict[str, Any]:
 
 LAUNCHING = (
     rule("batch", "jobs", "get list create patch delete"),
-    rule("", "configmaps secrets serviceaccounts", "create patch"),  # their Job owns them: it takes them along
+    rule("", "configmaps secrets serviceaccounts", "create patch"),  # deleted with their Job
     rule("", "persistentvolumeclaims", "get create patch delete"),
     rule("", "pods", "get list create patch delete"),
     rule("", "pods/proxy", "get create"),  # workers with --on kubernetes
@@ -368,21 +368,21 @@ LAUNCHING = (
 READING = (
     rule("", "services", "get list"),
     rule("", "pods", "list"),
-    rule("", "services/proxy pods/proxy", "get"),  # for the models that are served
-    rule("", "pods/log", "get"),  # of how they started, with -l nop
+    rule("", "services/proxy pods/proxy", "get"),  # to list the served models
+    rule("", "pods/log", "get"),  # startup logs, with -l nop
     rule("apps", "deployments statefulsets", "list"),
     rule("gateway.networking.k8s.io", "gateways httproutes", "list"),
     rule("inference.networking.k8s.io inference.networking.x-k8s.io", "inferencepools", "list"),
 )
-WATCHING = (  # of launcher pods that watch the stack themselves, because no client waits for them
+WATCHING = (  # rights of launcher pods that watch the stack themselves, because no client waits for them
     rule("", "pods", "list"),
     rule("apps", "deployments statefulsets", "list"),
 )
-GIVING = (rule(RBAC, "roles rolebindings", "create patch"),)  # to give WATCHING to the launcher pods
+GIVING = (rule(RBAC, "roles rolebindings", "create patch"),)  # to grant WATCHING to the launcher pods
 STANDING = (
     rule("apps", "deployments", "list create patch delete"),
     rule("", "services", "get list create patch delete"),
-    rule("", "secrets", "create patch"),  # their Service owns them: it takes them along
+    rule("", "secrets", "create patch"),  # deleted with their Service
     rule("", "persistentvolumeclaims", "get list create patch delete"),
     rule("", "pods", "list"),
     rule("batch", "jobs", "list create patch delete"),  # that own the stack of an e2e
@@ -399,8 +399,8 @@ def roles_for(
     up: bool = False,
     unattended: bool = False,
 ) -> list[Manifest]:
-    """Of `k8s run` and workers with --on kubernetes; with `up`, of `k8s up`, `down` and `e2e` too; with `unattended`,
-    of `k8s run --wait 0` whose pods watch the stack."""
+    """The roles for `k8s run` and workers with --on kubernetes; with `up` also for `k8s up`, `down` and `e2e`; with
+    `unattended` also for `k8s run --wait 0`, whose pods watch the stack."""
     subjects = list(_subjects(user, account))
     things: list[Manifest] = []
     parts: list[tuple[str, str, Sequence[PolicyRule]]] = [(harness, "launch", LAUNCHING), (stack, "read", READING)]

@@ -1,7 +1,7 @@
-"""The place `kubernetes`: one pod per shard. What a lost one delivered is kept, and the others go on.
+"""The place `kubernetes`: one pod per shard. Records that a lost pod has delivered are kept, and the others continue.
 
-A Job without pods of its own owns everything: removing it removes all, and it goes by itself at its deadline where the
-driver was killed. The driver reaches the pods through the API server's proxy, so that it works from outside.
+A Job without pods owns all objects: deleting it deletes them, and it ends at its deadline if the driver was killed. The
+driver reaches the pods through the API server's proxy, so it works from outside of the cluster.
 """
 
 import os
@@ -41,13 +41,13 @@ from inferometer.vocabulary import duration_text
 if TYPE_CHECKING:
     from inferometer.scale.kubernetes.manifests import PodSettings
 
-LOOK_S = 0.3  # between two looks at the pods
+LOOK_S = 0.3  # between two checks of the pods
 MOST_LISTENERS = 32  # threads that fetch parcels: an API server is shared
-ALONE_S = 5.0  # for a pod that is still there to answer again, where the API server does
-KEPT_S = 300  # the Job after its end
-GRACE_S = 2  # for a pod to end; the driver has what it wants by then
-RECORDS = "/records"  # where a claim for records is mounted
-SIGN_OF_LIFE_S = 30.0  # from the driver to pods that wait for it
+ALONE_S = 5.0  # for an existing pod to answer again while the API server answers
+KEPT_S = 300  # time to live of the Job after its end
+GRACE_S = 2  # grace period of a pod; the driver has all its data by then
+RECORDS = "/records"  # mount path of a claim for records
+SIGN_OF_LIFE_S = 30.0  # interval of keep-alive requests from the driver to waiting pods
 
 
 def run_shards(
@@ -68,7 +68,7 @@ def default_image() -> str:
 
 
 class _Worker(RemoteWorker):
-    """One shard, as a pod that answers through the API server."""
+    """One shard: a pod that is reached through the API server."""
 
     def __init__(
         self, cluster: Cluster, shard: int, job: ShardJob, pod: str, token: str, carries_log: bool = True
@@ -86,7 +86,7 @@ class _Worker(RemoteWorker):
         self._tell(f"start?at={at}")
 
     def signal(self, number: signal.Signals) -> None:
-        self._tell(f"signal?number={int(number)}", retry_s=0.0)  # one that came twice would mean more
+        self._tell(f"signal?number={int(number)}", retry_s=0.0)  # no retry: a second signal has another meaning
 
     def reached(self, goals: bytes) -> None:
         self._tell("goals", goals)
@@ -98,7 +98,7 @@ class _Worker(RemoteWorker):
         return int(self.ask("now", retry_s=0.0))
 
     def _tell(self, path: str, body: bytes = b"", retry_s: float | None = None) -> None:
-        with suppress(errors.InferometerError):  # a pod that is gone is noticed by its parcels
+        with suppress(errors.InferometerError):  # a lost pod is noticed by its missing parcels
             self.ask(path, body, retry_s=retry_s)
 
 
@@ -123,7 +123,7 @@ class _Crew(RemoteCrew[_Worker]):
         self._over = threading.Event()
         self._silent_since: dict[int, float] = {}
         self._image = settings.image or default_image()
-        self._fetched = False  # the records, from a claim
+        self._fetched = False  # whether the records were fetched from a claim
 
     def _begin(self) -> None:
         self._check_claim()
@@ -188,7 +188,8 @@ class _Crew(RemoteCrew[_Worker]):
         return f"{RECORDS}/{self.name}"
 
     def _remove(self) -> None:
-        """All of it goes with the Job. Where the server is away, the cluster does it when the deadline has passed."""
+        """Delete the Job and with it all objects. If the API server is unreachable, the cluster does it at the
+        deadline."""
         from lightkube.resources.batch_v1 import Job as JobObject
 
         with suppress(errors.InferometerError):
@@ -197,7 +198,7 @@ class _Crew(RemoteCrew[_Worker]):
     # -- before the load -------------------------------------------------------------------------------------------
 
     def _await_all(self) -> None:
-        """Until every pod has its job, or the time is up: the others begin without those that did not come."""
+        """Wait until every pod has its job, or for the timeout: the others begin without the missing ones."""
         give_up_at = time.monotonic() + self._settings.timeout
         failing_since: dict[int, float] = {}
         while pending := [worker for worker in self._workers if worker.identity is None and not worker.ended]:
@@ -208,7 +209,7 @@ class _Crew(RemoteCrew[_Worker]):
             for worker in self._workers:
                 if worker.identity is not None and not worker.ended:
                     with suppress(errors.InferometerError):
-                        worker.now()  # or it would end for want of a driver
+                        worker.now()  # keep-alive, or the pod would end
             if time.monotonic() > give_up_at:
                 break
             self._over.wait(LOOK_S)
@@ -229,7 +230,7 @@ class _Crew(RemoteCrew[_Worker]):
         return {str(pod.metadata.name): pod for pod in pods if pod.metadata}
 
     def _welcome(self, worker: _Worker, pod: Any, failing_since: dict[int, float]) -> None:
-        """Hand a pod its job, once it runs."""
+        """Send a pod its job when it runs."""
         from inferometer.scale.kubernetes.launcher import HOPELESS, PULL_S, PULLING, failure_of, waiting_reason
 
         if pod is None:
@@ -254,7 +255,7 @@ class _Crew(RemoteCrew[_Worker]):
         except ClusterError as error:
             if error.code == 403:
                 raise
-            return  # its server is not there yet
+            return  # its server does not answer yet
         except errors.TargetError:
             return
         worker.came(answer)
@@ -282,14 +283,14 @@ class _Crew(RemoteCrew[_Worker]):
             threading.Thread(target=self._fetch_all, args=arguments, name=f"parcels {number}", daemon=True).start()
 
     def _fetch_all(self, workers: list[_Worker]) -> None:
-        """Fetch what these workers have, again and again, each until its last parcel."""
+        """Fetch the parcels of these workers repeatedly, each until its last one."""
         while workers and not self._over.is_set():
             began_at = time.monotonic()
             workers = [worker for worker in workers if not worker.ended and self._fetch(worker)]
             self._over.wait(max(0.0, began_at + PAUSE_S - time.monotonic()))
 
     def _fetch(self, worker: _Worker) -> bool:
-        """Whether there may be more."""
+        """Fetch the parcels of one worker; returns whether there may be more."""
         try:
             while True:
                 answer = msgspec.msgpack.decode(
@@ -301,7 +302,7 @@ class _Crew(RemoteCrew[_Worker]):
                     self._arrived.put((worker, parcels))
                 if not parcels or parcels[-1].ended is not None:
                     return not parcels
-        except Exception as error:  # whatever is answered for the pod: without this thread the run would wait for ever
+        except Exception as error:  # any error: without this thread the run would wait forever
             why = self._how_lost(worker, error)
             if why is None:
                 return True
@@ -309,8 +310,8 @@ class _Crew(RemoteCrew[_Worker]):
         return False
 
     def _how_lost(self, worker: _Worker, error: Exception) -> str | None:
-        """What became of a pod that does not answer; None where it may again: the API server, or the way to it, was
-        away."""
+        """Why a pod does not answer; None if it may answer again, because the API server or the network was
+        unavailable."""
         from lightkube.resources.core_v1 import Pod
 
         from inferometer.scale.kubernetes.launcher import failure_of
@@ -329,10 +330,10 @@ class _Crew(RemoteCrew[_Worker]):
         silent_for = time.monotonic() - self._silent_since.setdefault(worker.shard, time.monotonic())
         return f"its pod does not answer: {answer}" if silent_for > SILENCE_S / 2 else None
 
-    # -- after the load, where the records are on a claim -------------------------------------------------------------
+    # -- after the load, with records on a claim ----------------------------------------------------------------------
 
     def _fetch_logs(self) -> None:
-        """Also of pods that were lost: what they wrote is there."""
+        """Fetch the logs from the claim, including those of lost pods."""
         if self._settings.claim is None:
             return
         from inferometer.scale.kubernetes.collecting import collect

@@ -1,5 +1,5 @@
-"""What `inferometer k8s run` does, where and with what: llm-d's LLMDBENCH_* variables and their defaults, a scenario
-file, and the command line, each before the one before it."""
+"""The settings of `inferometer k8s run`, from llm-d's LLMDBENCH_* variables with their defaults, a scenario file, and
+the command line; each overrides the previous one."""
 
 import re
 import secrets
@@ -22,20 +22,21 @@ _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.D
 _HERE_DOCUMENT = re.compile(r"<<-?\s*[\"']?([A-Za-z_][A-Za-z0-9_]*)[\"']?")
 _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)(?::?-([^}]*))?\}|([A-Za-z_][A-Za-z0-9_]*))")
 _ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,38}[A-Za-z0-9])?")  # part of names and labels in the cluster
-_AMOUNT = re.compile(r"\+?(\d+(\.\d*)?|\.\d+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?")  # as the API reads one
+_AMOUNT = re.compile(r"\+?(\d+(\.\d*)?|\.\d+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?")  # the API's format of quantities
 _PROGRAM = re.compile(r"\$\(|`|<\(")
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """The variables that a script sets, and what in it was passed over."""
+    """The variables that a script sets, and its ignored statements."""
 
     variables: dict[str, str]
     notes: list[str] = field(default_factory=list)
 
 
 def read_scenario(name: str, environ: Mapping[str, str]) -> Scenario:
-    """By its path, or below `scenarios` of a folder above, with or without `.sh`; later lines see earlier ones."""
+    """Read a scenario by path, or from `scenarios` of a parent folder, with or without `.sh`. Later lines may use the
+    variables of earlier ones."""
     path = _file(name)
     try:
         text = text_in(file_bytes(path))
@@ -72,7 +73,7 @@ def scenario_in(text: str, where: str, environ: Mapping[str, str]) -> Scenario:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments, joined where one ends in a backslash or within quotes; the text of a here document
+    """Statements: lines without comments, joined after a backslash or within quotes; the text of a here document
     belongs to its command."""
     lines = iter(enumerate(text.splitlines(), 1))
     for number, line in lines:
@@ -102,7 +103,7 @@ def _open_quote(line: str) -> str | None:
 
 
 def _value(text: str, environ: Mapping[str, str]) -> str:
-    """What the shell would put into the variable, without running anything: one word, its variables replaced."""
+    """The value that a shell would assign, without running anything: one word with its variables replaced."""
     if text.lstrip().startswith("'"):
         words = shlex.split(text, comments=True)
     else:
@@ -123,14 +124,14 @@ def _short(statement: str) -> str:
 
 
 PREFIX = "LLMDBENCH_"
-NEVER_ENDS = 0  # a wait of that many seconds: start and go
-NOP = "nop"  # the harness that sends nothing: how the stack's pods started
-CLUSTERS_OWN = "default"  # llm-d's word for the storage class that the cluster gives where none is named
+NEVER_ENDS = 0  # `--wait 0`: start the pods and do not wait
+NOP = "nop"  # the harness that sends no load: reads how the stack's pods started
+CLUSTERS_OWN = "default"  # llm-d's name for the cluster's default storage class
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable of llm-d, without its prefix, and the setting of ours that it makes."""
+    """A variable of llm-d, without its prefix, and our corresponding setting."""
 
     name: str
     setting: str
@@ -173,7 +174,7 @@ VARIABLES = (
     Variable("CONTROL_WORK_DIR", "output", "", "folder for results and analysis; default: in the store"),
     Variable("CONTROL_VERBOSE", "verbose", "0", "1: more notes"),
 )
-_WITHOUT_EFFECT = {  # of run.sh, with the reason
+_WITHOUT_EFFECT = {  # run.sh's variables without effect, with the reason
     "HARNESS_EXECUTABLE": "launcher pods run `inferometer worker`",
     "HARNESS_CONDA_ENV_NAME": "nothing is analysed in a conda environment",
     "HARNESS_PROFILE_HARNESS_LIST": "inferometer profiles lists the profiles",
@@ -215,9 +216,9 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     output: str | None = None
     verbose: bool = False
-    # what run.sh has no variable for
+    # settings without a variable in run.sh
     pods: int = 1
-    attempts: int = 1  # at a treatment, where pods fail
+    attempts: int = 1  # attempts at a treatment whose pods fail
     stop_on_error: bool = False
     generator: Literal["inferometer", "harness"] = "inferometer"  # who sends the load of the profile
     image: str = f"inferometer:{__version__}"
@@ -225,26 +226,26 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     pull_policy: str | None = None
     group: int | None = None
     node_selector: dict[str, str] = {}
-    passed: list[str] = []  # variables of ours that the pods get, through a Secret
-    keep_s: int = 600  # after their end, unless removed before
-    variables: dict[str, str] = {}  # all of them, for templates
+    passed: list[str] = []  # environment variables passed to the pods through a Secret
+    keep_s: int = 600  # time to live of Jobs after their end
+    variables: dict[str, str] = {}  # all variables, for templates
     notes: list[str] = []
 
     @property
     def is_unattended(self) -> bool:
-        """Whether no client waits for the pods or works in them."""
+        """Whether no client waits for the pods or uses them interactively."""
         return self.wait_s == NEVER_ENDS and not self.debug
 
     @property
     def deadline_s(self) -> int:
-        """For a Job without a client that watches it."""
+        """The deadline of the Job, which ends it if no client watches it."""
         return self.start_s + (self.wait_s or 3600) + 60
 
 
 def settings_from(
     environ: Mapping[str, str], scenario: str | None = None, given: Mapping[str, Any] | None = None
 ) -> RunSettings:
-    """`given` has settings of the command line, by their names; what was not given is missing there or `None`."""
+    """`given` has the settings of the command line by name; unset ones are missing or `None`."""
     variables = {name: value for name, value in environ.items() if name.startswith(PREFIX) and value}
     notes: list[str] = []
     scenario = scenario or variables.get(f"{PREFIX}DEPLOY_SCENARIO")
@@ -303,14 +304,14 @@ def _checked(values: dict[str, Any]) -> RunSettings:
 
 
 def wrong_amounts(amounts: Mapping[str, str | None]) -> Iterator[str]:
-    """A mistake for each that is none, by its option."""
+    """Errors for invalid quantities, by option."""
     for option, text in amounts.items():
         if text is not None and _AMOUNT.fullmatch(text) is None:
             yield f"{option} must be an amount such as 2, 500m or 32Gi, got {text}"
 
 
 def paired(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """What `--option NAME=VALUE` was given."""
+    """The mapping of repeated `--option NAME=VALUE`."""
     name, _, form = option.partition(" ")
     for text in texts:
         if not text.partition("=")[1]:
@@ -319,7 +320,7 @@ def paired(option: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def _namespaces(text: str, harness: str, typed: Mapping[str, Any]) -> tuple[str, str]:
-    """`-p A,B`: the stack's and the launchers'; B is A where it is not given."""
+    """`-p A,B`: the namespaces of the stack and of the launchers; B defaults to A."""
     first, _, second = str(text).partition(",")
     other = second if "namespace" in typed else (harness or second)
     return first.strip(), (other or first).strip()

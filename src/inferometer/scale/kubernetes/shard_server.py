@@ -1,5 +1,5 @@
-"""One shard in a pod: a small HTTP server around the process that a local worker is. The driver reaches it through the
-API server's proxy, hands it its job, and fetches its messages and files in parcels, which it may request again.
+"""One shard in a pod: a small HTTP server around the process of a local worker. The driver reaches it through the API
+server's proxy, sends it its job, and fetches its messages and files in parcels, which it can request again.
 
 Every request carries the token of the run. A pod that gets no more requests ends by itself.
 """
@@ -24,14 +24,14 @@ ADDRESS_ENV = "INFEROMETER_POD_ADDRESS"
 TOKEN_ENV = "INFEROMETER_SHARD_TOKEN"
 TOKEN_HEADER = "X-Inferometer-Token"
 SILENCE_ENV = "INFEROMETER_SILENCE_S"
-SILENCE_S = 180.0  # longer than the driver tries again when the API server is away
-UNOPENED = 16  # parcels that may wait for the driver; then the stream waits, never the load
-MOST_PARCELS = 4  # in one answer: up to 4 MB
+SILENCE_S = 180.0  # longer than the driver's retries while the API server is unreachable
+UNOPENED = 16  # parcels buffered for the driver; beyond it the stream waits, never the load
+MOST_PARCELS = 4  # in one response: up to 4 MB
 GONE_STATUS = 3
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """What a pod is to do: which shard of which run, the function's name and its job as JSON."""
+    """The task of a pod: shard, run, the function's name and its job as JSON."""
 
     run: str
     shard: int
@@ -41,7 +41,7 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class Parcels(msgspec.Struct, frozen=True):
-    """What came since; the driver asks for `next` when it has them."""
+    """New parcels; the driver then requests those from `next` on."""
 
     next: int
     parcels: list[bytes] = []
@@ -61,7 +61,7 @@ class ShardServer(http.server.ThreadingHTTPServer):
         self._shard: RemoteShard | None = None
         self._assignment: Assignment | None = None
         self._changed = threading.Condition()
-        self._first = 0  # number of the first parcel that is kept
+        self._first = 0  # number of the first buffered parcel
         self._kept: list[bytes] = []
         self._opened = False
 
@@ -72,7 +72,7 @@ class ShardServer(http.server.ThreadingHTTPServer):
         return self._shard
 
     def assign(self, assignment: Assignment) -> bytes:
-        """Take the job; the same one may come again, when the answer to the first was lost."""
+        """Accept the job; it may arrive twice, if the response to the first request was lost."""
         with self._changed:
             if self._assignment is None:
                 names = assignment.run, assignment.shard, assignment.function, assignment.job
@@ -95,7 +95,7 @@ class ShardServer(http.server.ThreadingHTTPServer):
                 self._kept.append(parcel)
 
     def parcels(self, wanted: int) -> Parcels:
-        """Those from a number on; the driver has all before it."""
+        """The parcels from a number on; the driver has all earlier ones."""
         with self._changed:
             passed = min(max(wanted - self._first, 0), len(self._kept))
             self._first += passed
@@ -105,7 +105,8 @@ class ShardServer(http.server.ThreadingHTTPServer):
             return Parcels(self._first + len(sent), sent)
 
     def end(self, whole_run: bool) -> None:
-        """The driver has our log; or all logs of the run, also those of pods that were lost, on a volume of all."""
+        """Remove files that the driver has: our log, or on a shared volume all logs of the run, including those of lost
+        pods."""
         if self._shard is not None:
             self._shard.forget()
         if whole_run:
@@ -119,7 +120,7 @@ class _Request(http.server.BaseHTTPRequestHandler):
     server: ShardServer
 
     def log_message(self, *_arguments: object) -> None:
-        pass  # what a pod prints is for people
+        pass  # no access log in the pod's output
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
@@ -167,14 +168,12 @@ class _Request(http.server.BaseHTTPRequestHandler):
 
 
 def serve_shard() -> int:
-    """Until the driver has everything, or is silent for too long: then what runs in the pod ends with it."""
+    """Serve until the driver has everything or is silent for too long; then the shard ends with the pod."""
     token = os.environ.get(TOKEN_ENV)
     if not token:
         raise PlanError(f"{TOKEN_ENV} is not set", "this is started in a pod by inferometer run --on kubernetes")
     silence_s = float(os.environ.get(SILENCE_ENV, SILENCE_S))
-    signal.signal(
-        signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM)
-    )  # the first process of a pod has no default
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))  # process 1 has no default handler
     server = ShardServer(os.environ.get(ADDRESS_ENV, ""), PORT, token)
     threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
     while not server.over.wait(0.25):

@@ -1,6 +1,6 @@
-"""A stack to measure: a server as a Deployment with a Service, or a fleet of servers behind our router. Its objects as
-manifests, and standing it up, waiting for it and taking it down in a cluster. What others have made under the same
-names is neither changed nor removed.
+"""A stack to measure: a server as a Deployment with a Service, or a fleet of servers behind our router. This module has
+its manifests, and starts it, waits for it and removes it. Existing objects of others with the same names are neither
+changed nor removed.
 
 Needs lightkube: import this module where it is used.
 """
@@ -55,26 +55,26 @@ from inferometer.scale.kubernetes.settings import wrong_amounts
 from inferometer.vocabulary import duration_text
 
 VLLM_IMAGE = "vllm/vllm-openai:latest"
-STOOD_UP = "inferometer/stood-up"  # label: which of several attempts to use the same name an object is of
-MODELS = "/models"  # where a claim for the model is mounted
+STOOD_UP = "inferometer/stood-up"  # label: the attempt that created an object, if several used the same name
+MODELS = "/models"  # mount path of a claim for the model
 ADDRESS = "INFEROMETER_POD_ADDRESS"
 LOOK_S = 0.3
 GONE_S = 120.0  # for pods to end
 GRACE_S = 30
-LAST_LINES = 15  # of the log of a server that does not start
-KEPT_S = 300  # the Job that owns a stack, after its end
+LAST_LINES = 15  # lines of the log of a server that does not start
+KEPT_S = 300  # time to live of the Job that owns a stack
 Notify = Callable[[str], None]
 
 
 class StackSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stood up, and with how much."""
+    """Server and resources of a stack."""
 
     name: str = "standalone"
     namespace: str
     server: Literal["vllm", "simulator"] = "vllm"
     model: str | None = None
     replicas: int = 1
-    router: str | None = None  # a policy: then every replica has a Service of its own, and the router is the stack's
+    router: str | None = None  # a policy: then every replica has a Service, and the router has the stack's
     image: str | None = None
     router_image: str = f"inferometer:{__version__}"
     port: int = 8000
@@ -86,8 +86,8 @@ class StackSettings(msgspec.Struct, frozen=True, kw_only=True):
     gpu_resource: str = "nvidia.com/gpu"
     node_selector: Mapping[str, str] = {}
     tolerations: tuple[str, ...] = ()  # keys of taints
-    token: str | None = None  # of Hugging Face; becomes a Secret
-    token_secret: str | None = None  # one that exists: NAME or NAME:KEY
+    token: str | None = None  # Hugging Face token; stored in a Secret
+    token_secret: str | None = None  # an existing Secret: NAME or NAME:KEY
     claim: str | None = None  # for the model's files
     claim_size: str = "100Gi"
     storage_class: str | None = None
@@ -97,7 +97,7 @@ class StackSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def url(self) -> str:
-        """Where the stack is measured, within the cluster."""
+        """The address of the stack within the cluster."""
         return f"http://{self.name}.{self.namespace}.svc:{self.port}"
 
 
@@ -127,14 +127,14 @@ def check(settings: StackSettings) -> None:
 
 
 def stack_manifests(settings: StackSettings, *, with_claim: bool = True) -> list[Manifest]:
-    """As they are printed: in the order in which they are applied."""
+    """All manifests, in the order in which they are applied."""
     place = ObjectPlace(settings.namespace, settings.name, SERVER)
     claim = [_claim(settings)] if settings.claim and with_claim else []
     return [*claim, main_service(settings), *_behind_service(settings, place, place, "")]
 
 
 def main_service(settings: StackSettings, owners: tuple[OwnerReference, ...] = (), **labels: str) -> Service:
-    """What the stack is measured at. It is made first: whoever has it has the name."""
+    """The Service of the stack. It is created first and reserves the name."""
     component = SERVER if settings.router is None else ROUTER
     place = ObjectPlace(settings.namespace, settings.name, component, owners)
     return _service(place, settings.name, settings, **labels)
@@ -149,8 +149,8 @@ def _claim(settings: StackSettings) -> PersistentVolumeClaim:
 def _behind_service(
     settings: StackSettings, place: ObjectPlace, secret_place: ObjectPlace, tail: str
 ) -> Iterator[Manifest]:
-    """All else. The Secret's name has a tail of its own, because it may be of others: no secret is
-    ever read."""
+    """All other objects. The name of the Secret has a random suffix, because we never read Secrets and one with the
+    plain name may exist."""
     secret = _token_secret(settings, tail)
     if settings.token:
         yield manifests.secret(secret_place, secret[0], {"HF_TOKEN": settings.token})
@@ -185,11 +185,11 @@ def _servers(
         node_selector=settings.node_selector,
         tolerations=[Toleration(key=key, operator="Exists") for key in settings.tolerations],
         pull_secrets=settings.pull_secrets,
-        restricted=settings.server != "vllm",  # its image runs as root and writes to its own folders
+        restricted=settings.server != "vllm",  # vLLM's image runs as root and writes to its own folders
         grace_s=GRACE_S,
     )
     spec = manifests.pod_spec(place, pod, restart="Always")
-    if settings.server == "vllm":  # processes of one server share tensors there
+    if settings.server == "vllm":  # /dev/shm: processes of one server share tensors
         spec.volumes = [*(spec.volumes or []), Volume(name="shm", emptyDir=EmptyDirVolumeSource(medium="Memory"))]
         container = spec.containers[0]
         container.volumeMounts = [*(container.volumeMounts or []), VolumeMount(name="shm", mountPath="/dev/shm")]
@@ -219,7 +219,7 @@ def _number(text: str) -> Any:
 def _router(place: ObjectPlace, settings: StackSettings, names: Sequence[str]) -> Deployment:
     urls = [f"{name}=http://{name}.{settings.namespace}.svc:{settings.port}" for name in names]
     where = ["--host", f"$({ADDRESS})", "--port", str(settings.port)]
-    # A server may take minutes to load its model: the router waits as long as we do, and does not end and begin again.
+    # A server may take minutes to load its model: the router waits as long as we do, instead of restarting.
     patience = ["--ready", f"{settings.timeout_s:g}s"]
     command = ["inferometer", "route", "--policy", str(settings.router), *where, *patience]
     command += [word for url in urls for word in ("--upstream", url)]
@@ -257,15 +257,15 @@ def _selector(place: ObjectPlace, name: str) -> dict[str, str]:
 
 
 def _token_secret(settings: StackSettings, tail: str) -> tuple[str, str]:
-    """Name and key."""
+    """Name and key of the Secret."""
     own = manifests.object_name(settings.name, f"hf-token-{tail}".strip("-"))
     name, _, key = (settings.token_secret or own).partition(":")
     return name, key or "HF_TOKEN"
 
 
 def owner_manifest(settings: StackSettings, deadline_s: float) -> Job:
-    """A Job without pods that owns a stack: where nobody takes the stack down, it goes with the Job some time after the
-    deadline."""
+    """A Job without pods that owns a stack: if the stack is not removed, the cluster removes it with the Job some time
+    after the deadline."""
     place = ObjectPlace(settings.namespace, settings.name, STACK)
     name = manifests.object_name("inferometer-stack", f"{settings.name}-{secrets.token_hex(3)}")
     pod = PodSettings(image=settings.router_image, command=["true"])
@@ -276,15 +276,15 @@ def owner_manifest(settings: StackSettings, deadline_s: float) -> Job:
 
 
 def start_stack(cluster: Cluster, settings: StackSettings, notify: Notify, *, deadline_s: float | None = None) -> None:
-    """All of it, until it is ready. What did not come is taken down again. With a deadline, the stack goes by itself
-    some time after it, whatever becomes of us."""
+    """Start a stack and wait until it is ready; on failure, remove it. With a deadline, the cluster removes the stack
+    some time after it, even if we are killed."""
     check(settings)
     _check_free(cluster, settings)
     owner = owner_manifest(settings, deadline_s) if deadline_s is not None else None
     try:
         service = _created(cluster, settings, (manifests.owner(cluster.apply(owner)),) if owner else ())
     except BaseException:
-        if owner is not None and owner.metadata:  # not by its label: the name may be somebody else's by now
+        if owner is not None and owner.metadata:  # by owner, not by label: another stack may use the name by now
             with suppress(InferometerError):
                 cluster.delete(Job, str(owner.metadata.name), settings.namespace)
         raise
@@ -297,7 +297,7 @@ def start_stack(cluster: Cluster, settings: StackSettings, notify: Notify, *, de
 
 
 def _check_free(cluster: Cluster, settings: StackSettings) -> None:
-    """A stack that exists is not changed, and would be taken down at the end of an e2e."""
+    """Refuse the name of an existing stack, which must not be changed, nor removed at the end of an e2e."""
     if any(_ours(cluster, kind, settings.name, settings.namespace) for kind in (Service, Deployment)):
         text = f"namespace {settings.namespace} already has a stack {settings.name}"
         down = f"inferometer k8s down {settings.name} -p {settings.namespace}"
@@ -314,7 +314,7 @@ def _check_free(cluster: Cluster, settings: StackSettings) -> None:
 
 
 def _created(cluster: Cluster, settings: StackSettings, owners: tuple[OwnerReference, ...]) -> Service:
-    """The stack's Service, created and not applied: of two who want the same name at once, one is refused."""
+    """The stack's Service, created and not applied: of two simultaneous attempts with one name, one is refused."""
     attempt = secrets.token_hex(4)
     service = main_service(settings, owners, **{STOOD_UP: attempt})
     try:
@@ -322,7 +322,7 @@ def _created(cluster: Cluster, settings: StackSettings, owners: tuple[OwnerRefer
     except ClusterError as error:
         if error.code != CONFLICT:
             raise
-        existing = cluster.read(Service, settings.name, settings.namespace)  # ours, if only its answer was lost
+        existing = cluster.read(Service, settings.name, settings.namespace)  # ours, if only the response was lost
         if existing and existing.metadata and (existing.metadata.labels or {}).get(STOOD_UP) == attempt:
             return existing
         text = f"namespace {settings.namespace} now has a service {settings.name}"
@@ -384,7 +384,7 @@ def _check_hopeless(cluster: Cluster, settings: StackSettings, reasons: Mapping[
 
 
 def _end_of_log(cluster: Cluster, pod: str, settings: StackSettings) -> str:
-    """Why a server ended is in its log, which goes with the pod."""
+    """The end of a server's log, which shows why it ended and is removed with the pod."""
     with suppress(InferometerError):
         lines = [line for line in cluster.log(pod, settings.namespace, tail=LAST_LINES) if line.strip()]
         if lines:
@@ -395,7 +395,7 @@ def _end_of_log(cluster: Cluster, pod: str, settings: StackSettings) -> str:
 def take_down(
     cluster: Cluster, name: str, namespace: str, notify: Notify, *, data: bool = False, wait_s: float = GONE_S
 ) -> list[str]:
-    """What belongs to a stack, and with `data` its claim; waits until its pods are gone."""
+    """Remove the objects of a stack, and with `data` its claim; waits until its pods are gone."""
     removed = []
     for kind in (Deployment, Service):
         for thing in _ours(cluster, kind, name, namespace):
@@ -416,7 +416,7 @@ def take_down(
 
 
 def take_down_in_trouble(cluster: Cluster, settings: StackSettings, notify: Notify) -> None:
-    """What is wrong already is what a person should hear of. Interrupted again, it is not waited for any more."""
+    """Remove a stack after an error, so that the first error is the one reported. A second interrupt ends the wait."""
     try:
         try:
             take_down(cluster, settings.name, settings.namespace, notify)
@@ -429,7 +429,7 @@ def take_down_in_trouble(cluster: Cluster, settings: StackSettings, notify: Noti
 
 
 def _remove_claims(cluster: Cluster, name: str, namespace: str, notify: Notify) -> list[str]:
-    """Those that were made for the stack and that no pod uses any more."""
+    """Remove claims that were created for the stack and that no pod uses."""
     removed = []
     for claim in _ours(cluster, PersistentVolumeClaim, name, namespace):
         users = [

@@ -1,5 +1,5 @@
-"""What the cluster knows of a stack while it is measured: its replicas over time, and how long its pods took to start.
-It is polled from here, through the API, and never makes a run fail."""
+"""Polls the cluster for the state of a stack while it is measured: its replicas over time, and the startup times of its
+pods. It never makes a run fail."""
 
 import threading
 from datetime import UTC, datetime, timedelta
@@ -12,12 +12,12 @@ import msgspec
 from inferometer.errors import InferometerError, StoreError
 from inferometer.scale.kubernetes.client import FORBIDDEN, NOT_FOUND, Cluster, ClusterError
 
-INTERVAL_S = 15.0  # as llm-d's METRICS_COLLECTION_INTERVAL
+INTERVAL_S = 15.0  # llm-d's METRICS_COLLECTION_INTERVAL
 STATUS, TIMESERIES, STARTS = "replica_status.json", "replica_status_timeseries.json", "pod_startup_times.json"
 
 
 def processed(results: Path) -> Path:
-    """llm-d's folder for them, in that of a treatment's results."""
+    """llm-d's folder for these files, within the results of a treatment."""
     return results / "metrics" / "processed"
 
 
@@ -37,18 +37,18 @@ class PodStart(msgspec.Struct, frozen=True):
     node: str | None
     created: str
     scheduled_s: float | None
-    started_s: float | None  # its first container
+    started_s: float | None  # start of its first container
     ready_s: float | None
     restarts: int
 
 
-# -- in the words of llm-d's report v0.2 -----------------------------------------------------------------------------
+# -- a section of llm-d's report v0.2 --------------------------------------------------------------------------------
 
 Kind = TypeVar("Kind", Replicas, PodStart)
 
 
 def observability(folder: Path) -> dict[str, Any]:
-    """What was written below `folder`, as the report's section of that name has it; nothing where nothing was."""
+    """The report's section `observability`, from the files in `folder`; empty if there are none."""
     replicas = _read(folder / TIMESERIES, Replicas)
     starts = _read(folder / STARTS, PodStart)
     made: dict[str, Any] = {}
@@ -89,7 +89,7 @@ def _controller_of(one: Replicas) -> dict[str, Any]:
 
 
 class StackWatch:
-    """Looks at the stack's namespace in the background."""
+    """Polls the stack's namespace in the background."""
 
     def __init__(self, cluster: Cluster, namespace: str, interval_s: float = INTERVAL_S) -> None:
         self._cluster, self._namespace, self._interval_s = cluster, namespace, interval_s
@@ -142,13 +142,13 @@ class StackWatch:
         try:
             return list(self._cluster.all(kind, self._namespace))
         except ClusterError as error:
-            if error.code in (FORBIDDEN, NOT_FOUND):  # of this kind we may know nothing, of others we may
+            if error.code in (FORBIDDEN, NOT_FOUND):  # we may not list this kind, but possibly others
                 self.trouble = error.message
                 return []
             raise
 
     def write(self, folder: Path) -> list[Path]:
-        """llm-d's files: the last status, all of them, and the times."""
+        """Write llm-d's files: the last status, the time series, and the startup times."""
         folder.mkdir(parents=True, exist_ok=True)
         last = {(entry.kind, entry.name): entry for entry in self.replicas}
         contents: dict[str, Any] = {

@@ -22,30 +22,30 @@ from inferometer.vocabulary import NANOSECONDS, RATE_UNITS, attribute_at
 # -- chart -----------------------------------------------------------------------------------------------------------
 
 Spec = dict[str, Any]  # of Vega-Lite
-ChartRow = Mapping[str, object]  # of the data of a chart: written into its specification, never read
+ChartRow = Mapping[str, object]  # of a chart's data: written into its specification, never read
 
 
 class Cannot(Exception):
-    """What a chart needs is not there; the message names it."""
+    """The chart's input is missing; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """`spec` has data, axes and title, but no colours of text and background: these are the theme's."""
+    """`spec` has data, axes and title, but no text or background colours: these belong to the theme."""
 
     name: str
-    title: str  # what is shown
+    title: str  # what the chart shows
     spec: Spec
 
     @property
     def subtitle(self) -> str:
-        """Of what and how much of it; may be empty."""
+        """The subject and the amount of data; may be empty."""
         title = self.spec.get("title")
         subtitle = title.get("subtitle", "") if isinstance(title, dict) else ""
         return " ".join(subtitle) if isinstance(subtitle, list) else str(subtitle)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Spec | str]:
-        """How a notebook draws it: as a picture where the extra `charts` is installed, and by its own Vega."""
+        """How a notebook draws it: as a picture if the extra `charts` is installed, and otherwise by its own Vega."""
         rendering = "inferometer.show.charts.registry"  # imports this module
         drawn: dict[str, Spec | str] = {"application/vnd.vegalite.v5+json": self.spec, "text/plain": self.title}
         if attribute_at(f"{rendering}:has_charts")():
@@ -55,7 +55,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """A chart that cannot be made of something, and why."""
+    """A chart that cannot be drawn, and why."""
 
     name: str
     title: str
@@ -65,12 +65,12 @@ class Absent:
 # -- spec ------------------------------------------------------------------------------------------------------------
 
 WIDTH, HEIGHT = 640, 240
-LETTER, SYMBOL, LABEL_LIMIT = 6.6, 30, 300  # pixels of a legend: a letter, what is next to a name, the longest name
+LETTER, SYMBOL, LABEL_LIMIT = 6.6, 30, 300  # pixels of a legend: a letter, the space next to a name, the longest name
 MOST = 2000  # rows of data in a chart
 
 
 class Scale(NamedTuple):
-    """How a unit of data is shown to people: seconds below one as milliseconds, shares as percent."""
+    """How a unit of data is displayed: seconds below one as milliseconds, shares as percent."""
 
     factor: float
     unit: str
@@ -97,7 +97,7 @@ def titled(text: str, subtitle: str = "") -> Spec:
 
 
 def view(title: Spec, rows: Sequence[ChartRow], layers: Sequence[Spec], *, height: int = HEIGHT) -> Spec:
-    """Layers over the same data; a layer may bring data of its own."""
+    """Layers over the same data; a layer may have its own data."""
     return {
         "title": title,
         "width": WIDTH,
@@ -115,7 +115,7 @@ y = x  # an axis is an axis
 
 
 def with_unit(title: str, unit: str) -> str:
-    """Unless it is in the title already: `Server: requests`, `Output tokens per second`."""
+    """Appends the unit unless the title contains it: `Server: requests`, `Output tokens per second`."""
     lowered = title.lower()
     known = unit in lowered.split() or (unit == RATE_UNITS["tokens/s"] and "tokens per second" in lowered)
     return title if known or not unit else f"{title} ({unit})"
@@ -128,15 +128,15 @@ def colours(field: str, names: Sequence[str]) -> Spec:
 
 
 def legend_columns(names: Iterable[str]) -> int:
-    """As many as fit next to each other at our width: a row that is too long would be cut off. A page that is narrower
-    counts again."""
+    """As many as fit next to each other at our width, because a row that is too long would be cut off. A narrower page
+    recomputes it."""
     widest = min(max((len(name) for name in names), default=1) * LETTER, LABEL_LIMIT)
     return max(1, int(WIDTH // (widest + SYMBOL)))
 
 
 def meanings(field: str, place_of: Mapping[str, int], present: Iterable[str]) -> Spec:
-    """Words that have the same colour in every chart: a place in the theme's range, so that it follows light and
-    dark. Places between them are filled with names that nothing has."""
+    """Categories with the same colour in every chart: each is a place in the theme's range, so that it follows light
+    and dark. Unused places are filled with dummy names."""
     domain = [f"no {place}" for place in range(max(place_of.values()) + 1)]
     for value, place in place_of.items():
         domain[place] = value
@@ -145,13 +145,13 @@ def meanings(field: str, place_of: Mapping[str, int], present: Iterable[str]) ->
 
 
 def toggled(field: str, name: str = "chosen") -> tuple[list[Spec], Spec]:
-    """A click on the legend shows one series and fades the others: parameters of a layer, and its opacity."""
+    """Clicking the legend shows one series and fades the others: returns parameters of a layer, and its opacity."""
     params = [{"name": name, "select": {"type": "point", "fields": [field]}, "bind": "legend"}]
     return params, {"condition": {"param": name, "value": 1}, "value": 0.12}
 
 
 def rules(field: str, rows: Sequence[ChartRow], label: str | None = None) -> list[Spec]:
-    """Vertical lines with a label next to each; on its left if the row has `left`."""
+    """Vertical lines with a label next to each; on the left side if the row has `left`."""
     data = {"values": list(rows)}
     lines: list[Spec] = [
         {
@@ -169,7 +169,8 @@ def rules(field: str, rows: Sequence[ChartRow], label: str | None = None) -> lis
 
 
 def _labels(field: str, label: str, rows: Sequence[ChartRow], left: bool) -> Spec:
-    """Above the plot, where nothing covers them: right of their lines, or left near the end of the axis."""
+    """Above the plot, where nothing covers them: to the right of their lines, or to the left near the end of the
+    axis."""
     side = {"align": "right", "dx": 2} if left else {"align": "left", "dx": -2}
     return {
         "data": {"values": list(rows)},
@@ -194,12 +195,12 @@ def tip(field: str, title: str, kind: Literal["number", "share", "time", "nomina
 
 
 def tooltip(*lines: Tip) -> Spec:
-    """What the channel `tooltip` takes. Vega's own formats write other numbers than we do elsewhere."""
+    """The value of the channel `tooltip`. Vega's own number formats differ from ours."""
     return {"value": {"expr": f"{{{', '.join(f'{json.dumps(line.title)}: {line.expression}' for line in lines)}}}"}}
 
 
 def number_in_vega(value: str) -> str:
-    """`vocabulary.number_text` as a Vega expression of the value that an expression gives."""
+    """`vocabulary.number_text` as a Vega expression of the given expression's value."""
     whole, small = f"format({value}, ',.0f')", f"format({value}, '.3~g')"
     between = f"format({value}, abs({value}) >= 9.995 ? '.1f' : '.2f')"
     digits = (
@@ -209,7 +210,7 @@ def number_in_vega(value: str) -> str:
 
 
 def share_in_vega(share: str) -> str:
-    """`vocabulary.percent_text` as a Vega expression, of shares from 0 to 1."""
+    """`vocabulary.percent_text` as a Vega expression, for shares from 0 to 1."""
     percent = f"(round(1e12 * {share}) / 1e10)"
     tail = f"format({percent}, '.' + (1 - floor(log(100 - {percent}) / LN10)) + '~f')"
     digits = f"{percent} == floor({percent}) ? '.0f' : '.1f'"
@@ -253,7 +254,7 @@ STATUS_COLOURS = {"better": GREEN, "worse": ORANGE, "same": BLUE, "changed": PIN
 
 
 def config(theme: Theme = "light") -> Spec:
-    """What Vega-Lite calls `config`: everything about looks, nothing about data."""
+    """The `config` of Vega-Lite: everything about looks, nothing about data."""
     ink, series = INK[theme], SERIES[theme]
     text_colours = {"labelColor": ink["muted"], "titleColor": ink["text"]}
     return {
@@ -269,7 +270,7 @@ def config(theme: Theme = "light") -> Spec:
             "labelFontSize": 11,
             "titleFontSize": 12,
             "titlePadding": 8,
-            "labelFlush": False,  # the outermost label moved inwards would touch the one next to it
+            "labelFlush": False,  # else the outermost label would move inwards and touch the next one
             "labelSeparation": 4,
         },
         "legend": {
@@ -300,12 +301,12 @@ def config(theme: Theme = "light") -> Spec:
     }
 
 
-# `ChartedRun`: a run as charts look at it: records and samples read once, with the window that was measured; and what a
-# run is called in a chart.
+# `ChartedRun`: a run for charts: records and samples are read once, with the measured window; and the name of a run in
+# a chart.
 
 # -- subject ---------------------------------------------------------------------------------------------------------
 
-_ROUNDING = 1000  # ns: a summary has its window in seconds, which are rounded
+_ROUNDING = 1000  # ns: the window in a summary is in rounded seconds
 
 
 class ChartedRun:
@@ -330,7 +331,7 @@ class ChartedRun:
 
     @cached_property
     def start_at(self) -> int:
-        """When the load began. A summary has the duration of the run; its end is the last instant there is."""
+        """When the load started. A summary has the duration of the run; its end is the last known instant."""
         if self.run.source is not None and self.run.summary.window.start_s is None:
             raise Cannot("when the requests were sent is not known")
         records, run_s = self.answers.records, self.run.summary.window.run_s
@@ -343,7 +344,7 @@ class ChartedRun:
 
     @cached_property
     def window(self) -> Window:
-        """What was measured; without a word on it, everything."""
+        """The measured window; the whole run if none is stated."""
         window = self.run.summary.window
         if window.start_s is None or window.end_s is None:
             return Window(int(self.answers.records.scheduled_at.min()), self.end_at, "the whole run")
@@ -352,17 +353,17 @@ class ChartedRun:
 
     @cached_property
     def chosen(self) -> Mask:
-        """The answered requests of the window: those that the summary's measures are of."""
+        """The answered requests of the window, on which the summary's measures are based."""
         chosen: Mask = self.window.holds(self.answers.records.scheduled_at) & self.answers.ok
         return chosen
 
     def headlined(self, name: str) -> str:
-        """The measure that a page headlines under this name: of an open loop from the schedule on."""
+        """The measure shown as this headline: for an open loop counted from the scheduled time."""
         return headlined([self.run], name)
 
     def values(self, name: str) -> tuple[Floats, Floats | None]:
-        """A measure of the chosen requests, or of their gaps with weights; of a long run's gaps values that stand for
-        their neighbours, right to 0.012%."""
+        """Values of a measure for the chosen requests, or for their gaps with weights; for the gaps of a long run
+        representative values, accurate to 0.012%."""
         measure = REGISTRY[name]
         if measure.gaps is None:
             values = request_values(name, self.answers)[self.chosen]
@@ -375,19 +376,19 @@ class ChartedRun:
         return _some(name, series.values[inside]), None if series.weights is None else series.weights[inside]
 
     def seconds(self, at: Ints) -> Floats:
-        """Instants as seconds since the load began."""
+        """Instants as seconds since the start of the load."""
         since: Floats = (at - self.start_at) / NANOSECONDS
         return since
 
     def edges(self, most: int) -> Ints:
-        """The run cut into at most so many equal pieces, none shorter than a fifth of a second."""
+        """Edges that cut the run into at most this many equal pieces, none shorter than a fifth of a second."""
         length = max(self.end_at - self.start_at, 1)
         pieces = int(np.clip(length // (NANOSECONDS // 5), 1, most))
         return np.linspace(self.start_at, self.end_at, pieces + 1).astype(np.int64)
 
 
 def headlined(runs: Sequence[Run], name: str) -> str:
-    """`ttft_scheduled` for `ttft` where every run is an open loop: one page has one number for it."""
+    """`ttft_scheduled` for `ttft` if every run is an open loop: a page shows one number for it."""
     scheduled = f"{name}_scheduled"
     is_open = all(run.summary.loop in ("open", "mixed") and scheduled in run.summary.measures for run in runs)
     return scheduled if is_open and runs else name
@@ -403,18 +404,19 @@ def _some(name: str, values: Floats) -> Floats:
 
 
 def labels_of(runs: Sequence[Run]) -> dict[str, str]:
-    """By run id: the plan's name if that distinguishes them, else what differs in words."""
+    """By run id: the plan's name if it distinguishes the runs, else the differences in words."""
     names = series_names({run.id: run for run in runs})
     return {id_: run_words(id_) if name.startswith(UNNAMED) else name for id_, name in names.items()}
 
 
 def run_words(id_: str) -> str:
-    """The end of an id, which is words: `plum-fox`."""
+    """The words at the end of an id: `plum-fox`."""
     return id_.split("-", 2)[2] if id_[:8].isdecimal() and id_.count("-") >= 2 else id_
 
 
 def stack_of(run: Run) -> str:
-    """The model and what it ran on, as far as that is known; behind a router its policy, which makes another server."""
+    """The model and its hardware, as far as known; behind a router also its policy, which makes it a different
+    server."""
     router = run.plan.server.section("router")
     settings = [f"{name}={value}" for name, value in router.section("settings").items()]
     policy = " ".join([router.text("policy") or "", *settings[:MOST_SETTINGS]]).strip()

@@ -1,5 +1,5 @@
-"""Sides and strategies next to each other: how much each measure changed and how sure that is, bars with whiskers,
-ratios to the first, and where a request spends its time."""
+"""Sides and strategies next to each other: how much each measure changed and with which uncertainty, bars with
+whiskers, ratios to the first, and where a request spends its time."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
@@ -41,13 +41,13 @@ MEASURES = {"ttft.mean": "TTFT", "tpot.mean": "TPOT", "e2e.mean": "E2E", "run_ti
 PHASES = {"queue_time": "queue", "prefill_time": "prefill", "decode_time": "decode"}
 TIED = "no difference shown"
 
-MOST_GROUPS = 12  # of bars
-Numbers = dict[str, list[float]]  # of every strategy, one number a repeat
+MOST_GROUPS = 12  # number of bar groups
+Numbers = dict[str, list[float]]  # of every strategy, one number per repeat
 
 
 def strategy_bars(varied: Varied) -> Spec:
-    """The mean of the repeats and their range, a panel for each of the usual measures; where more was varied than the
-    strategy, a group of bars for each of these settings."""
+    """The mean of the repeats and their range, a panel for each of the usual measures; if more than the strategy was
+    varied, a group of bars for each combination of the other settings."""
     panels, shown, groups = [], 0, 0
     for key, name in MEASURES.items():
         numbers, unit = _numbers(varied, key)
@@ -103,7 +103,7 @@ def _bars(rows: Sequence[ChartRow], strategies: list[str], labels: list[str], ax
 
 
 def ratio_to_baseline(varied: Varied) -> Spec:
-    """Every strategy as a multiple of the first, repeat by repeat; 1 is no difference."""
+    """Every strategy relative to the first, repeat by repeat; 1 means no difference."""
     rows = []
     strategies: list[str] = []
     groups = 1
@@ -159,7 +159,7 @@ def ratio_to_baseline(varied: Varied) -> Spec:
 
 
 def request_lifecycle(runs: Sequence[Run]) -> Spec:
-    """Queue, prefill and decode as the servers measured them, stacked; runs of one name are averaged."""
+    """Queue, prefill and decode times measured by the servers, stacked; runs with the same name are averaged."""
     spent: dict[str, dict[str, list[float]]] = {}
     for run in runs:
         server = run.summary.server
@@ -197,8 +197,8 @@ def _label(run: Run) -> str:
 
 
 def routing_map(varied: Varied) -> Spec:
-    """Over two numeric settings: the strategy with the lowest mean of the measure. Where others are not shown to be
-    worse the cell shows it; colours are those of the winner, faded where there are ties."""
+    """Over two numeric settings: the strategy with the lowest mean of the measure. A cell shows if others are not
+    significantly worse; it has the winner's colour, faded if there are ties."""
     cells: dict[tuple[float, float], Numbers] = {}
     known = varied.known()
     axes = _numeric_axes([settings for settings, _, _ in known])
@@ -214,7 +214,7 @@ def routing_map(varied: Varied) -> Spec:
 
 
 class MapCell(TypedDict):
-    """A cell of the map: the strategy with the lowest mean, and how many are not shown to be worse."""
+    """A cell of the map: the strategy with the lowest mean, and how many others are not significantly worse."""
 
     across: str
     up: str
@@ -288,7 +288,7 @@ def _numeric_axes(settings: Sequence[JsonObject]) -> list[str]:
 
 
 def _numbers(varied: Varied, key: str) -> tuple[dict[tuple[str, str], list[float]], str]:
-    """By what else was varied and by strategy, in the order of the cases; repeats in theirs."""
+    """Grouped by the other settings and by strategy, in the order of the cases; repeats in theirs."""
     basis = common_basis(run.summary for _, run in varied.cases)
     others = _beside_strategies([settings for settings, _ in varied.cases])
     numbers: dict[tuple[str, str], list[float]] = {}
@@ -303,7 +303,7 @@ def _numbers(varied: Varied, key: str) -> tuple[dict[tuple[str, str], list[float
 
 
 def _beside_strategies(settings: Sequence[JsonObject]) -> list[str]:
-    """Settings that one strategy had with several values; of those that go in pairs the first."""
+    """Settings that varied within one strategy; of settings that vary together the first."""
     names = dict.fromkeys(name for own in settings for name in own if name not in (CASE, POLICY))
     values = {name: {(_strategy(own), str(own.get(name))) for own in settings} for name in names}
     strategies = {_strategy(own) for own in settings}
@@ -326,7 +326,8 @@ _LINE = 26
 
 
 def comparison(comparison: Comparison) -> Spec:
-    """Measures of which less is better and of which more is: the colour shows it, not the side."""
+    """Measures for which less is better and measures for which more is better: the colour shows the improvement, not
+    the direction."""
     rows = [_row(change, text) for change, text in zip(comparison.changes, comparison_rows(comparison), strict=True)]
     if not rows:
         raise Cannot("the two sides have no measure in common")
@@ -381,7 +382,7 @@ class ChangePoint(TypedDict):
 
 
 def _row(change: Change, texts: ChangeRow) -> ChangePoint:
-    """In percent; of a share, which is a percentage itself, in points."""
+    """In percent; for shares, which are percentages already, in percentage points."""
     low, high = (None, None) if change.interval is None else (100 * end for end in change.interval)
     return {
         "measure": change.title if change.relative else f"{change.title} (points)",

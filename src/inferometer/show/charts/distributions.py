@@ -1,4 +1,4 @@
-"""Distributions of a latency, of one run and of several, and latency against length; with fewer points that look the
+"""Distributions of a latency, for one run and for several, and latency against length; with fewer points that look the
 same."""
 
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ PIXELS = 400  # columns of a chart that can be distinguished, two values each
 
 
 def quantile_grid(values: Floats, weights: Floats | None = None, most: int = 200) -> tuple[Floats, Floats]:
-    """Shares and values of a distribution: even steps, and finer ones toward the tail, as far as there are values."""
+    """Shares and values of a distribution: equal steps, and finer ones towards the tail, as far as there are values."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     mass = np.ones(len(ordered)) if weights is None else weights[order]
@@ -53,7 +53,7 @@ def quantile_grid(values: Floats, weights: Floats | None = None, most: int = 200
 
 
 def thinned(at: Ints, values: Floats, most: int = PIXELS) -> tuple[Ints, Floats]:
-    """The least and the largest value of each pixel, in the order in which they came: no spike is lost."""
+    """The smallest and the largest value of each pixel, in the order of their occurrence: no spike is lost."""
     if len(at) <= 2 * most:
         return at, values
     edges = np.linspace(0, len(at), most + 1).astype(np.int64)
@@ -66,7 +66,7 @@ def thinned(at: Ints, values: Floats, most: int = PIXELS) -> tuple[Ints, Floats]
 
 
 def sampled(values: Floats, most: int) -> Ints:
-    """Indices of at most so many values: every k-th by place, and always the largest few."""
+    """Indices of at most this many values: every k-th, and always the largest few."""
     n = len(values)
     if n <= most:
         return np.arange(n)
@@ -81,7 +81,7 @@ def sampled(values: Floats, most: int) -> Ints:
 BINS = 40
 MARKED = ("p50", "p90", "p99")
 _ROOM = 2.5  # times the width of a label in a picture: on a phone a chart has 250 of its 640 pixels
-_TAIL = 4  # a histogram that is this many times longer than its p99 is cut, with a note
+_TAIL = 4  # a histogram this many times longer than its p99 is cut, with a note
 
 
 def cdf_of(name: str) -> Callable[[ChartedRun], Spec]:
@@ -152,7 +152,7 @@ def _p99(values: Floats, weights: Floats | None) -> float:
 
 
 def _range(values: Floats, weights: Floats | None) -> tuple[float, float, int]:
-    """Where the histogram begins and ends, and how many values are beyond it."""
+    """Start and end of the histogram, and how many values are beyond its end."""
     low, high = float(values.min()), float(values.max())
     p99 = _p99(values, weights)
     if high > _TAIL * p99 > 0:
@@ -164,7 +164,7 @@ def _range(values: Floats, weights: Floats | None) -> tuple[float, float, int]:
 
 
 def _marks(subject: ChartedRun, name: str, scale: Scale, shown: tuple[float, float]) -> list[Spec]:
-    """The quantiles that the summary has enough samples for, as far as they are in the range that is shown."""
+    """The quantiles with enough samples in the summary, if they are within the displayed range."""
     numbers = quantities(subject.run.summary)
     quantiles = [(key, numbers[f"{name}.{key}"].value) for key in MARKED if f"{name}.{key}" in numbers]
     rows = [Mark(at=value * scale.factor, label=key) for key, value in quantiles if value <= shown[1]]
@@ -180,7 +180,7 @@ class Mark(TypedDict):
 
 
 def with_room(rows: Sequence[Mark], span: float) -> list[Mark]:
-    """Lines that are too close for two labels share one: `p50, p90`."""
+    """Lines too close for two labels share one: `p50, p90`."""
     placed: list[Mark] = []
     last: Mark | None = None
     for row in rows:
@@ -259,7 +259,7 @@ ttft_cdfs, e2e_cdfs = cdfs_of("ttft"), cdfs_of("e2e")
 
 POINTS = 700
 LENGTH_BINS = 24
-FEWEST = 5  # values in a bin that has a line
+FEWEST = 5  # values required in a bin with a line
 _LINES = {"p50": 0.5, "p90": 0.9}
 
 
@@ -316,7 +316,8 @@ class QuantileByLength(TypedDict):
 
 
 def _lines(lengths: Floats, values: Floats) -> list[QuantileByLength]:
-    """Quantiles of neighbours in length; the edges are quantiles too, so that every bin has its share."""
+    """Quantiles of requests with similar lengths; the bin edges are quantiles too, so that every bin has the same
+    share."""
     edges = np.unique(np.quantile(lengths, np.linspace(0, 1, LENGTH_BINS + 1)))
     places = np.clip(np.searchsorted(edges, lengths, side="right") - 1, 0, max(len(edges) - 2, 0))
     rows: list[QuantileByLength] = []

@@ -1,5 +1,5 @@
-"""An engine apart from load: how long a batch takes, how long it takes to start, and its fitted model with what
-was measured."""
+"""An engine apart from load: how long a batch takes, how long it takes to start, and its fitted model compared with
+measurements."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
@@ -98,7 +98,7 @@ _BAR = 22
 
 
 def startup_phases(subject: ChartedRun) -> Spec:
-    """A bar for each phase, from when it began; inner phases are indented below their outer one."""
+    """A bar for each phase, positioned at its start; inner phases are indented below their outer one."""
     startup = subject.run.summary.startup
     phases = [(phase, phase.began_s) for phase in startup.phases if phase.began_s is not None] if startup else []
     if not phases:
@@ -132,12 +132,12 @@ def startup_phases(subject: ChartedRun) -> Spec:
     return view(titled("Startup time by phase", subtitle), rows, [bars], height=_BAR * len(rows) + 20)
 
 
-# A bar of a phase; "from" is no name of Python's.
+# A bar of a phase; "from" is a keyword in Python.
 PhaseRow = TypedDict("PhaseRow", {"phase": str, "process": str, "from": float, "to": float, "took": float})
 
 
 def _row(phase: Phase, began_s: float, at: int, inside: Mapping[str, str | None]) -> PhaseRow:
-    """Two processes may have the same phase: their rows are kept apart by invisible signs behind the title."""
+    """Two processes may have the same phase: invisible characters after the title keep their rows apart."""
     depth, outer = 0, str(phase.inside)
     while outer in inside and depth < 5:
         depth, outer = depth + 1, str(inside[outer])
@@ -180,12 +180,12 @@ def startups(runs: Sequence[Run]) -> Spec:
 
 
 SIDES = ("measured", "modelled")
-USUAL = 0.10  # relative error that is shown as a band
-LONGEST = 0.995  # share of the gaps on the axis: a server without requests makes gaps of any length
+USUAL = 0.10  # relative error shown as a band
+LONGEST = 0.995  # share of the gaps on the axis: an idle server has gaps of any length
 
 
 def steps_chart(runs: Sequence[RunSteps]) -> Chart:
-    """A panel for each run: the distribution of the time from one engine step to the next."""
+    """A panel for each run: the distribution of the time between engine steps."""
     title = "Engine steps, measured and modelled"
     panels = [_steps_panel(run) for run in runs]
     count = sum(len(run.measured_s) for run in runs)
@@ -222,7 +222,7 @@ def _steps_panel(run: RunSteps) -> Spec:
 
 
 def errors_chart(errors: Mapping[str, Mapping[str, float]], titles: Mapping[str, str]) -> Chart:
-    """How far every prediction is off, a row for each run."""
+    """The error of every prediction, a row for each run."""
     title = "Predicted against measured"
     names = list(errors)
     rows = [

@@ -1,4 +1,4 @@
-"""Experiments: a measure as curves over what was varied, or as a grid over two things that were."""
+"""Experiments: a measure as curves over a varied setting, or as a grid over two of them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -34,7 +34,7 @@ from inferometer.show.charts.chart import (
 from inferometer.store.experiments import KeptExperiment
 from inferometer.vocabulary import MEASURES, duration_text, number_text
 
-ChartedCase = tuple[JsonObject, Run]  # what was set, and the run that came of it
+ChartedCase = tuple[JsonObject, Run]  # the settings, and the resulting run
 NumberedCase = tuple[JsonObject, Run, Quantity]  # a case with its number
 
 
@@ -58,7 +58,7 @@ class GridCell(TypedDict):
 
 
 class StepPoint(TypedDict):
-    """A load of a search, with the number that a limit is on."""
+    """A load of a search, with the number to which a limit applies."""
 
     at: float
     value: float | None
@@ -67,7 +67,7 @@ class StepPoint(TypedDict):
 
 
 MOST_SERIES = 12
-WIDE = 8.0  # times the least: colours of a heat map are then by ratios
+WIDE = 8.0  # ratio of largest to smallest above which a heat map colours by ratios
 KEYS = (
     *("ttft_scheduled.p50", "ttft_scheduled.p99", "ttft.p50", "ttft.p99", "tpot.p50", "e2e_scheduled.p50", "e2e.p50"),
     *("output_rate", "request_rate", "goodput"),
@@ -76,7 +76,7 @@ KEYS = (
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Varied:
-    """One number of the cases of an experiment: what was set, and the run that came of it."""
+    """One number of the cases of an experiment: their settings, and the resulting runs."""
 
     key: str
     cases: Sequence[ChartedCase]
@@ -89,7 +89,8 @@ class Varied:
 
 
 def cases_of(kept: KeptExperiment, load: Callable[[str], Run | None]) -> list[ChartedCase]:
-    """The cases that came to a run that can be read; of levels these and not the ends, by what they are levels of."""
+    """The cases with readable runs; for load levels the levels and not the ends, with the settings they are levels
+    of."""
     done = [(dict(case.parameters or {}), case.run) for case in kept.cases if case.run]
     between = [
         ({path: value for path, value in parameters.items() if path != LEVEL}, run)
@@ -101,7 +102,7 @@ def cases_of(kept: KeptExperiment, load: Callable[[str], Run | None]) -> list[Ch
 
 
 def keys_of(cases: Sequence[ChartedCase]) -> list[str]:
-    """The numbers worth a chart that every case knows; without any of the usual, the first few."""
+    """The numbers worth a chart that every case has; if it has none of the usual ones, the first few."""
     known = [set(quantities(run.summary)) for _, run in cases]
     common = set.intersection(*known) if known else set()
     there = [key for key in KEYS if key in common]
@@ -110,7 +111,7 @@ def keys_of(cases: Sequence[ChartedCase]) -> list[str]:
 
 
 def without_unscheduled(keys: Sequence[str]) -> list[str]:
-    """What is counted from the schedule takes the place of what is counted from the send."""
+    """Measures from the scheduled time replace those from the send time."""
     replaced = {key.replace("_scheduled.", ".") for key in keys if "_scheduled." in key}
     return [key for key in keys if key not in replaced]
 
@@ -128,8 +129,7 @@ def axis_title(path: str) -> str:
 
 
 def joined_cases(cases: Sequence[ChartedCase]) -> list[ChartedCase]:
-    """Settings that vary together are one: of those whose values go in pairs the first stays. What does not vary is
-    no setting of a case."""
+    """Settings that vary together count as one: the first one stays. Settings that do not vary are left out."""
     settings = [own for own, _ in cases]
     varied = list(_varied(settings))
     kept: list[str] = []
@@ -140,13 +140,13 @@ def joined_cases(cases: Sequence[ChartedCase]) -> list[ChartedCase]:
 
 
 def _together(settings: Sequence[JsonObject], one: str, other: str) -> bool:
-    """Whether each value of one comes with one value of the other, and the other way round."""
+    """Whether each value of one setting occurs with exactly one value of the other, and vice versa."""
     pairs = {(_value_text(own.get(one)), _value_text(own.get(other))) for own in settings}
     return len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
 
 
 def experiment_curves(varied: Varied) -> Spec:
-    """Against the numeric setting with most values; all others together make a series."""
+    """Plotted against the numeric setting with most values; each combination of the others is a series."""
     known = varied.known()
     axis = _numeric_axis([settings for settings, _, _ in known])
     if axis is None:
@@ -182,7 +182,7 @@ def experiment_curves(varied: Varied) -> Spec:
 
 
 def experiment_grid(varied: Varied) -> Spec:
-    """Two settings with two values or more; over more settings and repeats the mean."""
+    """Two settings with two or more values; averaged over further settings and repeats."""
     known = varied.known()
     axes = _crossed([settings for settings, _, _ in known])
     scale, name = _scale(known), known[0][2]
@@ -199,8 +199,8 @@ def experiment_grid(varied: Varied) -> Spec:
 
 
 def _crossed(settings: Sequence[JsonObject]) -> tuple[str, str]:
-    """The first two settings of which each was varied while the other stayed: else a grid is a diagonal. A case that
-    lacks one of them, as a policy lacks the settings of another one, is no part of a grid."""
+    """The first two settings that each varied while the other stayed: otherwise a grid is a diagonal. Cases that lack
+    one of them, as a policy lacks the settings of another, are not part of the grid."""
     for pair in combinations(_varied(settings), 2):
         both = [case for case in settings if case.keys() >= set(pair)]
         places = {tuple(_value_text(case[name]) for name in pair) for case in both}
@@ -210,7 +210,7 @@ def _crossed(settings: Sequence[JsonObject]) -> tuple[str, str]:
 
 
 def _cells(known: Sequence[NumberedCase], axes: Sequence[str], scale: Scale) -> list[GridCell]:
-    """The mean of each pair of values. Times have each the unit that it is written with, from µs to minutes."""
+    """The mean of each pair of values. Each time has its own unit, from µs to minutes."""
     cells: dict[tuple[str, str], list[float]] = {}
     for settings, _, quantity in known:
         place = (_value_text(settings.get(axes[0])), _value_text(settings.get(axes[1])))
@@ -229,9 +229,9 @@ def _cells(known: Sequence[NumberedCase], axes: Sequence[str], scale: Scale) -> 
 
 
 def _heat_map(rows: Sequence[GridCell], places: Spec, title: str, direction: str | None) -> list[Spec]:
-    """Yellow is better in every map, and texts can be read on their colours."""
+    """Yellow is better in every map, and texts are readable on their colours."""
     low, high = min(row["value"] for row in rows), max(row["value"] for row in rows)
-    wide = low > 0 and high / low > WIDE  # else one slow case leaves all others in one colour
+    wide = low > 0 and high / low > WIDE  # else one slow case would leave all others in one colour
     middle = (low * high) ** 0.5 if wide else (low + high) / 2
     is_lower = direction == "lower"
     scale = {"type": "log" if wide else "linear", "scheme": "viridis", "reverse": is_lower}
@@ -251,7 +251,7 @@ def _heat_map(rows: Sequence[GridCell], places: Spec, title: str, direction: str
 
 
 def limit_keys(cases: Sequence[ChartedCase]) -> dict[str, Limit]:
-    """The limits that the runs of an experiment were judged by, named as measures are: `tpot.p90`."""
+    """The limits that the runs of an experiment were judged by, named like measures: `tpot.p90`."""
     limits = {}
     for text in dict.fromkeys(limit.limit for _, run in cases for limit in run.summary.limits):
         with suppress(ValueError):
@@ -261,7 +261,7 @@ def limit_keys(cases: Sequence[ChartedCase]) -> dict[str, Limit]:
 
 
 def search_curve(varied: Varied) -> Spec:
-    """What a limit is about, at every load that was tried: the limit as a line, the steps as points."""
+    """The measure of a limit, at every load tried: the limit as a line, the steps as points."""
     limit = limit_keys(varied.cases).get(varied.key)
     if limit is None:
         raise Cannot(f"no limit on {varied.key}")
@@ -340,7 +340,7 @@ def _numeric_axis(settings: Sequence[JsonObject]) -> str | None:
 
 
 def _varied(settings: Sequence[JsonObject]) -> dict[str, list[JsonValue]]:
-    """The settings with two values or more, and these."""
+    """The settings with two or more values, and these values."""
     names = dict.fromkeys(name for case in settings for name in case)
     by_name = {
         name: list({_value_text(case.get(name)): case.get(name) for case in settings}.values()) for name in names
@@ -362,7 +362,7 @@ def _scale(known: Sequence[NumberedCase]) -> Scale:
 
 
 def _steps(field: str, title: str, values: Sequence[JsonValue], angle: int | None = None) -> Spec:
-    """In the order of numbers where they are numbers."""
+    """In numeric order if they are numbers."""
     numbers = [value for value in values if isinstance(value, int | float)]
     ordered = sorted(set(numbers)) if len(numbers) == len(values) else dict.fromkeys(map(_value_text, values))
     order = [_value_text(value) for value in ordered]
@@ -371,7 +371,7 @@ def _steps(field: str, title: str, values: Sequence[JsonValue], angle: int | Non
 
 
 def _better(quantity: Quantity) -> str:
-    """Which colour is which: the same in every map."""
+    """The meaning of the colours: the same in every map."""
     if quantity.direction is None:
         return ""
     return f"yellow is better: {'less' if quantity.direction == 'lower' else 'more'}"

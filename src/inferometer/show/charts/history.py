@@ -1,4 +1,4 @@
-"""A measure over time: a line for each series, and where its level changed."""
+"""A measure over time: a line for each series, and its change points."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ from inferometer.show.charts.chart import (
 from inferometer.vocabulary import change_text
 
 MOST_SERIES = 12
-ROW = 14  # pixels from one row of words to the next
+ROW = 14  # pixels from one row of labels to the next
 
 
 class HistoryRow(TypedDict):
@@ -43,7 +43,7 @@ class HistoryRow(TypedDict):
 
 
 class StepMark(TypedDict):
-    """Where a line changed its level."""
+    """A point where a line changed its level."""
 
     series: str
     at: str
@@ -51,8 +51,8 @@ class StepMark(TypedDict):
     came_with: str
 
 
-Placed = dict[tuple[int, bool], list[StepMark]]  # by row and whether it is left of its line
-TIME_FORMAT = {  # dates as ISO 8601 has them, and 24 hours
+Placed = dict[tuple[int, bool], list[StepMark]]  # by row and whether the label is left of its line
+TIME_FORMAT = {  # ISO 8601 dates and 24-hour times
     **dict.fromkeys(("year",), "%Y"),
     **dict.fromkeys(("quarter", "month"), "%Y-%m"),
     **dict.fromkeys(("week", "date", "day"), "%m-%d"),
@@ -60,13 +60,13 @@ TIME_FORMAT = {  # dates as ISO 8601 has them, and 24 hours
     **dict.fromkeys(("seconds", "milliseconds"), "%H:%M:%S"),
 }
 TOO_FEW = "a percentile of too few samples"
-LABEL_WIDTH = 0.17  # share of the width that "+33.2%" has on a phone
+LABEL_WIDTH = 0.17  # share of the width that "+33.2%" takes on a phone
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryPoint:
-    """A run's value; `came_with` has versions and commit. What is not `sound`, because its run is invalid as a
-    measurement, is shown apart, and no change is found in it."""
+    """A run's value; `came_with` has versions and commit. A point that is not `sound`, because its run is invalid as a
+    measurement, is drawn differently, and ignored for change points."""
 
     run: str
     at: str  # ISO 8601
@@ -78,8 +78,8 @@ class HistoryPoint:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Lines by name, the oldest point first. All have one unit. `names` are those of all charts that are looked at
-    together: a line has the same colour in each of them."""
+    """Lines by name, oldest point first. All have the same unit. `names` are those of all charts shown together: a line
+    has the same colour in each of them."""
 
     title: str
     unit: str
@@ -88,8 +88,8 @@ class History:
 
 
 def history_of(runs: Sequence[Run], *keys: str) -> History:
-    """One or several numbers of runs: a line for each identity (workload, stack, hardware), and for each key where
-    there are several (batch sizes, lengths)."""
+    """One or several numbers of runs: a line for each identity (workload, stack, hardware), and for each key if there
+    are several (batch sizes, lengths)."""
     lines: dict[tuple[str, str], list[HistoryPoint]] = {}
     titles, units = {}, []
     labels = _identity_labels(runs)
@@ -110,7 +110,7 @@ def history_of(runs: Sequence[Run], *keys: str) -> History:
 
 
 def history(history: History) -> Spec:
-    """Change points are marked where the new level begins, with how much it is."""
+    """Change points are marked at the start of the new level, with the size of the change."""
     lines = dict(list(history.lines.items())[:MOST_SERIES])
     if not lines:
         raise Cannot("no run of the history has this measure")
@@ -143,14 +143,14 @@ def history(history: History) -> Spec:
         ]
     placed = _placed(steps, [row["at"] for row in rows])
     if colour["legend"] is not None:
-        colour["legend"]["offset"] = 8 + ROW * len({row for row, _ in placed})  # above the words of the steps
+        colour["legend"]["offset"] = 8 + ROW * len({row for row, _ in placed})  # above the labels of the steps
     if steps:
         layers += _step_layers(placed, time, colour)
     return view(titled(f"{history.title} over time", _subtitle(history, rows, len(lines), len(steps))), rows, layers)
 
 
 def _colour(lines: Sequence[str], names: Sequence[str]) -> Spec:
-    """Of the lines that are there, in the colours that they have among all names."""
+    """Colours of the lines in this chart, the same as among all names."""
     colour = colours("series", list(dict.fromkeys([*names, *lines])))
     legend = {"values": list(lines), "columns": legend_columns(lines)}
     return colour | {"legend": legend if len(lines) > 1 else None}
@@ -170,7 +170,7 @@ def _subtitle(history: History, rows: Sequence[HistoryRow], lines: int, steps: i
 
 
 def _step_layers(placed: Placed, time: Spec, colour: Spec) -> list[Spec]:
-    """Upright lines, and above the plot how much it is, in the colour of its series."""
+    """Vertical lines, and above the plot the size of each change, in the colour of its series."""
     steps = [step for group in placed.values() for step in group]
     tips = [tip("label", "change", "nominal"), tip("series", "series", "nominal"), tip("came_with", "with", "nominal")]
     rule = {"mark": {"type": "rule", "strokeDash": [4, 3]}, "encoding": {"x": time, "tooltip": tooltip(*tips)}}
@@ -184,10 +184,10 @@ def _step_layers(placed: Placed, time: Spec, colour: Spec) -> list[Spec]:
 
 
 def _placed(steps: Sequence[StepMark], times: Sequence[str]) -> Placed:
-    """Words by row and side of their line, so that none covers another: each in the first row that is free there."""
+    """Labels by row and side of their line, so that none covers another: each in the first row with room."""
     first, last = (datetime.fromisoformat(pick(times)).timestamp() for pick in (min, max))
     length = max(last - first, 1.0)
-    taken: list[list[float]] = []  # for each row, the middles of the words in it
+    taken: list[list[float]] = []  # for each row, the centres of its labels
     placed: Placed = {}
     for step in sorted(steps, key=lambda step: str(step["at"])):
         at = (datetime.fromisoformat(step["at"]).timestamp() - first) / length
@@ -216,7 +216,7 @@ def _row(name: str, point: HistoryPoint, factor: float) -> HistoryRow:
 
 
 def _steps(name: str, line: Sequence[HistoryPoint], since: str) -> list[StepMark]:
-    """Found in all that is known, marked if they are in view."""
+    """Detected in the whole history, marked if they are in view."""
     sound = [point for point in line if point.sound]
     changes = change_points([point.value for point in sound])
     return [

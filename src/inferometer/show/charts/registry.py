@@ -1,5 +1,5 @@
-"""The list of charts: a name, what it shows, what it is made of and where its code is; and specifications as
-pictures. A chart is added here and in no other place."""
+"""The list of charts: a name, what it shows, its input and the location of its code; and specifications as pictures. To
+add a chart, only this list needs a new line."""
 
 import copy
 import re
@@ -17,8 +17,8 @@ from inferometer.workload.cache import cached_path
 # -- rendering -------------------------------------------------------------------------------------------------------
 
 VEGA_LITE = "6.4"
-SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # a name: nothing is fetched from there
-PIXELS = 2.0  # of the picture for one of the chart: sharp on today's screens
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # an identifier: nothing is fetched from there
+PIXELS = 2.0  # of the picture per pixel of the chart: sharp on today's screens
 
 
 def render_png(spec: Spec, theme: Theme = "light", scale: float = PIXELS) -> bytes:
@@ -37,14 +37,14 @@ def svg_as_png(picture: str, scale: float = PIXELS) -> bytes:
 
 
 def _dressed(spec: Spec, theme: Theme) -> Spec:
-    """With the theme's colours; a picture has a background, as it may be pasted anywhere."""
+    """With the theme's colours; a picture has a background, because it may be pasted anywhere."""
     looks = config(theme) | {"background": INK[theme]["page"], "padding": 12}
     return {"$schema": SCHEMA, **copy.deepcopy(spec), "config": looks}
 
 
 def vega_bundle() -> str:
-    """Vega, Vega-Lite and vega-embed as one script that puts `vegaEmbed` on the window. Making it takes seconds, so it
-    is kept in the cache folder, once for each version."""
+    """Vega, Vega-Lite and vega-embed as one script that defines `vegaEmbed` on the window. Building it takes seconds,
+    so it is cached, once for each version."""
     converter = _converter()
     versions = (converter.__version__, VEGA_LITE)
     kept = cached_path("charts", "vega.js", *versions)
@@ -54,13 +54,13 @@ def vega_bundle() -> str:
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_text(kept, bundle)
-    except Exception:  # a cache that cannot be written costs seconds, not the page
+    except Exception:  # without a writable cache it takes seconds longer, but works
         return bundle
     return bundle
 
 
 def embeddable(script: str) -> str:
-    """A script that may stand inside of a page: nothing in it ends or opens a script element."""
+    """A script that can be embedded in a page: nothing in it ends or opens a script element."""
     return script.replace("</script", "<\\/script").replace("<script", "\\x3cscript").replace("<!--", "\\x3c!--")
 
 
@@ -89,7 +89,7 @@ _IDS = re.compile(r'(id="|url\(#|href="#)')
 
 
 def contact_sheet(charts: Sequence[Chart], theme: Theme = "light", columns: int = COLUMNS, scale: float = 1.5) -> bytes:
-    """As PNG; each chart goes where the columns are shortest."""
+    """As PNG; each chart is placed in the shortest column."""
     pictures = [render_svg(chart.spec, theme) for chart in charts]
     sizes = [size_of(picture) for picture in pictures]
     width = max(size[0] for size in sizes)
@@ -112,7 +112,7 @@ def size_of(picture: str) -> tuple[float, float]:
 
 
 def _with_own_ids(picture: str, at: int) -> str:
-    """Clip paths of all charts have the same names."""
+    """All charts use the same names for clip paths."""
     return _IDS.sub(rf"\g<1>c{at}-", picture)
 
 
@@ -122,7 +122,7 @@ Of = Literal["run", "runs", "comparison", "history", "experiment"]
 
 
 class Definition(NamedTuple):
-    """`where` is a function from what the chart is made of to a specification; it raises `Cannot` where that lacks
+    """`where` is a function from the chart's input to a specification; it raises `Cannot` if the input lacks
     something."""
 
     where: str
@@ -213,11 +213,11 @@ CHARTS: dict[str, Definition] = {
         f"{_HERE}.comparisons:routing_map", "Which strategy wins where", "experiment", "two numeric axes and strategies"
     ),
 }
-STRATEGIES = ("strategy_bars", "ratio_to_baseline")  # one of each for an experiment, whatever the measure
+STRATEGIES = ("strategy_bars", "ratio_to_baseline")  # one of each per experiment, whatever the measure
 
 
 def charts_of(run: Run) -> list[Chart]:
-    """Every chart that this run can give."""
+    """Every chart possible for this run."""
     return gallery("run", ChartedRun(run))[0]
 
 
@@ -227,7 +227,7 @@ def charts_of_runs(runs: Sequence[Run]) -> list[Chart]:
 
 
 def gallery(of: Of, thing: Any) -> tuple[list[Chart], list[Absent]]:
-    """All charts of a kind of thing, and those that it cannot give, with why."""
+    """All charts for a kind of input, and those not possible, with the reasons."""
     made: list[Chart] = []
     absent: list[Absent] = []
     for name, definition in CHARTS.items():
@@ -241,8 +241,8 @@ def gallery(of: Of, thing: Any) -> tuple[list[Chart], list[Absent]]:
 
 
 def draw(name: str, thing: Any) -> Chart:
-    """One chart by its name; of a run, of several, of a comparison, history or experiment, as its definition
-    requires."""
+    """One chart by its name; of a run, several runs, a comparison, a history or an experiment, depending on its
+    definition."""
     definition = definition_of(name)
     thing = ChartedRun(thing) if isinstance(thing, Run) else thing
     spec = _function(definition.where)(thing)
@@ -265,7 +265,7 @@ def _function(where: str) -> Callable[[Any], Spec]:
 
 
 def throughput_latency_png(run: Run) -> bytes | None:
-    """None where no request was answered: there is nothing to draw."""
+    """None if no request was answered: there is nothing to draw."""
     try:
         return render_png(draw("throughput_latency", run).spec)
     except Cannot:

@@ -1,5 +1,5 @@
-"""A routed fleet over the time of a run: load and match rate of every replica, the router's memory against the caches,
-what it decided, and what deciding cost. The charts of Ray's prefix-aware benchmark."""
+"""A routed fleet over the time of a run: load and match rate of every replica, the router's memory compared with the
+caches, its decisions, and their cost. The charts of Ray's prefix-aware benchmark."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -43,12 +43,12 @@ from inferometer.show.charts.distributions import thinned
 from inferometer.show.charts.timelines import window_marks
 from inferometer.vocabulary import duration_text, number_text, percent_text
 
-POINTS = 1500  # of all series of a chart together
-WINDOW_S = 5.0  # over which times of the servers are averaged
-CHARS_PER_TOKEN = 4  # by which the benchmark of Ray turns characters of the tree into tokens
-FAR = 3  # times the largest tree: a line there would leave the trees at the bottom
+POINTS = 1500  # in all series of a chart together
+WINDOW_S = 5.0  # averaging window for the times of the servers
+CHARS_PER_TOKEN = 4  # factor by which Ray's benchmark converts characters of the tree into tokens
+FAR = 3  # times the largest tree: a line beyond that would squeeze the trees to the bottom
 MEAN = "mean of all"
-BUSY = 5  # requests at a replica: the benchmark of Ray averages over the time above it
+BUSY = 5  # requests at a replica: Ray's benchmark averages over the time above it
 MOVING = "moving mean"
 TIME = "time since the start (s)"
 
@@ -110,7 +110,7 @@ def prefix_match_rate(subject: ChartedRun) -> Spec:
 
 
 def regret_over_time(subject: ChartedRun) -> Spec:
-    """Tokens that were cached where requests went, and the most that was cached anywhere, as means of pieces."""
+    """Tokens that were cached at the chosen replica, and the most that were cached at any, as means over intervals."""
     decisions = _decisions(subject)
     if not decisions.knows_caches:
         raise Cannot("what the caches held at every choice is known in virtual time only")
@@ -127,8 +127,8 @@ def regret_over_time(subject: ChartedRun) -> Spec:
 
 
 def tree_against_cache(subject: ChartedRun) -> Spec:
-    """The router's memory in tokens, the prompts that were computed or found, and how full the caches are that it
-    models; with lines where the router begins to evict and where it stops."""
+    """The router's memory in tokens, the prompt tokens that were computed or found cached, and how full the modelled
+    caches are; with lines at the levels where the router starts and stops evicting."""
     tree = router_series(subject.samples, "tree_chars")
     filled = server_series(subject.samples, "kv_filled") or server_series(subject.samples, "kv_usage")
     if not tree or not filled:
@@ -159,7 +159,7 @@ def tree_against_cache(subject: ChartedRun) -> Spec:
 
 
 def cache_hits(subject: ChartedRun) -> Spec:
-    """The share of the prompt tokens of the last seconds that every replica had in its cache."""
+    """For every replica, the share of the recent prompt tokens that were in its cache."""
     counts = cached_by_replica(subject.samples, subject.run.records)
     if len(counts) < 2:
         raise Cannot("it needs at least two replicas that report what they had cached")
@@ -178,12 +178,12 @@ def cache_hits(subject: ChartedRun) -> Spec:
 
 
 def _eviction(run: Run) -> list[tuple[str, int]]:
-    """Characters of a replica above which the policy of the plan evicts, and down to how many."""
+    """Characters of a replica above which the plan's policy evicts, and the target size."""
     router = run.plan.server.section("router")
     policy = router.text("policy") or "prefix_aware" if run.plan.server.text("type") != "ray-serve" else "prefix_aware"
     try:
         settings = checked_settings(policy, router.section("settings"))
-    except InferometerError:  # a policy of one's own, which may not be here
+    except InferometerError:  # a custom policy, which may not be available here
         return []
     if isinstance(settings, PrefixAwareSettings) and settings.evicts:
         return [("evicts above", settings.eviction_threshold_chars), ("down to", settings.eviction_target_chars)]
@@ -191,7 +191,7 @@ def _eviction(run: Run) -> list[tuple[str, int]]:
 
 
 def server_times(subject: ChartedRun) -> Spec:
-    """Means of what the servers finished in the last seconds: their histograms as windows of time."""
+    """Means over the requests that the servers finished in the last seconds: windowed growth of their histograms."""
     samples = subject.samples
     sources = [source for source in samples.source.counts() if source is not None and is_server(source)]
     series = {(one.source, one.name): one for one in all_series(samples, sources) if not one.labels.get("le")}
@@ -219,7 +219,7 @@ def _windowed(total: Any, count: Any) -> tuple[Ints, Floats, Floats]:
 
 
 def _before(at: Ints) -> Any:
-    """Of every instant, the first one of the window before it."""
+    """For every instant, the index of the first one in its window."""
     return np.searchsorted(at, at - round(WINDOW_S * 1e9))
 
 
@@ -232,7 +232,7 @@ def _pooled(windows: list[tuple[Ints, Floats, Floats]]) -> tuple[Ints, Floats]:
 
 
 def search_overhead(subject: ChartedRun) -> Spec:
-    """How long choosing a replica took on the router's machine, by how many it compared."""
+    """How long choosing a replica took on the router's machine, by the number of replicas compared."""
     decisions = _decisions(subject)
     took = 1e6 * decisions.search_s
     edges = np.linspace(0, float(np.quantile(took, 0.99)) or 1.0, 41)
@@ -267,8 +267,8 @@ _LEGS = {"there": "way to the tree", "work": "in the tree", "back": "way back"}
 
 
 def routing_phases(subject: ChartedRun) -> Spec:
-    """What a request costs the router: choosing, remembering, and its share of evictions. Where the tree is a process
-    of its own, as on Ray Serve, calls to it are split into the ways and the work."""
+    """The router's cost per request: choosing, inserting, and its share of evictions. If the tree is a separate
+    process, as on Ray Serve, calls to it are split into transport and work."""
     decisions = _decisions(subject)
     evictions = subject.samples.series("eviction_s")[1]
     legs = {
@@ -307,7 +307,7 @@ def routing_phases(subject: ChartedRun) -> Spec:
 
 
 def routing_decisions(subject: ChartedRun) -> Spec:
-    """How often every branch of the policy chose, and how much of the prompts matched there."""
+    """How often each branch of the policy chose, and how much of the prompts matched there."""
     decisions = _decisions(subject)
     counts = Counter(zip(decisions.kind, decisions.replica, strict=True))
     kinds = [kind for kind, _ in Counter(decisions.kind).most_common()]
@@ -348,7 +348,7 @@ def _decisions(subject: ChartedRun) -> Decisions:
 
 
 def _lines(subject: ChartedRun, title: Any, series: ByReplica, axis: str, levels: Sequence[float] = ()) -> Spec:
-    """A line per series, and dashed ones across at `levels`."""
+    """A line per series, and dashed horizontal ones at `levels`."""
     most = max(POINTS // (2 * max(len(series), 1)), 20)
     rows = []
     for name, (at, values) in series.items():

@@ -1,5 +1,4 @@
-"""What went on over the time of a run: tokens, requests in flight, latency of each second, and what was sampled under
-the same clock."""
+"""The course of a run: tokens, requests in flight, latency of each second, and samples on the same time axis."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -44,7 +43,7 @@ PIECES = 300
 
 
 def tokens_over_time(subject: ChartedRun) -> Spec:
-    """Output tokens as they arrived; a prompt counts when its first token comes."""
+    """Output tokens as they arrived; a prompt counts when its first token arrives."""
     records, edges = subject.answers.records, subject.edges(PIECES)
     if not records.read_offsets[-1]:
         raise Cannot("no read carried a token: the answers were not streamed")
@@ -64,7 +63,7 @@ def in_flight(subject: ChartedRun) -> Spec:
 
 
 def flight_of(subject: ChartedRun) -> tuple[dict[str, Floats], Ints]:
-    """In flight: sent and not over. Waiting: due and not sent yet."""
+    """In flight: sent and not over. Waiting: due and not yet sent."""
     records, edges = subject.answers.records, subject.edges(PIECES)
     waiting = InFlight.of(records.scheduled_at, np.where(known(records.sent_at), records.sent_at, records.ended_at))
     flight = InFlight.of(records.sent_at, records.ended_at)
@@ -93,7 +92,7 @@ def piece_text(edges: Ints) -> str:
 
 
 def over_time(subject: ChartedRun, title: Spec, series: dict[str, Floats], edges: Ints, axis: str) -> Spec:
-    """Lines under the run's clock; the window that was measured is marked."""
+    """Lines on the run's time axis, with the measured window marked."""
     middles = subject.seconds((edges[:-1] + edges[1:]) // 2)
     rows = [
         {"at": at, "series": name, "value": value}
@@ -116,7 +115,7 @@ def over_time(subject: ChartedRun, title: Spec, series: dict[str, Floats], edges
 
 
 class WindowMark(TypedDict):
-    """An edge of the window: its instant, its label and on which side of the line, its share of the run."""
+    """An edge of the window: its instant, its label and the side of the line, its share of the run."""
 
     at: float
     label: str
@@ -125,7 +124,7 @@ class WindowMark(TypedDict):
 
 
 def window_marks(subject: ChartedRun) -> list[Spec]:
-    """Where the measured window begins and ends, unless it is the run."""
+    """Marks at the start and end of the measured window, unless it is the whole run."""
     window, whole = subject.window, max(1, subject.end_at - subject.start_at)
     places = [("window begins", window.start_at), ("window ends", window.end_at)]
     inner: list[WindowMark] = [
@@ -141,11 +140,11 @@ def window_marks(subject: ChartedRun) -> list[Spec]:
     return rules("at", _shifted_labels(inner), "label") if inner else []
 
 
-BOTH_LABELS = 0.55  # share of the narrowest plot, on a phone, that the two labels take next to each other
+BOTH_LABELS = 0.55  # share of the narrowest plot, on a phone, that the two labels need next to each other
 
 
 def _shifted_labels(marks: Sequence[WindowMark]) -> list[WindowMark]:
-    """Labels inwards of the window. One that is too short for both has one, on the side where there is room."""
+    """Labels inside the window. A window too short for both labels has one, on the side with room."""
     if len(marks) == 1:
         return [{**marks[0], "left": marks[0]["share"] > 0.5}]
     begins, ends = marks
@@ -174,7 +173,7 @@ class Panel(NamedTuple):
     lines: list[PlottedLine]
 
 
-# Title, unit, and the samples that are shown together under which word.
+# Title, unit, and the samples that are shown together with their labels.
 _SERVER: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("Server: requests", "requests", {"running": "running", "queued": "queued"}),
     ("Server: KV cache in use", "share", {"kv_usage": "KV cache"}),
@@ -189,7 +188,7 @@ _HOST = {"cpu_share": "cores busy", "steal_share": "taken by the hypervisor"}
 
 
 def under_one_clock(subject: ChartedRun) -> Spec:
-    """Panels above one another that share their time axis; the load's own come first."""
+    """Panels above one another with a shared time axis; the load's own come first."""
     sampled = [panel for panel in _sampled(subject) if panel.lines]
     if not sampled:
         raise Cannot("neither the server nor the GPUs nor the host were sampled")
@@ -235,7 +234,7 @@ def _panel(subject: ChartedRun, title: str, unit: str, series: list[tuple[str, s
 
 
 def _summed(at: Ints, values: Floats) -> tuple[Ints, Floats]:
-    """Several engines behind one endpoint are read at one instant: their sum."""
+    """Several engines behind one endpoint are scraped at the same instant: their sum."""
     instants, place = np.unique(at, return_inverse=True)
     sums = np.zeros(len(instants))
     np.add.at(sums, place, values)
@@ -304,7 +303,7 @@ class PieceQuantile(TypedDict):
 
 
 def throughput_latency(subject: ChartedRun) -> Spec:
-    """A point for each second and quantile: requests that were completed in it, and their TTFT."""
+    """A point for each second and quantile: requests completed in it, and their TTFT."""
     answers = subject.answers
     ended = answers.records.ended_at
     second, pieces = _cut(subject, ended, 1.0)
@@ -333,7 +332,7 @@ def latency_over_time(subject: ChartedRun) -> Spec:
 
 
 def _cut(subject: ChartedRun, at: Ints, length_s: float) -> tuple[Ints, tuple[int, float]]:
-    """The piece of the run that each instant lies in, how many there are, and how long each is."""
+    """The interval of the run that each instant belongs to, the number of intervals, and their length."""
     whole_s = max((subject.end_at - subject.start_at) / NANOSECONDS, 1e-9)
     length_s = max(length_s, float(np.ceil(whole_s / MOST)))
     count = max(1, int(np.ceil(whole_s / length_s)))
@@ -396,7 +395,8 @@ PARTS = {"waiting to be sent": GREY, "until the first token": BLUE, "until the l
 
 
 def requests(subject: ChartedRun) -> Spec:
-    """Neighbours in time, around the middle of the window: of a long run all would be too thin to see."""
+    """Requests adjacent in time, around the middle of the window: all requests of a long run would be too thin to
+    see."""
     answers = subject.answers
     sent = np.flatnonzero(known(answers.records.sent_at))
     if not len(sent):

@@ -1,6 +1,6 @@
-"""Runs as points: what more load costs in latency, what throughput costs in speed for a user, and which runs no other
-one beats. Points of one series are joined in the order of load; a page may choose what makes a colour, a shape or a
-facet among the fields that `usermeta` names."""
+"""Runs as points: what more load costs in latency, what throughput costs in speed for a user, and which runs are not
+dominated by others. Points of one series are joined in the order of load; on a page, users can map the fields listed in
+`usermeta` to colour, shape or facet."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ from inferometer.show.charts.chart import (
 from inferometer.vocabulary import MEASURES
 
 QUANTILES = ("p50", "p99")
-FIELDS = {  # of a row: what may make a colour, a shape or a facet, and what it is called
+FIELDS = {  # of a row: fields for colour, shape or facet, and their titles
     "stack": "model · engine · hardware",
     "model": "model",
     "engine": "engine",
@@ -53,7 +53,7 @@ _FIRST_NUMBER = re.compile(r"[0-9][0-9,]*(?:\.[0-9]+)?")
 
 
 class PointRow(TypedDict, total=False):
-    """A run as a point: who it is about, how much load it had, and its numbers."""
+    """A run as a point: what it is about, its load, and its numbers."""
 
     run: str
     stack: str
@@ -64,7 +64,7 @@ class PointRow(TypedDict, total=False):
     name: str
     load: str
     process: str  # rates are not joined with numbers in flight
-    order: float  # of the load: points are joined by it
+    order: float  # of the load: points are joined in this order
     speed: float
     throughput: float
     cost: float | None
@@ -77,11 +77,11 @@ class PointRow(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class PlottedRun:
-    """What a point is made of: of a run, or of what an index knows of one."""
+    """The data of a point: from a run, or from an index entry."""
 
     about: PointRow
     numbers: Mapping[str, float]  # rates on one basis for all runs of a chart
-    gpus: int | None  # accelerators; None: not known
+    gpus: int | None  # accelerators; None: unknown
 
 
 Plottable = Run | PlottedRun
@@ -93,7 +93,7 @@ def plotted(runs: Sequence[Plottable]) -> list[PlottedRun]:
 
 
 def _told_apart(points: list[PlottedRun]) -> list[PlottedRun]:
-    """What all stacks share is no part of the name of a series."""
+    """Parts that all stacks share are left out of the names of series."""
     stacks = [point.about["stack"].split(STACK_DOT) for point in points]
     if len(set(map(tuple, stacks))) < 2:
         return points
@@ -113,7 +113,7 @@ def _plotted(run: Run, basis: Basis) -> PlottedRun:
 
 
 def latency_by_rate(runs: Sequence[Plottable]) -> Spec:
-    """Lines over runs of different rates; the tail is dashed."""
+    """Lines over runs with different rates; the tail is dashed."""
     points = plotted(runs)
     rows = [row for run in points for row in _rate_rows(run)]
     if len({row["rate"] for row in rows}) < 2:
@@ -158,7 +158,7 @@ def cost_by_user_speed(runs: Sequence[Plottable]) -> Spec:
 
 
 def pareto(runs: Sequence[Plottable]) -> Spec:
-    """The front as a line; runs that another one beats are pale."""
+    """The front as a line; dominated runs are pale."""
     rows, axis = speed_rows(runs)
     best = front([(row["speed"], row["throughput"]) for row in rows])
     for at, row in enumerate(rows):
@@ -196,7 +196,7 @@ def _view(title: Spec, rows: Sequence[PointRow], layers: Sequence[Spec]) -> Spec
 
 
 def _shared_text(rows: Sequence[PointRow]) -> str:
-    """What is no part of the names of these series, because all have it."""
+    """Text that all series share, and that is left out of their names."""
     if len({row["stack"] for row in rows}) < 2:
         return ""
     facts = [(short_model(row["model"]), row["engine"], row["hardware"]) for row in rows]
@@ -232,7 +232,7 @@ def _joined(
 
 
 def _middles(rows: Sequence[PointRow], x_field: str, y_field: str) -> list[PointRow]:
-    """One row for each load of a series, with the medians of its runs: a line through every night's run of one load
+    """One row for each load of a series, with the medians of its runs: a line through every night's run at one load
     would be a knot."""
     groups: dict[tuple[object, ...], list[PointRow]] = {}
     for row in rows:
@@ -251,15 +251,15 @@ def _colour(rows: Sequence[PointRow]) -> Spec:
 
 
 def _coloured_by(rows: Sequence[PointRow]) -> str:
-    """The stack; of one stack the workload, where a few of them differ: else all lines would look alike."""
+    """The stack; with one stack the workload, if a few of them differ: otherwise all lines would look alike."""
     stacks, workloads = ({row.get(name) for row in rows} for name in ("stack", "workload"))
     return "workload" if len(stacks) == 1 and 1 < len(workloads) <= MOST_CHOICES else "stack"
 
 
 def _labels(rows: Sequence[PointRow], across: Spec, up: Spec, x_field: str, y_field: str) -> list[Spec]:
-    """The load next to its point, for as many as there is room: none covers another one or another point. The highest
-    load of a series has its workload too, if colours do not distinguish workloads, and is placed first. One load of
-    all of them labels nothing."""
+    """The load next to its point, for as many points as there is room: no label covers another label or point. The
+    highest load of a series also shows its workload, if colours do not distinguish workloads, and is placed first. If
+    all points have the same load, there are no labels."""
     tops = {id(row) for row in _tops(rows)} if _coloured_by(rows) != "workload" else set()
     ordered = sorted(rows, key=lambda row: id(row) not in tops)
     points = [(float(row[x_field]), float(row[y_field])) for row in ordered]  # type: ignore[literal-required]
@@ -281,7 +281,7 @@ def _labels(rows: Sequence[PointRow], across: Spec, up: Spec, x_field: str, y_fi
 
 
 def _tops(rows: Sequence[PointRow]) -> list[PointRow]:
-    """Of each series the run with most load, where there is more than one workload."""
+    """For each series the run with the highest load, if there are several workloads."""
     if len({row["workload"] for row in rows} - {"-"}) < 2:
         return []
     tops: dict[tuple[str, str, str], PointRow] = {}
@@ -293,8 +293,8 @@ def _tops(rows: Sequence[PointRow]) -> list[PointRow]:
 
 
 def _with_room(points: Sequence[tuple[float, float]], texts: Sequence[Sequence[str]]) -> dict[int, str]:
-    """The first text of each point that there is room for. Greedy, at the size that pictures have; a page hides more of
-    them where it is narrower."""
+    """The first text of each point that there is room for. Greedy, at the size of pictures; a narrower page hides more
+    of them."""
     if not points:
         return {}
     widest, highest = max(point[0] for point in points) or 1.0, max(point[1] for point in points) or 1.0
@@ -317,7 +317,8 @@ def _overlap(a: tuple[float, float, float, float], b: tuple[float, float, float,
 
 
 def front(points: Sequence[tuple[float, float]]) -> set[int]:
-    """Indices of the points that no other one beats in one without losing in the other; more is better."""
+    """Indices of the points that are not dominated (another point better in one and not worse in the other); more is
+    better."""
     best: set[int] = set()
     highest = float("-inf")
     for at in sorted(range(len(points)), key=lambda at: points[at], reverse=True):
@@ -331,7 +332,7 @@ def front(points: Sequence[tuple[float, float]]) -> set[int]:
 
 
 def _ttft_of(run: PlottedRun) -> str:
-    """Of an open loop it is counted from the schedule."""
+    """For an open loop, counted from the scheduled time."""
     return "ttft_scheduled" if "ttft_scheduled.p50" in run.numbers else "ttft"
 
 
@@ -347,8 +348,8 @@ def _rate_rows(run: PlottedRun) -> list[PointRow]:
 
 
 def speed_rows(runs: Sequence[Plottable]) -> tuple[list[PointRow], str]:
-    """Speed of one user, tokens per second and GPU, and cost, of each run that has them; and the axis' name. Where
-    the number of GPUs is not known of all, it is tokens per second and no more."""
+    """Speed of one user, tokens per second and GPU, and cost, for each run that has them; and the name of the axis. If
+    the number of GPUs is not known for all, total tokens per second are used."""
     points = plotted(runs)
     counted = all(per_gpu(run) is not None for run in points)
     rows: list[PointRow] = []
@@ -371,7 +372,7 @@ def _tokens(numbers: Mapping[str, float]) -> float | None:
 
 
 def per_gpu(run: PlottedRun) -> float | None:
-    """As in the run itself, else by its known GPUs."""
+    """From the run itself, else computed with its known GPUs."""
     if (reported := run.numbers.get("throughput_per_gpu")) is not None:
         return reported
     tokens = _tokens(run.numbers)
@@ -379,7 +380,7 @@ def per_gpu(run: PlottedRun) -> float | None:
 
 
 def user_speed(numbers: Mapping[str, float]) -> float | None:
-    """As in the run itself; else 1 / mean TPOT, as CI benchmarks plot it."""
+    """From the run itself; else 1 / mean TPOT, as CI benchmarks plot it."""
     if (reported := numbers.get("tokens_per_s_user")) is not None:
         return reported
     tpot = numbers.get("tpot.mean")

@@ -1,1 +1,1 @@
-"""Runs as CI shows them: a step summary, outputs, annotations, JUnit XML, GitLab metrics, plain text."""
+"""Runs in the formats of CI: a step summary, outputs, annotations, JUnit XML, GitLab metrics, plain text."""

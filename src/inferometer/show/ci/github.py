@@ -1,5 +1,5 @@
-"""What GitHub Actions reads of a step: outputs, annotations, and the step summary in Markdown, safe whatever names
-are in it and never larger than GitHub takes."""
+"""Output for a GitHub Actions step: outputs, annotations, and the step summary in Markdown, safe for any names in it
+and within GitHub's size limits."""
 
 import html
 import json
@@ -20,27 +20,27 @@ from inferometer.show.ci.outcome import CiOutcome, CiReport, ReportLine, headlin
 from inferometer.show.notify.news import run_facts
 from inferometer.vocabulary import change_text, value_text
 
-MOST_BYTES = 1_000_000  # GitHub drops a summary of more than 1 MiB of a step, whole
+MOST_BYTES = 1_000_000  # GitHub drops a step's summary entirely if it exceeds 1 MiB
 STATISTICS = ("mean", "p50", "p90", "p99")
 MARKS = {"fine": "✅", "worse": "📉", "failed": "❌", "invalid": "❌", "unclear": "⚠️", "doubtful": "⚠️"}
 STATUS_MARKS = {"worse": "🔴", "better": "🟢", "same": "⚪", "unclear": "🟡", "changed": "🔵"}
 _SPECIAL = re.compile(r"([\\`*_\[\]|~$]|^[#+=-](?=.)|(?<=^\d)[.)](?= ))")
-_WEB = re.compile(r"\b(www)\.", re.IGNORECASE)  # a link by itself
+_WEB = re.compile(r"\b(www)\.", re.IGNORECASE)  # GitHub turns it into a link
 MOST_TEXT = 2000  # characters of a problem
 MOST_CELL = 300
 _MET = {True: "✅", False: "❌"}  # None: unclear
-_TABLED = 200  # runs in one table
+_TABLED = 200  # maximum number of runs in a table
 _MOST_LINES = 50
 
 
 def summary(report: CiReport, room: int = MOST_BYTES) -> str:
-    """The most important first; sections that do not fit are left out, with a note."""
+    """Most important sections first; those that do not fit are left out, with a note."""
     parts = [_head(report), *_runs(report), *_checks(report), *_details(report)]
     return fitting(parts, room)
 
 
 def fitting(parts: Sequence[str], room: int) -> str:
-    """Whole parts as long as there is room, in bytes of UTF-8."""
+    """Complete parts as long as there is room, in bytes of UTF-8."""
     left_out = "\n_This summary is shortened: `inferometer show` prints everything._\n"
     kept: list[str] = []
     room -= len(left_out.encode())
@@ -76,7 +76,7 @@ def _line(line: ReportLine, report: CiReport) -> str:
 
 
 def _whose(line: ReportLine, report: CiReport) -> str:
-    """The runs of a line by name, each with a link to its page; nothing where there is only one run."""
+    """The runs of a line by name, each with a link to its page; empty if there is only one run."""
     if len(report.outcomes) == 1:
         return ""
     return f"**{', '.join(map(_linked, line.outcomes[:6]))}**{_more(line.outcomes)}: "
@@ -92,7 +92,7 @@ def _more(outcomes: Sequence[CiOutcome]) -> str:
 
 
 def _about(outcome: CiOutcome) -> str:
-    """Model, engine, hardware, workload and load, with a link to the page of the run where there is one."""
+    """Model, engine, hardware, workload and load, with a link to the page of the run if there is one."""
     about = about_of(outcome.run)
     text = plain(cut(" · ".join(filter(None, (about.stack, about.traffic))) or outcome.label, MOST_CELL))
     link = page_link(outcome.run.id, os.environ)
@@ -124,7 +124,7 @@ def _runs_table(outcomes: Sequence[CiOutcome]) -> str:
 
 
 def _distinct(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Of settings that always vary together the first."""
+    """Of settings that always vary together only the first."""
     kept: dict[tuple[int, ...], str] = {}
     for name in dict.fromkeys(name for own in settings for name in own):
         values = [_parameter_text(own.get(name)) for own in settings]
@@ -148,7 +148,7 @@ def _title(outcomes: Sequence[CiOutcome], key: str) -> str:
 
 
 def measures_table(outcome: CiOutcome) -> str:
-    """A row per measure with its mean and quantiles, then one per number that has none."""
+    """A row per measure with its mean and quantiles, then one per number without statistics."""
     known = outcome.quantities
     names = list(dict.fromkeys(quantity.name for quantity in known.values() if quantity.statistic))
     rows = [[_row_title(outcome, name), *(_cell(outcome, f"{name}.{stat}") for stat in STATISTICS)] for name in names]
@@ -192,7 +192,7 @@ def _change(measure: Checked) -> list[str]:
 
 
 def _details(report: CiReport) -> Iterator[str]:
-    """Folded: limits, what was measured, and everything that was measured."""
+    """Collapsed: limits, what was measured, and all numbers."""
     many = sum(outcome.run.kind == "serving" for outcome in report.outcomes) > 1
     for outcome in report.outcomes:
         limits = [["❔" if limit.met is None else _MET[limit.met], limit.text] for limit in outcome.run.summary.limits]
@@ -207,7 +207,7 @@ def _details(report: CiReport) -> Iterator[str]:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: int | None = None) -> str:
-    """Columns from the one numbered `right` on are numbers."""
+    """Columns from index `right` on are numbers."""
     marks = ["---:" if right is not None and at >= right else "---" for at in range(len(columns))]
     lines = [_row(columns), f"|{'|'.join(marks)}|", *(_row(row) for row in rows)]
     return "\n".join(lines) + "\n\n"
@@ -222,30 +222,30 @@ def _parameter_text(value: Any) -> str:
 
 
 def plain(text: str) -> str:
-    """Text that stays text: no HTML, no Markdown, no mention of anybody, one line."""
+    """Text without markup: no HTML, no Markdown, no mentions, one line."""
     escaped = _SPECIAL.sub(r"\\\1", html.escape(one_line(text), quote=False))
     return _unlinked(escaped).replace("@", "&#64;")
 
 
 def _unlinked(text: str) -> str:
-    """GitHub makes links of addresses, also without brackets."""
+    """GitHub turns addresses into links, even without brackets."""
     return _WEB.sub(r"\1&#46;", text).replace("://", "&#58;//")
 
 
 def in_html(text: str) -> str:
-    """The same inside a tag of ours, where Markdown's own escapes would be seen."""
+    """The same inside a tag of ours, where Markdown's own escapes would be visible."""
     escaped = _unlinked(html.escape(one_line(text)))
     return escaped.replace("@", "&#64;").replace("[", "&#91;").replace("]", "&#93;").replace("`", "&#96;")
 
 
-MOST_ANNOTATIONS = 10  # of a kind in a step; GitHub drops the others
+MOST_ANNOTATIONS = 10  # per kind and step; GitHub drops the others
 MOST_MESSAGE = 4000
 MOST_TITLE = 200
-MOST_OUTPUT = 900_000  # bytes; GitHub takes 1 MB of a job
+MOST_OUTPUT = 900_000  # bytes; GitHub's limit is 1 MB per job
 
 
 def write_summary(report: CiReport, file: Path) -> None:
-    """After what the step wrote before, in the room that is left."""
+    """After what the step wrote before, within the remaining size limit."""
     with translated_errors(file):
         there = file.stat().st_size if file.exists() else 0
         with file.open("a", encoding="utf-8") as out:
@@ -258,8 +258,8 @@ def write_outputs(report: CiReport, file: Path) -> None:
 
 
 def outputs(report: CiReport) -> dict[str, str]:
-    """`run`, `runs`, `verdict`, `status`, `worse`, `ok`, `measures` as JSON; of a single run each measure by itself. A
-    case of which no run came has no id."""
+    """`run`, `runs`, `verdict`, `status`, `worse`, `ok`, `measures` as JSON; for a single run also each measure by
+    itself. A case without a run has no id."""
     runs = [outcome for outcome in report.outcomes if outcome.is_kept]
     ids = [outcome.run.id for outcome in runs]
     fields = {
@@ -281,7 +281,7 @@ def _measures(outcome: CiOutcome) -> dict[str, float]:
 
 
 def _measures_text(runs: Sequence[CiOutcome]) -> str:
-    """All of them; of hundreds of runs those that people look at first; `{}` where even these are too many."""
+    """All of them; for hundreds of runs only the headline ones; `{}` if even these are too many."""
     first = headline_keys(runs)
     for keys in (None, first, ()):
         measures = {outcome.run.id: _measures(outcome) for outcome in runs} if keys != () else {}
@@ -294,7 +294,7 @@ def _measures_text(runs: Sequence[CiOutcome]) -> str:
 
 
 def _name(key: str) -> str:
-    """As a name that `${{ steps.x.outputs.ttft_p99 }}` can have."""
+    """A name usable in `${{ steps.x.outputs.ttft_p99 }}`."""
     return re.sub(r"[^A-Za-z0-9_]", "_", key)
 
 
@@ -303,7 +303,7 @@ def _yes(fact: bool) -> str:
 
 
 def annotations(report: CiReport) -> Iterator[str]:
-    """`::error title=...::...`, the errors first, as many as GitHub keeps."""
+    """`::error title=...::...`, errors first, as many as GitHub keeps."""
     for level in ("error", "warning"):
         problems = [(outcome, problem) for outcome, problem in report.problems if problem.level == level]
         for outcome, problem in problems[:MOST_ANNOTATIONS]:
@@ -320,7 +320,7 @@ def _property(text: str) -> str:
 
 
 def guarded(text: str) -> str:
-    """For a log of GitHub: a line of a model's name that looks like a command is not one."""
+    """For a log of GitHub: text such as a model's name must not be taken for a command."""
     token = secrets.token_hex(16)
     return f"::stop-commands::{token}\n{harmless(text).rstrip()}\n::{token}::\n"
 

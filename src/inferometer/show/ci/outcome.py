@@ -1,4 +1,4 @@
-"""`Outcome`: a run and its check as CI sees them: what is wrong, how bad that is, and the exit code it means."""
+"""`Outcome`: a run and its check for CI: the problems, their severity, and the resulting exit code."""
 
 import math
 import re
@@ -36,8 +36,8 @@ WORST_FIRST = (3, 4, 1)  # exit codes: nothing answered, not a measurement, a li
 @dataclass(frozen=True)
 class Problem:
     level: Level
-    code: int  # the exit code it means; 0 for a warning
-    what: str  # a word that stays the same from run to run: "limit ttft p99 < 500ms", "worse"
+    code: int  # resulting exit code; 0 for a warning
+    what: str  # a text that stays the same from run to run: "limit ttft p99 < 500ms", "worse"
     title: str
     text: str
 
@@ -45,14 +45,14 @@ class Problem:
 @dataclass(frozen=True)
 class CiOutcome:
     run: Run
-    label: str  # the run's name among others
+    label: str  # name of the run among the others
     check: CheckResult | None = None  # None: it was not checked
     problems: tuple[Problem, ...] = ()
     parameters: JsonObject = field(default_factory=dict)  # of a case of an experiment
 
     @property
     def is_kept(self) -> bool:
-        """A case of an experiment may have failed before there was a run: it has a name, and no id."""
+        """A case of an experiment may fail before there is a run: it then has a name, but no id."""
         return bool(self.run.id)
 
     @property
@@ -65,7 +65,7 @@ class CiOutcome:
 
     @property
     def notes(self) -> list[str]:
-        """What a check reports besides what is wrong; why an invalid run is that is a problem of the run already."""
+        """What a check reports besides problems; why an invalid run is invalid is already a problem of the run."""
         if self.check is None or self.check.status == "invalid":
             return []
         return _sentences(self.check)[1]
@@ -73,7 +73,7 @@ class CiOutcome:
 
 @dataclass(frozen=True)
 class ReportLine:
-    """A problem in a line, and all the runs that have it."""
+    """A problem in one line, with all runs that have it."""
 
     level: Level
     text: str
@@ -82,7 +82,7 @@ class ReportLine:
 
 @dataclass(frozen=True)
 class CiReport:
-    """All that one `inferometer ci` is about."""
+    """Everything that one `inferometer ci` reports."""
 
     outcomes: tuple[CiOutcome, ...]
     title: str = "Inferometer"
@@ -93,7 +93,7 @@ class CiReport:
 
     @property
     def about(self) -> str:
-        """What all runs share of model, engine, hardware, workload and load."""
+        """The parts of model, engine, hardware, workload and load that all runs share."""
         abouts = [about_of(outcome.run) for outcome in self.outcomes if outcome.is_kept]
         facets = [(about.model, about.engine, about.hardware, about.workload, about.load) for about in abouts]
         shared = [texts[0] for texts in zip(*facets, strict=True) if len(set(texts)) == 1]
@@ -101,8 +101,8 @@ class CiReport:
 
     @property
     def lines(self) -> list[ReportLine]:
-        """Each once, and what changed at the same time in the first line that has it. Runs that are not valid for one
-        reason, each with numbers of its own, are one finding."""
+        """Each problem once; what changed at the same time is only in the first line that mentions it. Runs that are
+        invalid for the same reason, each with its own numbers, share a line."""
         texts = cause_once([problem.text for _, problem in self.problems])
         findings: dict[tuple[Level, str], list[tuple[CiOutcome, str]]] = {}
         for (outcome, problem), text in zip(self.problems, texts, strict=True):
@@ -117,7 +117,7 @@ class CiReport:
 
     @property
     def status(self) -> str:
-        """`fine`, or what is worst: worse, failed, invalid, unclear, doubtful."""
+        """`fine`, or the worst status: worse, failed, invalid, unclear, doubtful."""
         whats = {problem.what for _, problem in self.problems}
         if self.exit_code == 0:
             return next((status for status in ("unclear", "doubtful") if status in whats), "fine")
@@ -134,7 +134,7 @@ class CiReport:
         return any(problem.what == "worse" for _, problem in self.problems)
 
     def document(self) -> JsonObject:
-        """As `--json` prints it; stable."""
+        """The document that `--json` prints; stable."""
         return {
             "schema": schema_of("ci"),
             "status": self.status,
@@ -168,12 +168,12 @@ def label_of(run: Run) -> str:
 
 
 def problems_of(run: Run) -> list[Problem]:
-    """Of the run itself, whatever others were."""
+    """Problems of the run itself, independent of other runs."""
     return [*_of_run(run), *_of_limits(run)]
 
 
 def _of_failures(run: Run) -> Iterator[Problem]:
-    """What failed, where it is no reason for doubt: a few, or as many as a limit of the plan judges."""
+    """Failures that are no reason for doubt: a few, or as many as a limit of the plan judges."""
     if text := other_failures(run):
         yield Problem("warning", 0, "failed requests", "failed requests", f"{text}.")
 
@@ -186,7 +186,7 @@ def _of_run(run: Run) -> Iterator[Problem]:
             "error", UNREACHABLE, "no answer", "no answer", f"No request was answered. {_reasons(run)}".strip()
         )
     elif run.status == "invalid":
-        code = exit_code(run) or INVALID  # 1 where a limit is broken by what the target did
+        code = exit_code(run) or INVALID  # 1 if a limit is broken because of the target
         yield Problem("error", code, "invalid", "not valid", f"Not valid as a measurement. {_reasons(run)}".strip())
     elif run.state == "failed":
         yield Problem("error", INVALID, "failed", "failed", f"It {_ended(run)}. {_reasons(run)}".strip())
@@ -202,8 +202,8 @@ def _ended(run: Run) -> str:
 
 
 def _reasons(run: Run) -> str:
-    """What failed, then the first that made the verdict what it is; the others are counted: `inferometer show` has
-    them all."""
+    """The failures, then the first reason of the verdict; the others are only counted: `inferometer show` lists them
+    all."""
     reasons = run.doubts
     if not reasons:
         return ""
@@ -237,7 +237,7 @@ def _of_check(check: CheckResult | None, strict: bool) -> Iterator[Problem]:
 
 
 def _sentences(check: CheckResult) -> tuple[list[str], list[str]]:
-    """What is wrong, a sentence for each measure that is worse, and further notes."""
+    """The problems, a sentence for each measure that is worse, and further notes."""
     texts = list(check.sentences)
     if check.status == "unclear":
         return texts, []
@@ -265,7 +265,7 @@ def _document(outcome: CiOutcome) -> JsonObject:
 
 
 def headline_keys(outcomes: Sequence[CiOutcome], most: int = 8) -> list[str]:
-    """The numbers that people look at first, of all the runs together."""
+    """The headline numbers of all runs together."""
     from inferometer.judge.compare import headline
 
     keys: dict[str, None] = {}
@@ -280,7 +280,7 @@ def headline_keys(outcomes: Sequence[CiOutcome], most: int = 8) -> list[str]:
 
 # JUnit XML, GitLab's metrics report, and plain text for a log.
 
-JUnitCase = tuple[str, str, str]  # name, what became of it ("" for passed), text
+JUnitCase = tuple[str, str, str]  # name, result ("" for passed), text
 
 
 def junit(report: CiReport) -> str:
@@ -309,7 +309,7 @@ def _add(suite: Element, outcome: CiOutcome, name: str, became: str, text: str) 
 
 
 def _time(outcome: CiOutcome) -> str:
-    """Seconds that the load took, where there was one."""
+    """Duration of the load in seconds, if there was one."""
     duration = outcome.run.summary.window.run_s
     return "0" if duration is None else f"{duration:.3f}"
 
@@ -319,7 +319,7 @@ def _cases(outcome: CiOutcome) -> Iterator[JUnitCase]:
     doubts = [entry for entry in outcome.problems if entry.what == "doubtful"]
     yield "verdict", "error" if own else "", (own or doubts)[0].text if own or doubts else outcome.verdict
     for limit in outcome.run.summary.limits:
-        became = "error" if limit.met is None else "" if limit.met else "failure"  # as the exit code has it
+        became = "error" if limit.met is None else "" if limit.met else "failure"  # consistent with the exit code
         yield f"limit {limit.limit}", became, limit.text
     for problem in outcome.problems:
         if problem.what == "unclear":
@@ -341,11 +341,11 @@ def _measure_text(measure: Checked) -> str:
 
 _UNITS = {"s": "seconds", "tokens/s": "tokens_per_second", "1/s": "per_second", "share": "ratio"}
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]+")
-_LEFT_OUT = ("std", "min", "max")  # too noisy to be read as a change
+_LEFT_OUT = ("std", "min", "max")  # too noisy to compare
 
 
 def metrics(report: CiReport) -> str:
-    """All samples of a name are together; of runs with equal labels, the last."""
+    """All samples of a name are grouped; of runs with equal labels, the last one."""
     families: dict[str, dict[str, float]] = {}
     for outcome in report.outcomes:
         for quantity in outcome.quantities.values():
@@ -382,12 +382,12 @@ def _labels(outcome: CiOutcome, quantity: Quantity) -> str:
 
 
 def _escaped(value: str) -> str:
-    """GitLab takes everything after a `#` for a comment, also inside quotes, and then refuses the whole file."""
+    """GitLab takes everything after a `#` as a comment, even inside quotes, and then refuses the whole file."""
     text = harmless(value).replace("#", "＃")
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-MOST_COLUMNS = 3  # numbers of a run among others: what 80 characters hold
+MOST_COLUMNS = 3  # numbers per run in a table: as many as fit into 80 columns
 STYLES = {"fine": "bold green", "unclear": "yellow", "doubtful": "yellow"}
 
 
@@ -406,7 +406,7 @@ def print_report(report: CiReport, to: Console) -> None:
 
 
 def _alike(outcomes: Sequence[CiOutcome]) -> list[list[CiOutcome]]:
-    """Runs that have the same numbers stand in one table."""
+    """Groups runs with the same set of numbers into one table."""
     groups: dict[tuple[str, ...], list[CiOutcome]] = {}
     for outcome in outcomes:
         names = tuple(dict.fromkeys(key.partition(".")[0] for key in headline_keys([outcome])))
@@ -415,7 +415,7 @@ def _alike(outcomes: Sequence[CiOutcome]) -> list[list[CiOutcome]]:
 
 
 def _findings_table(report: CiReport) -> Table | None:
-    """What is wrong, then the other lines of the checks."""
+    """The problems, then the other lines of the checks."""
     table = facts_table(label=1, gap=1)
     for line in report.lines:
         mark = Text("✗", "bold red") if line.level == "error" else Text("•", "yellow")

@@ -1,1 +1,1 @@
-"""The store as a web page: a JSON API and hand-written pages over it. The static site shows the same pages."""
+"""The store as a web page: a JSON API and handwritten pages on top of it. The static site uses the same pages."""

@@ -1,5 +1,5 @@
-"""Who may ask, and for how long: the token and its login form, the hosts that we answer for, the headers that keep a
-page to itself, and the time limit of every answer."""
+"""Access control and timeouts: the token and its login form, the accepted host names, the security headers, and the
+time limit of every answer."""
 
 import asyncio
 import hmac
@@ -36,10 +36,10 @@ SAFE = {
 }
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 READING = ("GET", "HEAD")
-PUBLIC = ("/assets/style.css", "/assets/pages.css", "/assets/theme.js")  # what the login form is made of
-LONGEST_QUERY = 8192  # bytes; a filter of a person has some hundred
+PUBLIC = ("/assets/style.css", "/assets/pages.css", "/assets/theme.js")  # files used by the login form
+LONGEST_QUERY = 8192  # bytes; a typical filter has some hundred
 LONGEST_FORM = 4096
-WRONG_TOKEN_S = 0.5  # a guess takes at least so long
+WRONG_TOKEN_S = 0.5  # minimum duration of a wrong guess
 
 
 def is_loopback(host: str) -> bool:
@@ -53,8 +53,9 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Guard:
-    """Middleware before the app. `token` None: any user of this machine may look; then only names of this machine are
-    answered for, so that no page elsewhere can ask through a name that it made point here."""
+    """Middleware in front of the app. With `token` None any user of this machine may read; then only names of this
+    machine are accepted as host, so that no page elsewhere can send requests through a name that resolves to this
+    machine."""
 
     app: App
     token: str | None
@@ -100,9 +101,9 @@ class Guard:
             await _answer(send, status, f"{text}\n")
 
     async def _log_in(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The form of `login_page`: with the right token a cookie, and on to the page that was requested."""
+        """The form of `login_page`: with the right token it sets a cookie and redirects to the requested page."""
         form = dict(parse_qsl(await _body(receive, LONGEST_FORM), keep_blank_values=True))
-        path = "/" + form.get("next", "").lstrip("/\\")  # on this server: `//` at its start would be another one
+        path = "/" + form.get("next", "").lstrip("/\\")  # on this server: a leading `//` would lead to another one
         if self._fits(form.get("token", "").strip()):
             await _answer(send, 303, "", [("location", _printable(path)), ("set-cookie", self._cookie())])
             return
@@ -113,7 +114,7 @@ class Guard:
         cookie = SimpleCookie()
         try:
             cookie.load(headers.get("cookie", ""))
-        except Exception:  # whatever is wrong with the cookie, it is not ours
+        except Exception:  # any malformed cookie is not ours
             cookie.clear()
         tokens = [headers.get("authorization", "").removeprefix("Bearer "), getattr(cookie.get(COOKIE), "value", "")]
         return any(self._fits(token) for token in tokens)
@@ -122,7 +123,7 @@ class Guard:
         return any(name == "token" and self._fits(value) for name, value in _query(scope))
 
     def _fits(self, token: str) -> bool:
-        """In constant time: the time does not depend on how much was right."""
+        """In constant time: the time does not depend on how much of the token is right."""
         return hmac.compare_digest(token.encode(), (self.token or "").encode())
 
     def _cookie(self) -> str:
@@ -150,7 +151,7 @@ def login_page(path: str, mistake: str = "") -> str:
 
 def _is_own_page(headers: Headers) -> bool:
     """A form of another site cannot set this header, nor can its script without our permission, which is never
-    given."""
+    granted."""
     origin = headers.get("origin")
     same = origin is None or origin.partition("://")[2] == headers.get("host")
     return same and headers.get("x-inferometer") == "1"
@@ -167,15 +168,15 @@ def _query(scope: Scope) -> list[tuple[str, str]]:
 
 
 def _without_token(scope: Scope) -> str:
-    """The same address, so that the token stays neither in the bar nor in the history. On this server: `//` at its
-    start would be another one."""
+    """The same address without the token, so that it remains neither in the address bar nor in the history. On this
+    server: a leading `//` would lead to another one."""
     rest = urlencode([(name, value) for name, value in _query(scope) if name != "token"])
     path = "/" + str(scope["path"]).lstrip("/\\")
     return path + (f"?{rest}" if rest else "")
 
 
 def _printable(path: str) -> str:
-    """A header is one line."""
+    """A header is a single line."""
     return "".join(letter for letter in path if letter.isascii() and letter.isprintable())
 
 
@@ -191,7 +192,7 @@ def _with_headers(send: Send) -> Send:
 
 
 def _without_body(send: Send) -> Send:
-    """The answer to HEAD: that of GET, with its length, and nothing after it."""
+    """The answer to HEAD: that of GET with its length, but without a body."""
 
     async def sent(message: Any) -> None:
         if message["type"] == "http.response.body":
@@ -221,7 +222,7 @@ async def _answer(
 
 
 LIMIT_S = 20.0
-AT_WORK = 8  # answers being made at the same time; others wait for their turn, within their own limit
+AT_WORK = 8  # answers computed at the same time; others wait for their turn, within their own limit
 
 
 @dataclass(frozen=True)
@@ -229,7 +230,7 @@ class TimeLimit:
     app: App
     limit_s: float = LIMIT_S
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_WORK))
-    _late: set[asyncio.Task[None]] = field(default_factory=set)  # kept, or the loop would forget them
+    _late: set[asyncio.Task[None]] = field(default_factory=set)  # kept, or the event loop would drop them
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].startswith("/api"):
@@ -253,11 +254,11 @@ class TimeLimit:
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._late.discard(task)
         if not task.cancelled():
-            task.exception()  # whatever it was, its reader was answered long ago
+            task.exception()  # the client was already answered
 
 
 class _Answer:
-    """Passes messages on until it was given up; then what still comes is dropped."""
+    """Passes messages on until the request is given up; later ones are dropped."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -272,7 +273,7 @@ class _Answer:
 
     async def give_up(self, limit_s: float) -> None:
         self.is_over = True
-        if self._begun:  # the rest will not come: the connection is closed
+        if self._begun:  # the rest will not arrive: the connection is closed
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
             return
         hint = "request less: fewer runs, or a narrower filter"

@@ -1,5 +1,5 @@
-"""What the API answers, as functions of the store: no web framework here. The conductor decides how runs are compared
-and how a run in progress is read, for that is above this room."""
+"""The API's answers, as functions of the store: no web framework here. The conductor passes in how runs are compared
+and how a run in progress is read, because that code is above this room."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -71,11 +71,11 @@ from inferometer.store.store import Store
 MOST_COMPARED = 40
 LAST_EXPERIMENTS = 6
 MOST_READ = 60  # runs that a list of experiments reads for the answers of sweeps: half a second
-_BASES = ("output_rate.window", "output_rate.span")  # so that a line of the overview is on one basis
+_BASES = ("output_rate.window", "output_rate.span")  # so that a line of the overview uses one basis
 
 Compare = Callable[[Sequence[Run], Sequence[Run], Sequence[str], bool], Comparison]
 FamiliesByRun = dict[int, list[Family]]
-SweepKey = tuple[str, int, bool]  # a sweep as far as it is: its id, its lines, whether it is over
+SweepKey = tuple[str, int, bool]  # the progress of a sweep: its id, its lines, whether it is over
 
 
 # -- documents -------------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class ComparedRuns:
 
 @dataclass(frozen=True)
 class ComparisonDocument:
-    """Two sides, judged as `compare --json` has it, and every number of every run next to each other."""
+    """Two sides, judged as in `compare --json`, and every number of every run side by side."""
 
     comparison: JsonObject
     view: JsonObject
@@ -113,7 +113,7 @@ class ComparisonDocument:
 
 @dataclass(frozen=True)
 class HistoryMeasure:
-    """One measure of a family over time, and where each series changed."""
+    """One measure of a family over time, and the change points of each series."""
 
     key: str
     series: dict[str, int]
@@ -156,7 +156,7 @@ class ExperimentDocument:
     about: About | None  # of its first run
     answer: ExperimentAnswer
     charts: list[ChartDocument]
-    axes: list[str]  # settings that vary; of those that vary together one
+    axes: list[str]  # settings that vary; of those that vary together only one
     grid: list[GridCase]
     measures: list[GridMeasure]
     definition: JsonObject
@@ -186,7 +186,7 @@ class StoreAnswers:
         return run_of(self.store, entry)
 
     def entry_and_run(self, wanted: str) -> tuple[Entry, Run]:
-        """A run that is not over comes with what its logs hold so far."""
+        """A run in progress is returned with the content of its logs so far."""
         entry = entry_of(self.store, wanted)
         run = self.load(entry)
         return entry, self.live.read(run) if run.summary == Summary() else run
@@ -271,8 +271,8 @@ class StoreAnswers:
     # -- histories ------------------------------------------------------------------------------------------------
 
     def families(self) -> list[Family]:
-        """Made again when a run came, went or ended; cases of experiments are no part of a history. Requests run in
-        parallel with each other: what another one forgets is still in this one's hands."""
+        """Recomputed when a run was added, finished or removed; cases of experiments are not part of a history.
+        Requests run in parallel: what one drops from the cache another may still use."""
         now = self.store.stamp()
         known = self._families.get(now)
         if known is None:
@@ -302,14 +302,14 @@ class StoreAnswers:
         return HistoryDocument(family_row(family), [line_of(wide, key) for key in requested])
 
     def trade_offs(self, wanted: str) -> ChartsDocument:
-        """The newest run of each series of a family, next to each other."""
+        """The newest run of each series of a family, side by side."""
         return trade_offs(self.all_readable(self.family(wanted).newest))
 
     # -- across families ------------------------------------------------------------------------------------------
 
     def explore(self, where: Sequence[str], search: str = "") -> ExploreDocument:
-        """The newest runs that fit, of any model, engine and hardware, by what the index knows of them; cases of
-        experiments are among them."""
+        """The newest matching runs, of any model, engine and hardware, from the data in the index; including cases of
+        experiments."""
         return explored(
             self.explorable(searched(self.explorable_entries(visitor_conditions(where)), search)), self.words
         )
@@ -327,7 +327,8 @@ class StoreAnswers:
     # -- experiments ----------------------------------------------------------------------------------------------
 
     def experiments(self, most_read: int | None = MOST_READ) -> ExperimentsDocument:
-        """With their answers. Those of sweeps take the runs of their cases: of so many that are not known yet."""
+        """With their answers. Those of sweeps require reading the runs of their cases: at most this many that are not
+        cached yet."""
         rows, left = [], most_read
         for kept in experiments_in(self.store):
             key = (kept.id, len(kept.cases), kept.result is not None)
@@ -348,7 +349,7 @@ class StoreAnswers:
         return experiment_document(kept, runs, cases)
 
     def case_runs(self, kept: KeptExperiment) -> dict[str, Run]:
-        """Those that are still there and can be read."""
+        """Those that still exist and can be read."""
         known = {entry.id: entry for entry in self.store.runs(experiment=kept.id)}
         wanted = [id_ for case in kept.cases if (id_ := case.run)]
         for id_ in wanted:
@@ -363,7 +364,7 @@ class StoreAnswers:
         try:
             return self.load(entry)
         except StoreError:
-            return None  # damaged, or deleted just now: the others are shown
+            return None  # damaged, or just deleted: the others are shown
 
 
 def _maybe(store: Store, id_: str) -> dict[str, Entry]:
@@ -389,7 +390,7 @@ def _table_row(quantity: Quantity, of_runs: list[Quantity | None]) -> TableRow:
 
 
 def with_values(family: Family, store: Store, keys: Sequence[str]) -> Family:
-    """Its entries with the numbers that are requested."""
+    """Its entries with the requested numbers."""
     wanted = list({entry.id: None for series in family.series for entry in series.entries})
     stored = list(dict.fromkeys(name for key in keys for series in family.series for name in series.stored_on(key)))
     known = store.numbers(stored, wanted)
@@ -401,7 +402,7 @@ def with_values(family: Family, store: Store, keys: Sequence[str]) -> Family:
 
 
 def line_of(family: Family, key: str) -> HistoryMeasure:
-    """One measure of a family: a chart, and where each series changed."""
+    """One measure of a family: a chart, and the change points of each series."""
     points = values_by_label(family, key)
     changes = {label: rows for label, own in points.items() if (rows := changes_in(own))}
     counted = {label: len(own) for label, own in points.items()}
@@ -409,7 +410,7 @@ def line_of(family: Family, key: str) -> HistoryMeasure:
 
 
 def experiment_document(kept: KeptExperiment, runs: dict[str, Run], cases: Sequence[ChartedCase]) -> ExperimentDocument:
-    """Its answer first, then its charts and its cases with their numbers: a grid."""
+    """Its answer first, then its charts and a grid of its cases with their numbers."""
     numbers = dict(zip(runs, alike([run.summary for run in runs.values()]), strict=True))
     known = {key: quantity for by_key in numbers.values() for key, quantity in by_key.items()}
     grid = [

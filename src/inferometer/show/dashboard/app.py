@@ -1,5 +1,5 @@
-"""The web application: addresses and their parameters, and its own reference. What they answer is in `answers`, who may
-ask in `access`."""
+"""The web application: addresses and their parameters, and its own reference. The answers are in `answers`, access
+control in `access`."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -102,7 +102,7 @@ Names = Annotated[str, Query(description="Comma-separated.")]
 
 @dataclass(frozen=True)
 class Refusal:
-    """What went wrong, and what to do about it."""
+    """The error, and what to do about it."""
 
     error: str
     hint: str | None
@@ -156,7 +156,7 @@ PAGE, STATUS = "x-inferometer-page", "x-inferometer-status"
 
 
 def _refusal(request: Request, refusal: Refusal, status: int) -> Response:
-    """A page shows a refusal itself: it gets the status in a header, because a browser writes every answer of 400 and
+    """A page shows a refusal itself: it gets the status in a header, because a browser logs every answer of 400 and
     above to its console."""
     if PAGE not in request.headers:
         return json_answer(refusal, status)
@@ -166,7 +166,7 @@ def _refusal(request: Request, refusal: Refusal, status: int) -> Response:
 
 
 def _refused_for(home: str) -> Callable[[Request, Exception], Response]:
-    """Mistakes as the command line prints them, but not where the store is."""
+    """Errors as the command line prints them, but without the location of the store."""
 
     def refused(request: Request, error: Exception) -> Response:
         texts = {name: getattr(error, name, None) for name in ("message", "hint")}
@@ -188,19 +188,19 @@ def _status(error: Exception) -> int:
         case PlanError():
             return 400
         case StoreError():
-            return 409  # being written, half copied, on another machine
+            return 409  # being written, incompletely copied, or on another machine
     return 500
 
 
 def _unknown(request: Request, error: Exception) -> Response:
-    """No such address, or not by this method."""
+    """Unknown address, or wrong method."""
     status = getattr(error, "status_code", 404)
     text = str(getattr(error, "detail", error)).lower()
     return _refusal(request, Refusal(text, "/api lists the addresses"), status)
 
 
 def _unfit(request: Request, error: Exception) -> Response:
-    """A parameter that is missing or not valid."""
+    """A missing or invalid parameter."""
     errors = error.errors() if isinstance(error, RequestValidationError) else []
     messages = [
         f"{detail['loc'][-1]}: {detail['msg'][:1].lower()}{detail['msg'][1:]}, got {detail['input']!r:.80}"
@@ -220,7 +220,7 @@ def _add_runs(app: FastAPI, answers: StoreAnswers) -> None:
         offset: Annotated[int, Query(ge=0)] = 0,
         experiments: Annotated[bool, Query(description="With cases of sweeps, searches and A/B tests.")] = True,
     ) -> Response:
-        """A page of the runs that fit, the newest first, and how many there are."""
+        """A page of the matching runs, newest first, and their number."""
         named = comma_separated(columns)
         options = {"sort": sort, "columns": named, "limit": limit, "offset": offset, "experiments": experiments}
         return json_answer(answers.page(where=where, search=search, **options))  # type: ignore[arg-type]
@@ -232,17 +232,17 @@ def _add_runs(app: FastAPI, answers: StoreAnswers) -> None:
 
     @app.get("/api/runs/{run}/charts", response_model=ChartsDocument, responses=REFUSALS, tags=["runs"])
     def charts(run: RunId) -> Response:
-        """Its charts as Vega-Lite, and those that cannot be made, with the reason."""
+        """Its charts as Vega-Lite, and those that cannot be drawn, with the reason."""
         return json_answer(answers.charts(run))
 
     @app.get("/api/runs/{run}/live", response_model=LiveDocument, responses=REFUSALS, tags=["runs"])
     def live(run: RunId) -> Response:
-        """The same as the run, of what its logs hold so far; `running` is whether it is still written."""
+        """The run with the content of its logs so far; `running` is whether it is still being written."""
         return json_answer(answers.live_state(run))
 
     @app.get("/api/runs/{run}/files/{name}", response_class=PlainTextResponse, responses=REFUSALS, tags=["runs"])
     def file(run: RunId, name: str) -> Response:
-        """A text file of a run, as text; of a large one the end."""
+        """A text file of a run, as text; of a large one only the end."""
         text = harmless(answers.file(run, name))
         return Response(text, media_type="text/plain", headers={"cache-control": "no-store"})
 
@@ -250,7 +250,7 @@ def _add_runs(app: FastAPI, answers: StoreAnswers) -> None:
 def _add_judgements(app: FastAPI, answers: StoreAnswers) -> None:
     @app.get("/api/overview", response_model=Overview, responses=REFUSALS, tags=["judging"])
     def overview() -> Response:
-        """Every line of history with its latest numbers and its state, what runs now, and the last experiments."""
+        """Every line of history with its latest numbers and its state, current runs, and the last experiments."""
         return json_answer(answers.overview())
 
     @app.get("/api/explore", response_model=ExploreDocument, responses=REFUSALS, tags=["judging"])
@@ -270,7 +270,7 @@ def _add_judgements(app: FastAPI, answers: StoreAnswers) -> None:
 
     @app.get("/api/histories", response_model=Histories, responses=REFUSALS, tags=["judging"])
     def histories() -> Response:
-        """What is watched over time: kinds of runs of one model, engine and hardware, with their series."""
+        """What is tracked over time: kinds of runs of one model, engine and hardware, with their series."""
         return json_answer(answers.histories())
 
     @app.get("/api/histories/{history}", response_model=HistoryDocument, responses=REFUSALS, tags=["judging"])
@@ -280,12 +280,12 @@ def _add_judgements(app: FastAPI, answers: StoreAnswers) -> None:
 
     @app.get("/api/histories/{history}/trade-offs", response_model=ChartsDocument, responses=REFUSALS, tags=["judging"])
     def trade_offs(history: str) -> Response:
-        """The newest run of each series next to each other: throughput, speed of one user, cost."""
+        """The newest run of each series side by side: throughput, speed of one user, cost."""
         return json_answer(answers.trade_offs(history))
 
     @app.get("/api/experiments", response_model=ExperimentsDocument, responses=REFUSALS, tags=["experiments"])
     def experiments() -> Response:
-        """The newest first."""
+        """Experiments, newest first."""
         return json_answer(answers.experiments())
 
     @app.get(
@@ -307,7 +307,7 @@ def _add_changes(app: FastAPI, answers: StoreAnswers) -> None:
 
     @app.delete("/api/runs/{run}/tags/{tag:path}", response_model=TagsDocument, tags=["changes"])
     def untag(run: RunId, tag: str) -> Response:
-        """Take a tag away."""
+        """Remove a tag."""
         return json_answer(TagsDocument(list(store.untag(entry_of(store, run).id, [tag]).tags)))
 
     @app.put("/api/baselines/{name}", response_model=BaselineDocument, tags=["changes"])
@@ -317,13 +317,13 @@ def _add_changes(app: FastAPI, answers: StoreAnswers) -> None:
 
     @app.delete("/api/baselines/{name}", response_model=BaselineDocument, tags=["changes"])
     def remove_baseline(name: str) -> Response:
-        """The name goes, the run stays."""
+        """Remove the name; the run stays."""
         store.remove_baseline(name)
         return json_answer(BaselineDocument(name, None))
 
     @app.delete("/api/runs/{run}", response_model=DeletedDocument, tags=["changes"])
     def delete(run: RunId) -> Response:
-        """Delete a run with all its files. Its whole id is needed."""
+        """Delete a run with all its files. Requires its complete id."""
         entry = entry_of(store, run)
         if entry.id != run:
             raise PlanError(f"to delete a run its whole id is needed, got {run!r}")
@@ -339,7 +339,7 @@ def _add_pages(app: FastAPI, write: bool) -> None:
 
     @app.get("/api/names", response_model=PagesNames, tags=["about"])
     def names() -> Response:
-        """What columns, measures, kinds and states are called, and the colours of charts."""
+        """Names of columns, measures, kinds and states, and the colours of charts."""
         return json_answer(names_document(write=write, live=True))
 
     @app.get("/api/openapi.json", response_model=JsonObject, tags=["about"])
@@ -363,7 +363,7 @@ def _asset(name: str, request: Request) -> Response:
     if name not in ASSETS:
         raise NotFound(f"no such file: {name[:80]!r}")
     content, tag = asset_bytes(name)
-    # Our pages name a file with a number of its content: that address never has another content.
+    # Our pages request a file with a hash of its content: that address never gets other content.
     is_numbered = bool(request.url.query) and asset_address(name).endswith(f"?{request.url.query}")
     headers = {"etag": tag, "cache-control": "max-age=31536000, immutable" if is_numbered else "no-cache"}
     if request.headers.get("if-none-match") == tag:

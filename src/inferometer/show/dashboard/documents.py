@@ -1,4 +1,4 @@
-"""What the API answers, as types: OpenAPI describes them, pages and the static site read them as JSON. Numbers are in
+"""The API's answers as types: OpenAPI describes them, pages and the static site read them as JSON. Numbers are in
 seconds, bytes, tokens and shares; a missing one is null."""
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ Cell = str | float | int | None
 
 
 def plain(document: object) -> Any:
-    """A document as JSON would have it: dictionaries, lists, texts and numbers."""
+    """A document in JSON form: dictionaries, lists, texts and numbers."""
     return orjson.loads(orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS))
 
 
@@ -41,7 +41,7 @@ class MeasureRow:
     value: float
     low: float | None
     high: float | None
-    needed: int | None  # samples that it would take; there are fewer: the percentile is weak
+    needed: int | None  # number of samples required; there are fewer: the percentile is weak
     observed: bool
 
 
@@ -60,7 +60,7 @@ class RunAbout:
     kind: str
     kind_means: str
     source: str | None
-    older_rules: bool  # numbers and verdict are of a version that measured otherwise, and can be made again
+    older_rules: bool  # numbers and verdict come from a version with other definitions, and can be recomputed
 
 
 @dataclass(frozen=True)
@@ -90,14 +90,14 @@ class RunDocument:
 
 @dataclass(frozen=True)
 class LiveDocument:
-    """A run in progress: what its logs hold so far."""
+    """A run in progress: the content of its logs so far."""
 
     running: bool
     quiet_s: float | None
     log_bytes: int
     too_large: bool
     elapsed_s: float | None
-    planned_s: float | None  # None: the plan does not set how long it takes
+    planned_s: float | None  # None: the plan does not set its duration
     done: int  # requests that are over
     planned: int | None
     rate_planned: float | None
@@ -131,12 +131,12 @@ def _marks(entry: Entry | None, baselines: list[str]) -> MarksDocument:
 
 
 def late(summary: Summary) -> str:
-    """What TTFT and E2E are counted from in a headline: the schedule in an open loop, else the send."""
+    """The start of TTFT and E2E in a headline: the scheduled time in an open loop, else the send time."""
     return "_scheduled" if summary.loop in ("open", "mixed") else ""
 
 
 def headline(numbers: Mapping[str, Quantity], summary: Summary) -> list[str]:
-    """The keys that a person looks at first; of a run of another kind, one number of each measure."""
+    """The keys of the headline numbers; for another kind of run, one number of each measure."""
     first = [f"ttft{late(summary)}.p50", f"ttft{late(summary)}.p99", "tpot.p50", f"e2e{late(summary)}.p50"]
     there = [key for key in (*first, "request_rate", "output_rate", "goodput", "failure_rate") if key in numbers]
     return there if len(there) > 1 else one_of_each(numbers)[:MOST_TILES]
@@ -189,7 +189,7 @@ class ChartsDocument:
 OF_THE_MACHINE = ("folder", "location", "damage", "remedy")  # paths of files stay on the machine
 USUAL = ("verdict", "what", "workload", "load", "hardware", "started", "tags")
 NUMBERS = ("ttft.p50", "ttft.p99", "tpot.p50", "output_rate")
-IN_WORDS = ("what", "workload", "load")  # columns that the index does not have: made of the plan
+IN_WORDS = ("what", "workload", "load")  # columns that are not in the index, but derived from the plan
 
 
 @dataclass(frozen=True)
@@ -201,12 +201,12 @@ class MeasureDocument:
 
 @dataclass(frozen=True)
 class Names:
-    """What columns, measures, kinds and states are called."""
+    """Names of columns, measures, kinds and states."""
 
     measures: dict[str, MeasureDocument]
     kinds: dict[str, str]
     states: dict[str, str]
-    columns: list[str]  # that a table of runs has where nothing else is chosen
+    columns: list[str]  # default columns of a table of runs
     plain: list[str]
 
 

@@ -1,4 +1,4 @@
-"""Charts of pages: specifications with their titles, why others cannot be made, and runs of any model, engine and
+"""Charts of pages: specifications with their titles, why others are not possible, and runs of any model, engine and
 hardware as points of trade-off charts and rows of a table."""
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ from inferometer.store.entry import Entry
 from inferometer.store.experiments import KeptExperiment
 from inferometer.vocabulary import MEASURES
 
-SERIES = "series"  # the field that distinguishes the lines of a chart: what toggles filter by
+SERIES = "series"  # the field that distinguishes the lines of a chart, by which toggles filter
 TRADE_OFFS = ("throughput_by_user_speed", "cost_by_user_speed", "pareto", "latency_by_rate")
 OVERLAID = ("ttft_cdfs", "e2e_cdfs", "startups")
 
@@ -51,12 +51,12 @@ def comparison_charts(comparison: Comparison, runs: Sequence[Run]) -> list[Chart
 
 
 def trade_offs(runs: Sequence[Plottable]) -> ChartsDocument:
-    """Runs of different load next to each other: a trade-off of two measures."""
+    """Runs of different load side by side: a trade-off of two measures."""
     return ChartsDocument(_made(TRADE_OFFS, list(runs)))
 
 
 def _made(names: Sequence[str], subject: Any) -> list[ChartDocument]:
-    """Those that can be made."""
+    """Those that can be drawn."""
     charts = []
     for name in names:
         if name in CHARTS:
@@ -80,8 +80,8 @@ def _chart_point(point: SeriesPoint) -> HistoryPoint:
 
 
 def experiment_charts(kept: KeptExperiment, cases: Sequence[ChartedCase]) -> list[ChartDocument]:
-    """Of an A/B test the forest of its measures, of a search its limits by load, of a sweep the trade-offs first, then
-    grids and curves of the usual numbers."""
+    """For an A/B test the forest plot of its measures, for a search its limits by load, for a sweep first the
+    trade-offs, then grids and curves of the usual numbers."""
     if kept.kind == "ab":
         return _made(["comparison"], kept.result) if kept.result else []
     if kept.kind == "search":
@@ -109,7 +109,7 @@ def _of_key(name: str, key: str, cases: Sequence[ChartedCase]) -> list[ChartDocu
     ]
 
 
-MOST_EXPLORED = 200  # runs of one chart
+MOST_EXPLORED = 200  # maximum number of runs in a chart
 SHOWN = (
     *("throughput_per_gpu", "output_rate", "total_rate", "request_rate", "tokens_per_s_user", "user_speed.p50"),
     *("ttft_scheduled.p50", "ttft_scheduled.p99", "ttft.p50", "ttft.p99", "tpot.p50", "tpot.p99", "e2e.p50"),
@@ -117,7 +117,7 @@ SHOWN = (
 )
 _RATES = ("request_rate", "output_rate", "total_rate")
 NUMBERS = (*SHOWN, "tpot.mean", "offered_rate", *(f"{rate}.{basis}" for rate in _RATES for basis in ("window", "span")))
-_OWN = {  # numbers that the index has and the registry of measures has not
+_OWN = {  # numbers that the index has, but the registry of measures does not
     "throughput_per_gpu": ("Tokens per second and GPU", "tokens/s", "higher"),
     "tokens_per_s_user": ("Tokens per second of one user", "tokens/s", "higher"),
     "cost_per_million_tokens": ("Cost of a million tokens", "$", "lower"),
@@ -137,8 +137,8 @@ class ExploreRow:
     about: About
     verdict: str | None
     values: dict[str, float]
-    speed: float | None = None  # as the charts draw it: tokens per second of one user
-    throughput: float | None = None  # the same: of what is in `throughput_title`
+    speed: float | None = None  # as drawn in the charts: tokens per second of one user
+    throughput: float | None = None  # likewise: as named in `throughput_title`
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class ExploreDocument:
 
 
 def explored(entries: Sequence[Entry], words: Words) -> ExploreDocument:
-    """Of entries with `NUMBERS`, the newest first."""
+    """For entries with `NUMBERS`, newest first."""
     shown = entries[:MOST_EXPLORED]
     basis = "window" if all(_has_window(entry) for entry in shown) else "span"
     rows = [ExploreRow(_about(entry, words), entry.verdict, _values(entry, basis)) for entry in shown]
@@ -170,7 +170,7 @@ def explored(entries: Sequence[Entry], words: Words) -> ExploreDocument:
 
 
 def _per_gpu(points: Sequence[PlottedRun]) -> list[ChartDocument]:
-    """The same per GPU, of the runs whose number of GPUs is known, if it is not of all."""
+    """The same per GPU, for the runs with a known number of GPUs, if it is not known for all."""
     counted = [point for point in points if per_gpu(point) is not None]
     if not 1 < len(counted) < len(points):
         return []
@@ -179,7 +179,7 @@ def _per_gpu(points: Sequence[PlottedRun]) -> list[ChartDocument]:
 
 
 def _drawn(points: Sequence[PlottedRun]) -> tuple[dict[str, PointRow], str]:
-    """By run: where the charts draw it, so that tables have the same numbers; and what its throughput is called."""
+    """By run: its coordinates in the charts, so that tables have the same numbers; and the name of its throughput."""
     try:
         rows, title = speed_rows(points)
     except Cannot:

@@ -1,6 +1,5 @@
-"""Histories as pages show them. A family is what is watched together: one kind of run of one model, engine and
-hardware; its series are the identities in it, named by what differs in their plans: lengths, rates, batch sizes.
-"""
+"""Histories for pages. A family is what is tracked together: one kind of run of one model, engine and hardware; its
+series are the identities in it, named by what differs in their plans: lengths, rates, batch sizes."""
 
 import hashlib
 import re
@@ -18,11 +17,11 @@ from inferometer.show.charts.history import MOST_SERIES
 from inferometer.show.dashboard.documents import title_of
 from inferometer.store.entry import Entry
 
-MOST_POINTS = 2_000  # of one series; the last ones
+MOST_POINTS = 2_000  # of one series, counted from the end
 STATISTICS = ("mean", "p50", "p90", "p99", None)
 _DONE = ("complete", "interrupted")
 _OF_BATCH = re.compile(r"latency_bs(\d+)(?:_in(\d+)_out(\d+))?")
-LATENCY = "latency"  # the measure whose series are batch sizes
+LATENCY = "latency"  # measure with batch sizes as series
 RATES = ("request_rate", "input_rate", "output_rate", "total_rate")
 BASES = ("window", "span")
 
@@ -33,25 +32,25 @@ LoadRun = Callable[[Entry], Run]
 class FamilySeries:
     identity: str
     label: str
-    entries: list[Entry]  # the oldest first
+    entries: list[Entry]  # oldest first
     workload: str = ""  # in words
     load: str = ""
     batch: str = ""  # latency_bs8: the numbers of one batch size of these runs
 
     @property
     def id(self) -> str:
-        """Short, for addresses; the same as long as the series is the same."""
+        """Short, for addresses; stays the same as long as the series does."""
         return hashlib.sha256(f"{self.identity} {self.batch}".encode()).hexdigest()[:6]
 
     def stored(self, key: str) -> str | None:
-        """The name under which the runs have a number of the family; None where it is another series' number."""
+        """The name under which the runs store a number of the family; None if the number belongs to another series."""
         name, _, statistic = key.partition(".")
         if name == LATENCY and self.batch:
             return f"{self.batch}.{statistic}"
         return None if self.batch else key
 
     def stored_on(self, key: str) -> list[str]:
-        """The same, and of a rate on either basis: a history is drawn on one."""
+        """The same, for a rate on either basis: a history is drawn on one."""
         name = self.stored(key)
         if name is None:
             return []
@@ -67,8 +66,8 @@ class Family:
     engine: str
     hardware: str
     series: list[FamilySeries]
-    keys: dict[str, Quantity]  # what there is to watch: its newest run's numbers that can be better or worse
-    left_out: int  # series beyond the most that are shown
+    keys: dict[str, Quantity]  # what can be tracked: numbers of its newest run that have a better direction
+    left_out: int  # number of series beyond the maximum shown
 
     @property
     def runs(self) -> int:
@@ -85,7 +84,8 @@ class Family:
 
 
 def families(entries: Iterable[Entry], load: LoadRun) -> list[Family]:
-    """Of entries in any order; that with the newest run first. `load` is called for one run of each series."""
+    """Families of entries in any order; the one with the newest run first. `load` is called for one run of each
+    series."""
     done = [entry for entry in entries if entry.state in _DONE and entry.identity]
     ordered = sorted(done, key=lambda entry: (_kin(entry), entry.started_at, entry.id))
     candidates = [_family(kin, list(group), load) for kin, group in groupby(ordered, _kin)]
@@ -136,7 +136,7 @@ def _series(identity: str, label: str, run: Run, entries: Sequence[Entry]) -> Fa
 
 
 def _by_batch(series: list[FamilySeries], runs: Mapping[str, Run]) -> tuple[list[FamilySeries], dict[str, Quantity]]:
-    """Latencies of batches are one measure, and each size is a series of it."""
+    """Latencies of batches are one measure, with a series for each batch size."""
     keys = _keys(runs.values())
     sizes = {item.name: match for item in keys.values() if (match := _OF_BATCH.fullmatch(item.name))}
     if not sizes:
@@ -159,7 +159,7 @@ def _newest_readable(entries: Sequence[Entry], load: LoadRun) -> Run | None:
         try:
             run = load(entry)
         except StoreError:
-            continue  # on another machine, or deleted just now
+            continue  # on another machine, or just deleted
         if run.summary != Summary():
             return run
     return None
@@ -173,13 +173,14 @@ def _keys(runs: Iterable[Run]) -> dict[str, Quantity]:
 
 
 def _is_watched(quantity: Quantity) -> bool:
-    """What can be better or worse, and be requested: the index has small letters, and commas part names."""
+    """Numbers with a better direction that can be requested: the index has lower-case names, and commas separate
+    names."""
     named = canonical(quantity.key) == quantity.key and "," not in quantity.key
     return named and quantity.direction is not None and quantity.statistic in STATISTICS
 
 
 def natural(label: str) -> list[tuple[int, float, str]]:
-    """So that 8 comes before 16."""
+    """A sort key by which 8 comes before 16."""
     return [(0, float(part), "") if _is_number(part) else (1, 0.0, part) for part in label.replace(",", "").split()]
 
 
@@ -268,7 +269,7 @@ class SeriesPoint:
 
 @dataclass(frozen=True)
 class SeriesChange:
-    """Where a series changed: the first run of the new level, and by how much it differs from the one before."""
+    """A change point of a series: the first run of the new level, and its difference from the previous level."""
 
     run: str
     at: str
@@ -298,7 +299,8 @@ def _points(series: FamilySeries, key: str) -> Iterator[SeriesPoint]:
 
 
 def _common_basis(entries: Sequence[Entry], key: str) -> str:
-    """The window where every run headlines it, else the span; runs that were indexed before have the headline only."""
+    """The window if it is the headline basis of every run, else the span; runs indexed by older versions have only the
+    headline."""
     values = [entry.values for entry in entries if key in entry.values]
     return "window" if all(own.get(f"{key}.window") in (None, own[key]) for own in values) else "span"
 
@@ -309,7 +311,7 @@ def _value(entry: Entry, key: str, basis: str | None) -> float | None:
 
 
 def changes_in(points: Sequence[SeriesPoint]) -> list[SeriesChange]:
-    """Runs that are invalid as measurements count for nothing."""
+    """Runs that are invalid as measurements are ignored."""
     sound = [point for point in points if point.sound]
     return [
         SeriesChange(

@@ -1,5 +1,5 @@
-"""The table of runs, a page at a time; and runs, experiments and files by the names that requests give. Nothing
-outside the store is ever opened."""
+"""The table of runs, one page at a time; and runs, experiments and files by the names in requests. Nothing outside the
+store is ever opened."""
 
 import re
 import threading
@@ -19,7 +19,7 @@ from inferometer.store.folder import load_run
 from inferometer.store.query import Condition, condition, linear
 from inferometer.store.store import Store
 
-MOST = 500  # rows a page
+MOST = 500  # rows per page
 MOST_CONDITIONS, LONGEST_CONDITION = 20, 300
 MOST_COLUMNS, LONGEST_NAME = 60, 120
 _SEARCHED = ("id", "name", "model", "target", "engine", "engine_version", "commit", "hardware", "kind", "state")
@@ -30,7 +30,7 @@ _SEARCHED = ("id", "name", "model", "target", "engine", "engine_version", "commi
 
 @dataclass(frozen=True)
 class RunRow:
-    """A run as a line of a table; `more` has the columns that were requested."""
+    """A run as a line of a table; `more` has the requested columns."""
 
     id: str
     started: str
@@ -65,14 +65,15 @@ class RunsPage:
     total: int
     offset: int
     runs: list[RunRow]
-    hidden: int = 0  # runs of experiments that fit too, and are not shown
+    hidden: int = 0  # matching runs of experiments that are not shown
 
 
 LoadRun = Callable[[Entry], Run]
 
 
 class Words:
-    """Workload and load of runs in words. Runs of one workload have the same, so few plans are read for many runs."""
+    """Workload and load of runs in words. Runs of one workload have the same text, so few plans are read for many
+    runs."""
 
     MOST_KNOWN = 20_000
 
@@ -101,7 +102,7 @@ class Words:
         try:
             subject = self._load(entry).subject
         except StoreError:
-            return "", ""  # damaged, or deleted just now: the table has its id
+            return "", ""  # damaged, or just deleted: the table shows only its id
         return subject.workload, subject.load
 
 
@@ -127,7 +128,7 @@ _OF_ENTRY = set(RunRow.__dataclass_fields__) - {"started", "what", "workload", "
 
 
 def what_text(entry: Entry) -> str:
-    """Model and engine; of a run with neither, its name or its address."""
+    """Model and engine; for a run with neither, its name or its address."""
     engine = engine_words(entry.engine, entry.engine_version)
     text = " · ".join(filter(None, (short_model(entry.model), engine))) or entry.name or entry.target or ""
     return f"predicted: {text}" if text and entry.is_predicted else text
@@ -137,7 +138,7 @@ _COUNTED = re.compile(r"(\d+) ?x ")
 
 
 def hardware_text(entry: Entry) -> str:
-    """`2 x NVIDIA H200`, as headers have it; the index has `2x NVIDIA H200`, and the hosts where nothing is known."""
+    """`2 x NVIDIA H200`, as in headers; the index has `2x NVIDIA H200`, and the hosts if the hardware is unknown."""
     known = entry.hardware or ""
     if known and all(part in (entry.target or "") for part in known.split(", ")):
         return ""
@@ -145,7 +146,7 @@ def hardware_text(entry: Entry) -> str:
 
 
 def accelerators_of(entry: Entry) -> int | None:
-    """None where its hardware is not counted."""
+    """None if the number in its hardware text is unknown."""
     return sum(map(int, _COUNTED.findall(f"{entry.hardware or ''} "))) or None
 
 
@@ -162,7 +163,7 @@ def page_of(
     experiments: bool = True,
 ) -> RunsPage:
     """Without `experiments`, cases of sweeps, steps of searches and blocks of A/B tests are counted and left out; a
-    condition on `experiment` or `case` asks for them."""
+    condition on `experiment` or `case` includes them."""
     conditions = visitor_conditions(where)
     requested = [name for name in columns_of(columns) if name not in IN_WORDS]
     every = searched(store.runs(where=conditions, sort=_sort(sort), columns=requested), search)
@@ -177,8 +178,8 @@ def page_of(
 
 
 def visitor_conditions(texts: Sequence[str]) -> list[Condition]:
-    """Conditions of anybody who can reach the server: short, and with patterns that are matched in linear time only,
-    so that none of them can keep it busy."""
+    """Conditions from anyone who can reach the server: short, and only with patterns that are matched in linear time,
+    so that none of them can keep the server busy."""
     if len(texts) > MOST_CONDITIONS:
         raise PlanError(f"where: at most {MOST_CONDITIONS} conditions, got {len(texts)}")
     return [_visitor_condition(text) for text in texts]
@@ -201,7 +202,7 @@ def columns_of(names: Sequence[str]) -> list[str]:
 
 
 def _sort(sort: str | None) -> str | None:
-    """By words that the index does not have, the nearest that it has."""
+    """For columns that are not in the index, the closest one that is."""
     if sort is None or len(sort) > LONGEST_NAME:
         return None
     nearest = {"what": "name", "workload": "plan.workload.input_tokens", "load": "plan.load.rate"}
@@ -210,7 +211,7 @@ def _sort(sort: str | None) -> str | None:
 
 
 def searched(entries: Iterable[Entry], text: str) -> list[Entry]:
-    """Those that have every word somewhere, small or capital."""
+    """Entries that contain every word, ignoring case."""
     terms = text.lower().split()
     if not terms:
         return list(entries)
@@ -224,16 +225,16 @@ def _searchable_text(entry: Entry) -> str:
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.:+@~-]{0,199}", re.ASCII)
 SHOWN_FILES = (".log", ".txt", ".json", ".yaml", ".jsonl", ".csv", ".md")
-READ = (".json", ".jsonl", ".yaml", ".parquet", ".bin")  # what runs and experiments are made of
+READ = (".json", ".jsonl", ".yaml", ".parquet", ".bin")  # data files of runs and experiments
 LARGEST_SHOWN = 4 * 2**20  # bytes of a log; its end is most useful
 
 
 class NotFound(StoreError):
-    """There is no such thing in the store."""
+    """There is no such run, experiment or file in the store."""
 
 
 class Refused(StoreError):
-    """It would be outside the store, or is not for everybody's eyes."""
+    """It would be outside the store, or is not public."""
 
 
 def entry_of(store: Store, wanted: str) -> Entry:
@@ -247,14 +248,14 @@ def entry_of(store: Store, wanted: str) -> Entry:
 
 
 def run_of(store: Store, entry: Entry) -> Run:
-    """From the folder that the index names; one in an object store comes through the store's cache."""
+    """From the folder in the index; a run in an object store is read through the store's cache."""
     if "://" in entry.location and not entry.location.startswith("file://"):
         return store.load(entry.id)
     return load_run(whole_inside(store.home, entry.folder))
 
 
 def inside(home: Path, path: Path) -> Path:
-    """The path, if it lies in the store after every link was followed."""
+    """The path, if it is inside the store after following every link."""
     try:
         leads_to = path.resolve()
     except (OSError, RuntimeError) as error:  # a link that leads to itself
@@ -265,9 +266,9 @@ def inside(home: Path, path: Path) -> Path:
 
 
 def whole_inside(home: Path, folder: Path) -> Path:
-    """The folder, if it stays in the store, and what a run or an experiment is read from too: a plan may be a link.
-    Other files are shown by `file_text`, which follows none."""
-    with suppress(OSError):  # gone just now: the reader reports it
+    """The folder, if it and all files from which a run or an experiment is read are inside the store: a plan may be a
+    link. Other files are shown by `file_text`, which follows no links."""
+    with suppress(OSError):  # just deleted: the reader reports it
         for path in inside(home, folder).iterdir():
             if path.is_symlink() and path.suffix in READ:
                 inside(home, path)
@@ -284,7 +285,7 @@ def files_of(store: Store, run: Run) -> list[FileRow]:
 
 
 def file_text(store: Store, run: Run, name: str) -> str:
-    """A text file of a run; of a large one the end."""
+    """A text file of a run; of a large one only the end."""
     if run.folder is None or name not in {file.name for file in files_of(store, run)}:
         raise NotFound(f"{run.id}: no file {name[:80]!r} that could be shown")
     with inside(store.home, run.folder / name).open("rb") as file:
@@ -307,7 +308,7 @@ def experiment_of(store: Store, wanted: str) -> KeptExperiment:
 
 
 def experiments_in(store: Store) -> list[KeptExperiment]:
-    """The newest first; what is half written, or what a link would bring in from elsewhere, is left out."""
+    """Newest first; incomplete ones, and links to places elsewhere, are left out."""
     experiments = []
     for about in sorted((store.home / "experiments").glob(f"*/{ABOUT}"), reverse=True):
         with suppress(StoreError):

@@ -27,10 +27,10 @@ from inferometer.store.entry import Entry
 from inferometer.store.folder import logs_of
 from inferometer.vocabulary import change_text
 
-SPARK_POINTS = 60  # of the line in a row
-MOST_OTHERS = 3  # numbers of a run of another kind
-FEW = 4  # points from which on a line can be called steady
-QUIET_TIMES, QUIET_DAYS = 3.0, 2.0  # longer without a run than so many usual pauses, and than so many days
+SPARK_POINTS = 60  # of the sparkline in a row
+MOST_OTHERS = 3  # number of values for other kinds of run
+FEW = 4  # points required to call a line steady
+QUIET_TIMES, QUIET_DAYS = 3.0, 2.0  # a line is quiet after this many usual pauses, and this many days, without a run
 JUDGED = ("ttft_scheduled.p50", "ttft.p50", "tpot.p50", "output_rate", "latency.mean", "time_to_ready")
 SHOWN = ("ttft_scheduled.p50", "ttft.p50", "ttft_scheduled.p99", "ttft.p99", "tpot.p50", "output_rate")
 
@@ -60,14 +60,14 @@ class HistoryLine:
     load: str
     runs: int
     updated: str
-    run: str  # the newest
+    run: str  # the newest run
     verdict: str | None
     numbers: list[HeadlineNumber]
     spark: list[float]
     spark_title: str
     state: str  # "steady", "better", "worse", "quiet" (no data for a while), "few" (too few runs to tell)
     state_text: str
-    since: str | None  # the run that the state began with
+    since: str | None  # the first run in this state
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Overview:
 
 
 def history_lines(families: Sequence[Family], now: datetime | None = None) -> list[HistoryLine]:
-    """What got worse first, then the newest."""
+    """Lines that got worse first, then the newest."""
     at = now or datetime.now(UTC)
     lines = [_line(family, series, at) for family in families for series in family.series if series.entries]
     rank = {"worse": 0, "better": 1}
@@ -121,7 +121,7 @@ def _line(family: Family, series: FamilySeries, now: datetime) -> HistoryLine:
 
 
 def _numbers(family: Family, series: FamilySeries) -> list[HeadlineNumber]:
-    """Of the newest run; scheduled TTFT takes the place of TTFT."""
+    """Numbers of the newest run; scheduled TTFT replaces TTFT."""
     scheduled = any(key.startswith("ttft_scheduled") for key in family.keys) and bool(
         points_of(series, "ttft_scheduled.p50")
     )
@@ -130,7 +130,7 @@ def _numbers(family: Family, series: FamilySeries) -> list[HeadlineNumber]:
     numbers: list[HeadlineNumber] = []
     for key in usual or family.keys:
         points, quantity = points_of(series, key), family.keys[key]
-        if not points or (quantity.unit == "s" and not points[-1].value):  # a phase shorter than its log can tell
+        if not points or (quantity.unit == "s" and not points[-1].value):  # a phase shorter than its log can resolve
             continue
         last = points[-1]
         numbers.append(HeadlineNumber(key, _title(family, key), quantity.unit, last.value, last.weak))
@@ -146,7 +146,7 @@ def _title(family: Family, key: str) -> str:
 def _state(
     family: Family, series: FamilySeries, judged: dict[str, list[SeriesPoint]], now: datetime
 ) -> tuple[str, str, str | None]:
-    """The last change of any headline number decides; a line without new runs for long is marked."""
+    """The last change of any headline number decides; a line without new runs for a long time is marked."""
     days = _quiet_days(series, now)
     quiet = f"no data for {days} days" if days else ""
     changes = [(key, change) for key, points in judged.items() for change in changes_in(points)[-1:]]
@@ -171,7 +171,7 @@ def _change(change: SeriesChange) -> str:
 
 
 def _quiet_days(series: FamilySeries, now: datetime) -> int | None:
-    """Days since the newest run, where that is long for this line."""
+    """Days since the newest run, if that is long for this line."""
     times = [at for entry in series.entries if (at := _instant(entry.started_at)) is not None]
     if not times:
         return None
@@ -190,14 +190,14 @@ def _instant(text: str) -> datetime | None:
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-LARGEST_READ = 256 * 2**20  # bytes of logs; reading more than that would take longer than a person waits
-QUIET_S = 15.0  # logs that were not written for so long belong to a run that was killed, or that waits
+LARGEST_READ = 256 * 2**20  # bytes of logs; reading more takes longer than a user waits
+QUIET_S = 15.0  # logs not written for this long belong to a run that was killed, or that waits
 
 Partial = Callable[[Run], Run]
 
 
 class LiveRuns:
-    """What was computed last of each run; runs that are over are forgotten."""
+    """The last computed state of each run; finished runs are dropped."""
 
     def __init__(self, partial: Partial) -> None:
         self._partial = partial
@@ -205,7 +205,7 @@ class LiveRuns:
         self._one_at_a_time = threading.Lock()
 
     def read(self, run: Run) -> Run:
-        """The run with the summary of what its logs hold; as it is where they hold nothing yet."""
+        """The run with the summary of its logs so far; unchanged if they are still empty."""
         size = _size(run)
         if size == 0 or size > LARGEST_READ:
             return run
@@ -220,10 +220,11 @@ class LiveRuns:
         try:
             return self._partial(run)
         except StoreError:
-            return run  # nothing was over yet
+            return run  # no request was over yet
 
     def state(self, run: Run, entry: Entry) -> LiveDocument:
-        """For the page that follows it: whether it is still written, how far it is, and its numbers so far."""
+        """For the page of a run in progress: whether it is still being written, its progress, and its numbers so
+        far."""
         quiet_s = quiet_for(run)
         now = self.read(run) if run.state == "partial" else run
         numbers = quantities(now.summary)
@@ -250,7 +251,7 @@ def is_running(run: Run) -> bool:
 
 
 def _extent(run: Run) -> tuple[float | None, int | None, float | None]:
-    """What the plan asks for: seconds, requests and requests per second; None if it does not set it."""
+    """What the plan sets: seconds, requests and requests per second; None if it does not set it."""
     plan = own_plan(run)
     if plan is None:
         return None, None, None
@@ -278,7 +279,7 @@ def _size(run: Run) -> int:
 
 
 def quiet_for(run: Run) -> float | None:
-    """Seconds since something of the run was written."""
+    """Seconds since any file of the run was written."""
     if run.folder is None or not run.folder.is_dir():
         return None
     written = [path.stat().st_mtime for path in run.folder.iterdir()]

@@ -1,5 +1,5 @@
 """The pages: one frame for all, style and theme of the report, our own scripts, Vega from the installed package. Every
-view finds its data by a script of its own: the server's API, or the files of the static site."""
+view loads its data with a script: from the server's API, or from the files of the static site."""
 
 import hashlib
 from collections.abc import Sequence
@@ -41,7 +41,8 @@ _OF_REPORT = ("style.css", "theme.js", "charts.js")
 
 
 def shell(name: str, source: str = "from-server.js", policy: str | None = None) -> str:
-    """The frame of a view. Scripts with a number of their content: a browser that knows the old ones asks again."""
+    """The frame of a view. Script addresses contain a hash of the content, so that browsers with old ones reload
+    them."""
     scripts = "\n".join(f'<script src="{asset_address(link)}" defer></script>' for link in (source, *SCRIPTS))
     text = _text("page.html")
     for mark, content in {
@@ -69,14 +70,14 @@ class ListFile:
 
 @dataclass(frozen=True)
 class PagesNames(Names):
-    """What every page needs: names, the colours of charts, and where it is."""
+    """Data for every page: names, the colours of charts, and its location."""
 
     themes: dict[str, JsonObject]
     vega: str
     drawing: str
     version: str
     write: bool = False
-    live: bool = False  # a server answers, and runs in progress are followed
+    live: bool = False  # a server answers, and runs in progress are updated
     lists: list[ListFile] = field(default_factory=list)
     total: int = 0
     updated: str = ""
@@ -106,7 +107,7 @@ def names_document(
 
 @cache
 def asset_bytes(name: str) -> tuple[bytes, str]:
-    """A file of the pages and its tag."""
+    """A file of the pages and its content hash."""
     if name == "vega.js":
         content = vega_bundle()
     else:
@@ -116,13 +117,13 @@ def asset_bytes(name: str) -> tuple[bytes, str]:
 
 
 def asset_address(name: str) -> str:
-    """With a number of its content."""
+    """With a hash of its content."""
     number = asset_bytes(name)[1].strip('"') if name != "vega.js" else _vega_number()
     return f"assets/{name}?{number[:8]}"
 
 
 def _vega_number() -> str:
-    """By the version, not by the content: who only looks at numbers does not wait for the bundle to be made."""
+    """By the version, not by the content: users who only view numbers need not wait for the bundle to be built."""
     from importlib.metadata import version
 
     return hashlib.sha256(version("vl-convert-python").encode()).hexdigest()

@@ -1,5 +1,5 @@
-"""Notifications of a failure, a regression or a recovery. `Event`: the content of a notification. The channels there
-are, and the secrets each needs: from the environment only, never from plans or flags."""
+"""Notifications of a failure, a regression or a recovery. `Event` is the content of a notification. Also the available
+channels, and the secrets each needs: only from the environment, never from plans or flags."""
 
 import hashlib
 import os
@@ -20,7 +20,7 @@ MARKS: dict[EventKind, str] = {"failure": "❌", "regression": "📉", "recovery
 @dataclass(frozen=True)
 class Event:
     kind: EventKind
-    subject: str  # what it is about: it distinguishes two events
+    subject: str  # the subject: it distinguishes two events
     title: str
     sentences: tuple[str, ...] = ()
     facts: dict[str, str] = field(default_factory=dict)  # label to value
@@ -35,12 +35,12 @@ class Event:
 
     @property
     def id(self) -> str:
-        """The same for every attempt to send it, so that a receiver can drop a second one."""
+        """The same for every attempt to send it, so that a receiver can drop duplicates."""
         text = "\n".join((self.kind, self.subject, self.run or "", self.at))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def document(self) -> JsonObject:
-        """As the generic webhook gets it; stable."""
+        """As sent to the generic webhook; stable."""
         plain = ("id", "kind", "subject", "title", "run", "link", "page", "at")
         return {
             "schema": schema_of("event"),
@@ -51,7 +51,7 @@ class Event:
 
 
 def first_of(texts: Sequence[str], most: int) -> list[str]:
-    """Those with text, at most so many; the others are counted."""
+    """The non-empty texts, at most this many; the others are counted."""
     nonempty = [text for text in texts if text.strip()]
     return nonempty if len(nonempty) <= most else [*nonempty[: most - 1], f"… and {len(nonempty) - most + 1} more"]
 
@@ -90,7 +90,7 @@ CHANNELS: dict[str, ChannelKind] = {
 class Channel:
     name: str
     send: Send
-    variables: Mapping[str, str] = field(repr=False)  # secrets: in no log
+    variables: Mapping[str, str] = field(repr=False)  # secrets: never logged
 
 
 def channels_of(requested: Sequence[str], environment: Mapping[str, str] | None = None) -> list[Channel]:
@@ -104,7 +104,7 @@ def channels_of(requested: Sequence[str], environment: Mapping[str, str] | None 
 
 
 def missing(name: str, there: Mapping[str, str]) -> list[str]:
-    """Variables that the channel needs and that are not set."""
+    """Required variables of the channel that are not set."""
     return [variable for variable in CHANNELS[name].needs if not there.get(variable)]
 
 

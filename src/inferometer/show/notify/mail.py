@@ -1,5 +1,5 @@
-"""An event as a mail by SMTP, encrypted: `smtps://` from the first byte, `smtp://` by STARTTLS. Only a server on this
-machine is spoken to in the clear."""
+"""An event as an SMTP mail, encrypted: `smtps://` from the first byte, `smtp://` with STARTTLS. Only a server on this
+machine is contacted without encryption."""
 
 import smtplib
 import socket
@@ -76,7 +76,7 @@ def _encrypt(connection: smtplib.SMTP, server: MailServer, trust: ssl.SSLContext
 
 
 def server_of(url: str) -> MailServer:
-    """`smtps://user:password@mail.example.org:465`; a password's special characters as %40."""
+    """`smtps://user:password@mail.example.org:465`; special characters of a password as %40."""
     try:
         parts = urlsplit(url.strip())
         port, host = parts.port, parts.hostname
@@ -90,7 +90,7 @@ def server_of(url: str) -> MailServer:
 
 
 def addresses(text: str) -> list[Address]:
-    """Several with commas between them."""
+    """Several, separated by commas."""
     try:
         parsed = [Address(addr_spec=parseaddr(address)[1]) for address in text.split(",") if address.strip()]
     except (ValueError, IndexError):
@@ -102,11 +102,11 @@ def addresses(text: str) -> list[Address]:
 
 def message(event: Event, sender: Address, to: list[Address]) -> EmailMessage:
     mail = EmailMessage()
-    mail["Subject"] = cut(" ".join(event.heading.split()), 200)  # a header is one line
+    mail["Subject"] = cut(" ".join(event.heading.split()), 200)  # a header is a single line
     mail["From"], mail["To"] = sender, to
     mail["Date"] = format_datetime(datetime.now(UTC))
     mail["Message-ID"] = make_msgid(event.id, domain=sender.domain)
-    mail["Auto-Submitted"] = "auto-generated"  # no answer from a machine, please
+    mail["Auto-Submitted"] = "auto-generated"  # prevents automatic replies
     mail.set_content(body(event))
     return mail
 

@@ -1,5 +1,5 @@
-"""Which events are new: something failed, something else failed, or it is fine again. Each is sent once, because the
-store remembers what was sent."""
+"""Determines which events are new: something failed, something else failed, or it is fine again. Each is sent once,
+because the store remembers what was sent."""
 
 import fcntl
 import hashlib
@@ -36,29 +36,29 @@ from inferometer.store.store import Store
 # -- notebook --------------------------------------------------------------------------------------------------------
 
 NOTEBOOK = "notifications.json"
-TURN_S = 30.0  # how long an earlier sender may take
+TURN_S = 30.0  # maximum time of an earlier sender
 _NAP_S = 0.05
-_TURN = 0x496E666572  # of PostgreSQL's advisory locks, ours
+_TURN = 0x496E666572  # our key for PostgreSQL's advisory locks
 _TABLE = Table("notifications", MetaData(), Column("subject", String, primary_key=True), Column("note", Text))
 
 
 @dataclass(frozen=True)
 class Alert:
-    """Something is wrong, and which channels have been notified."""
+    """A problem, and which channels have been notified of it."""
 
-    what: tuple[str, ...]  # the limits that failed, the measures that are worse
-    channels: tuple[str, ...]  # channels
+    what: tuple[str, ...]  # the failed limits, or the measures that are worse
+    channels: tuple[str, ...]  # notified channels
     run: str | None
     since: str
 
 
-Notes = dict[str, Alert]  # by subject; what is not in it is fine
+Notes = dict[str, Alert]  # by subject; a subject without an entry is fine
 
 
 @contextmanager
 def notebook(store: Store, until: float | None = None) -> Iterator[Notes]:
-    """The notes, to be changed in place; kept when the block ends. Whoever has them now is waited for until an instant
-    of the monotonic clock: they may be waiting for a receiver that hangs."""
+    """The notes, to be changed in place; saved when the block ends. Another process that holds them is waited for until
+    an instant of the monotonic clock: it may be waiting for a receiver that hangs."""
     end = time.monotonic() + TURN_S if until is None else until
     if isinstance(store.database, PostgresIndex):
         with store.database.writing() as db:
@@ -95,7 +95,7 @@ def _await_turn(lock: int, file: Path, until: float) -> None:
 
 
 def _read(file: Path) -> Notes:
-    """A broken file counts as none: at worst something is sent twice."""
+    """A broken file counts as empty: at worst something is sent twice."""
     if not file.exists():
         return {}
     with translated_errors(file):
@@ -115,7 +115,7 @@ def _write(file: Path, notes: Notes) -> None:
 
 
 def _in_table(db: Connection, until: float) -> Iterator[Notes]:
-    wait_ms = max(1, round(1000 * (until - time.monotonic())))  # 0 would be for ever
+    wait_ms = max(1, round(1000 * (until - time.monotonic())))  # 0 would mean without limit
     db.execute(text("select set_config('lock_timeout', :wait, true)"), {"wait": f"{wait_ms}ms"})
     db.execute(text("select pg_advisory_xact_lock(:turn)"), {"turn": _TURN})
     _TABLE.metadata.create_all(db)
@@ -131,7 +131,7 @@ def _in_table(db: Connection, until: float) -> Iterator[Notes]:
 
 
 def _note(fields: Any) -> Alert:
-    channels = fields["channels"] if "channels" in fields else fields["told"]  # as version 1 calls them
+    channels = fields["channels"] if "channels" in fields else fields["told"]  # name in version 1
     return Alert(tuple(fields["what"]), tuple(channels), fields.get("run"), str(fields.get("since") or ""))
 
 
@@ -142,7 +142,7 @@ Deliver = Callable[[Event, Sequence[Channel]], list[Delivered]]
 
 @dataclass(frozen=True)
 class SubjectState:
-    """How a subject is now. `what` is wrong, empty when nothing is; `event` has the text."""
+    """The present state of a subject. `what` lists the problems, empty if there are none; `event` has the text."""
 
     what: tuple[str, ...]
     event: Event
@@ -161,8 +161,8 @@ def deliver_finding(
     until: float | None = None,
 ) -> list[Delivered]:
     """Notify the channels that have not been notified; one that could not be reached is tried again with the next
-    finding. Where the store cannot remember, it is sent nevertheless: twice is better than never. `until` is an instant
-    of the monotonic clock after which no channel is waited for."""
+    finding. If the store cannot save what was sent, it is sent nevertheless: twice is better than never. `until` is an
+    instant of the monotonic clock after which no channel is waited for."""
     send = deliver or partial(_deliver, until=until)
     sent: list[Delivered] = []
     try:
@@ -190,7 +190,7 @@ def _deliver_news(
         note = Alert(what, (), finding.event.run, since)
     sent = deliver(finding.event, due) if due else []
     heard = {*note.channels, *(item.channel for item in sent if item.arrived)}
-    if heard:  # else no channel has it: it is still new
+    if heard:  # else no channel was reached: it is still new
         notes[finding.subject] = replace(note, channels=tuple(sorted(heard)))
     return sent
 
@@ -211,33 +211,33 @@ def _recovered(
 
 # -- findings ----------------------------------------------------------------------------------------------------------
 
-# Findings of runs, checks, experiments and jobs: what they are about, whether they are fine, and the words for it.
+# Findings of runs, checks, experiments and jobs: their subject, whether they are fine, and their text.
 
-NamedProblem = tuple[str, str]  # what is wrong, in a word that stays the same, and in a sentence
+NamedProblem = tuple[str, str]  # the problem: a name that stays the same, and a sentence
 
 
 def of_run(run: Run, problems: Sequence[NamedProblem]) -> SubjectState:
-    """Whether a run of this plan does what it should: the target answers, the limits hold, the numbers are valid."""
+    """Whether a run of this plan is fine: the target answers, the limits are met, the numbers are valid."""
     lead = other_failures(run) if problems else ""
     return _failure(_planned(run.plan, run.kind), run_name(run), problems, run_facts(run), run.id, lead)
 
 
 def other_failures(run: Run) -> str:
-    """What failed, where it is no reason for doubt: a few, or as many as a limit of the plan judges."""
+    """Failures that are no reason for doubt: a few, or as many as a limit of the plan judges."""
     if not run.summary.failures.failed or any(reason.code in LEADING for reason in run.doubts):
         return ""
     return failures_text(run.summary)
 
 
 def of_error(plan: JsonObject, error: str, kind: str = "serving") -> SubjectState:
-    """A plan of which no run came."""
+    """A plan whose execution gave no run."""
     subject = subject_of(plan, Environment())
     name = subject.name or subject.model or "a run"
     return _failure(_planned(plan, kind), name, [("error", error)], {}, None)
 
 
 def of_check(run: Run, check: CheckResult) -> SubjectState | None:
-    """Whether a run is worse than those before it; None if that is unclear, which is not reported."""
+    """Whether a run is worse than earlier ones; None if that is unclear, which is not reported."""
     name = run_name(run)
     if check.status not in ("worse", "better", "same"):
         return None
@@ -251,7 +251,7 @@ def of_check(run: Run, check: CheckResult) -> SubjectState | None:
 
 
 def of_experiment(name: str | None, rows: Sequence[CaseRow], id_: str, runs: Sequence[Run] = ()) -> SubjectState:
-    """Whether all cases of an experiment went as they should. What some of its `runs` share is what was measured."""
+    """Whether all cases of an experiment went well. What all of its `runs` share is reported as what was measured."""
     called = name or "an experiment"
     wrong = [(row.name, f"{row.name}: {row.error or 'failed'}") for row in rows if row.state == "failed"]
     wrong += [(f"limits of {row.name}", f"{row.name}: a limit failed") for row in rows if row.limits_missed]
@@ -267,7 +267,7 @@ def of_experiment(name: str | None, rows: Sequence[CaseRow], id_: str, runs: Seq
 
 
 def of_job(name: str, fine: bool, text: str | None = None) -> SubjectState:
-    """Whether a job of CI ended well, whatever it did."""
+    """Whether a CI job ended well, whatever it did."""
     reason = text or f"The job {name} failed."
     return _failure(f"job:{name}", name, [] if fine else [("failed", reason)], {}, None)
 
@@ -297,7 +297,7 @@ def _failure(
 def _event(
     kind: EventKind, subject: str, title: str, sentences: tuple[str, ...], facts: dict[str, str], run: str | None
 ) -> Event:
-    """Names come from plans and servers: what a channel gets is text, the title one line of it."""
+    """Names come from plans and servers: channels receive plain text, and a title of one line."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     texts = tuple(dict.fromkeys(map(harmless, sentences)))  # a cause is reported once
     known = {one_line(label): one_line(value) for label, value in facts.items()}
@@ -310,7 +310,7 @@ def run_name(run: Run) -> str:
 
 
 def run_facts(run: Run) -> dict[str, str]:
-    """What was measured, as far as it is known."""
+    """What was measured, as far as known."""
     about = about_of(run)
     facts = {
         "model": run.subject.model,
@@ -324,7 +324,7 @@ def run_facts(run: Run) -> dict[str, str]:
 
 
 def job_link(environment: Mapping[str, str]) -> str | None:
-    """The page of the CI job that we run in."""
+    """The page of the CI job that this process runs in."""
     server, repository, run = (
         environment.get(name) for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")
     )
@@ -334,7 +334,7 @@ def job_link(environment: Mapping[str, str]) -> str | None:
 
 
 def _planned(plan: JsonObject, kind: str) -> str:
-    """By the plan alone: of a run that failed nothing else is known."""
+    """From the plan alone: of a failed run nothing else is known."""
     identity = identity_of(plan, Environment(), kind)
     return f"{identity.workload}-{identity.stack}-{_short_hash(plan.get('name'))}"
 

@@ -23,12 +23,12 @@ from inferometer.vocabulary import duration_text
 
 # -- posting ---------------------------------------------------------------------------------------------------------
 
-MOST_READ = 4096  # bytes of an answer: enough for its reason
+MOST_READ = 4096  # bytes of an answer: enough for an error message
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Undelivered(Exception):
-    """Why a message did not arrive, whether another attempt may help, and the receiver's Retry-After."""
+    """Why a message was not delivered, whether another attempt may help, and the receiver's Retry-After."""
 
     def __init__(self, why: str, again: bool = False, after_s: float | None = None) -> None:
         super().__init__(why)
@@ -37,7 +37,7 @@ class Undelivered(Exception):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirected POST would become a GET without its message, and carry the secret elsewhere."""
+    """A redirected POST would become a GET without its message, and send the secret elsewhere."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
@@ -46,7 +46,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 def post(
     url: str, content: Mapping[str, Any], timeout_s: float, *, headers: Mapping[str, str] | None = None, plain: bool
 ) -> None:
-    """`plain`: whether http without TLS is taken for other places than this machine."""
+    """`plain`: whether http without TLS is allowed for hosts other than this machine."""
     host = checked_host(url, plain)
     body = json.dumps(content, ensure_ascii=False, default=str).encode()
     about = {"Content-Type": "application/json; charset=utf-8", "User-Agent": f"inferometer/{__version__}"}
@@ -65,7 +65,7 @@ def post(
 
 
 def checked_host(url: str, plain: bool) -> str:
-    """`https://hooks.slack.com`, as it may be shown."""
+    """`https://hooks.slack.com`, in a form without secrets."""
     try:
         parts = urlsplit(url.strip())
         host = parts.hostname or ""
@@ -117,23 +117,23 @@ def _reason(error: object) -> str:
 
 
 def send(event: Event, variables: Mapping[str, str], timeout_s: float) -> None:
-    """The event's id lets a receiver drop what it got twice, after an attempt that it answered too late. A token
-    goes encrypted or not at all."""
+    """The event's id lets a receiver drop a duplicate, after an attempt that it answered too late. A token is only sent
+    encrypted."""
     token = variables.get("INFEROMETER_WEBHOOK_TOKEN", "").strip()
     headers = {"Idempotency-Key": event.id} | ({"Authorization": f"Bearer {token}"} if token else {})
     post(variables["INFEROMETER_WEBHOOK_URL"], event.document(), timeout_s, headers=headers, plain=not token)
 
 
 MOST_BLOCKS = 50  # of a message
-MOST_TEXTS = 20  # of them: who reads more?
+MOST_TEXTS = 20  # maximum number of them
 MOST_HEADER = 150
 MOST_SECTION = 3000
 MOST_SENTENCE = 1500
-MOST_FIELDS = 10  # of a section, and all of ours
+MOST_FIELDS = 10  # of a section, and in total
 MOST_FIELD = 2000
 MOST_VALUE = 400
 SLACK_LINK = 1000
-MOST_TEXT = 3000  # of the fallback: Slack cuts at 40,000, a notification shows a line
+MOST_TEXT = 3000  # of the fallback: Slack cuts at 40,000, a notification shows one line
 
 SlackBlock = dict[str, Any]
 
@@ -171,13 +171,13 @@ def _field(label: str, value: str) -> SlackBlock:
 
 
 def _mrkdwn(text: str) -> SlackBlock:
-    """`verbatim`: an address, a channel or an @everyone in a name is no link and wakes nobody."""
+    """`verbatim`: an address, a channel or an @everyone in a name neither links nor notifies anyone."""
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
 def escaped(text: str, most: int) -> str:
-    """Slack's three characters, which also keeps `<!channel>` from waking everybody; within the limit once written
-    out, and never cut in the middle of an entity."""
+    """Escapes Slack's three special characters, which also prevents `<!channel>` from notifying everyone; within the
+    limit after escaping, and never cut inside an entity."""
     text = cut(text, most)
     while len(safe := text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")) > most:
         text = cut(text, len(text) - max(1, (len(safe) - most) // 5))
@@ -188,9 +188,9 @@ def _address(link: str) -> str:
     return link.replace("|", "%7C").replace(">", "%3E").replace("<", "%3C")
 
 
-MOST_BYTES = 24_000  # of the 28 KB that a message may have
+MOST_BYTES = 24_000  # of the 28 KB allowed per message
 MOST_LINES, MOST_FACTS = 20, 10
-LINES = (1000, 500, 250, 120, 60)  # characters, the first with which all has room; 4 bytes each in some scripts
+LINES = (1000, 500, 250, 120, 60)  # characters per line, the first value with which everything fits; up to 4 bytes each
 TEAMS_LINK = 2000
 _COLOURS = {"failure": "Attention", "regression": "Attention", "recovery": "Good", "test": "Accent"}
 
@@ -247,17 +247,17 @@ def _run(text: str, bold: bool = False) -> dict[str, Any]:
     return {"type": "TextRun", "text": text, **({"weight": "Bolder"} if bold else {})}
 
 
-# Delivery with patience that ends: every channel by itself, some attempts with growing waits, a deadline, and no secret
+# Delivery with bounded patience: every channel separately, some attempts with growing waits, a deadline, and no secret
 # in any message.
 
 # -- hiding ----------------------------------------------------------------------------------------------------------
 
-_SECRET = ("_URL", "_TOKEN")  # how the names of variables with secrets end
-_SHORTEST = 3  # of what is looked for; a path's parts are words more often than secrets below twice that
+_SECRET = ("_URL", "_TOKEN")  # endings of variable names with secrets
+_SHORTEST = 3  # of a searched text; below twice that, parts of a path are more often words than secrets
 
 
 def hidden(text: str, variables: Mapping[str, str]) -> str:
-    """The text with `…` for every secret of a channel and for each part of it, in small letters or capital ones."""
+    """The text with `…` for every secret of a channel and for each part of it, in lower or upper case."""
     secrets = {form for name, value in variables.items() if name.endswith(_SECRET) for form in _forms(value.strip())}
     if not secrets:
         return text
@@ -291,15 +291,15 @@ MOST_REASON = 240  # characters
 @dataclass(frozen=True)
 class Patience:
     attempts: int = 4
-    first_wait_s: float = 1.0  # then twice as long each time
+    first_wait_s: float = 1.0  # doubled for each further attempt
     timeout_s: float = 8.0  # of an attempt
-    deadline_s: float = 30.0  # of all
+    deadline_s: float = 30.0  # of all attempts together
 
 
 @dataclass(frozen=True)
 class Delivered:
     channel: str
-    why_not: str | None = None  # None: it arrived
+    why_not: str | None = None  # None: it was delivered
 
     @property
     def arrived(self) -> bool:
@@ -312,8 +312,8 @@ PATIENCE = Patience()
 def deliver(
     event: Event, channels: Sequence[Channel], patience: Patience = PATIENCE, until: float | None = None
 ) -> list[Delivered]:
-    """To all of them at once, until an instant of the monotonic clock. What hangs is left to a thread that ends with
-    the process."""
+    """To all channels at once, until an instant of the monotonic clock. Hanging attempts are left to a thread that ends
+    with the process."""
     now = time.monotonic()
     end = now + patience.deadline_s if until is None else min(until, now + patience.deadline_s)
     if end <= now:
@@ -346,7 +346,7 @@ def _deliver_one(
                 return
             time.sleep(pause_s)
             wait_s *= 2
-        except Exception as error:  # a message that cannot be made is no reason to lose the run's own result
+        except Exception as error:  # a message that cannot be built must not lose the run's own result
             results[channel.name] = Delivered(channel.name, f"{type(error).__name__}: internal error")
             return
         else:
@@ -355,5 +355,5 @@ def _deliver_one(
 
 
 def _reason_text(error: Undelivered, channel: Channel) -> str:
-    """Secrets go before anything is cut: half of one would not be known."""
+    """Secrets are removed before the text is cut: half of a secret would not be recognised."""
     return cut(one_line(hidden(str(error), channel.variables)), MOST_REASON)

@@ -1,1 +1,1 @@
-"""Reports: a run, several runs or an experiment as one file that opens anywhere."""
+"""Reports: a run, several runs or an experiment as one self-contained file."""

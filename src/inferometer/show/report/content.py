@@ -145,7 +145,7 @@ def _measured(run: Run, charts: list[Chart]) -> Iterator[ReportBlock]:
 
 
 def tiles_of(numbers: Mapping[str, Quantity], run: Run | None = None) -> tuple[Tile, ...]:
-    """Latencies as the charts have them: of an open loop from the schedule."""
+    """Latencies as in the charts: for an open loop from the scheduled time."""
     named = [key.partition(".") for key in _LATENCIES]
     latencies = [f"{headlined([run], name) if run else name}.{statistic}" for name, _, statistic in named]
     keys = [key for key in (*latencies, *_TILES) if key in numbers]
@@ -160,7 +160,7 @@ def _tile(quantity: Quantity) -> Tile:
 
 
 def _tables(run: Run) -> Iterator[RichTable]:
-    """Those that the terminal shows, with every column."""
+    """The tables of the terminal, with every column."""
     summary = run.summary
     if summary.startup and summary.startup.phases:
         yield phases_table(summary.startup, WIDE)
@@ -211,11 +211,11 @@ def _doubts(run: Run, absent: list[Absent]) -> Iterator[ReportBlock]:
         yield facts((chart.title, chart.why) for chart in absent)
 
 
-PLAN, ENVIRONMENT = "plan.yaml", "Full environment"  # titles: what stays folded until somebody opens it
+PLAN, ENVIRONMENT = "plan.yaml", "Full environment"  # titles of blocks that are folded until a reader opens them
 
 
 def again(run: Run) -> Iterator[ReportBlock]:
-    """The command and the plan; of what was imported, where it came from."""
+    """The command and the plan; for imported runs their origin."""
     if run.source is not None:
         yield ReportText("This run was imported: repeat it with the original tool and the settings below.")
     elif run.kind in ("serving", "startup", "latency", "throughput"):
@@ -234,7 +234,7 @@ def again(run: Run) -> Iterator[ReportBlock]:
     )
 
 
-MOST_COLUMNS = 12  # runs side by side; more are rows
+MOST_COLUMNS = 12  # runs side by side; more become rows
 MOST_KEYS = 24
 _TONE_OF_STATUS: dict[str, Tone] = {
     "worse": "bad",
@@ -248,7 +248,7 @@ _STATISTICS = ("mean", "p50", "p90", "p99")
 
 
 def runs_report(runs: Sequence[Run], comparison: Comparison | None = None) -> Report:
-    """Runs next to one another. Two of them, or two sides, are compared as well."""
+    """Runs side by side. Two of them, or two sides, are also compared."""
     charts, absent = gallery("runs", list(runs))
     drawn = [draw("comparison", comparison)] if comparison is not None and comparison.changes else []
     return Report(
@@ -271,7 +271,7 @@ def _compared(comparison: Comparison) -> ReportVerdict:
 
 
 def _counted(runs: Sequence[Run]) -> ReportVerdict:
-    """The worst word of all, and how many have which."""
+    """The worst status, and how many runs have which."""
     statuses = Counter(str(run.status or "not judged") for run in runs)
     worst = next((status for status in ("invalid", "doubtful", "valid") if statuses[status]), "not judged")
     text = ", ".join(f"{count} {status}" for status, count in statuses.items())
@@ -318,7 +318,7 @@ def _measured_side_by_side(
 
 
 def table_keys(runs: Sequence[Run]) -> list[str]:
-    """Headline measures and single numbers, as any of the runs has them."""
+    """Headline measures and single numbers that any of the runs has."""
     headline = dict.fromkeys(name for run in runs for name in run.summary.headline)
     by_run = [quantities(run.summary) for run in runs]
     every = dict.fromkeys(key for numbers in by_run for key in numbers)
@@ -388,8 +388,8 @@ def _definition(kept: KeptExperiment, full: bool = False) -> ReportBlock:
 
 
 def _experiment_charts(kept: KeptExperiment, cases: Sequence[ChartedCase]) -> tuple[list[Chart], list[Absent]]:
-    """Of an A/B test the forest of its measures, of a search its limits by load; of a sweep the runs as points, then
-    every number worth it as grids and curves."""
+    """For an A/B test the forest plot of its measures, for a search its limits by load; for a sweep the runs as points,
+    then every useful number as grids and curves."""
     if kept.kind == "ab":
         return ([draw("comparison", kept.result)] if kept.result else []), []
     tried = [case for case in cases if case[0] or kept.kind != "search"]
@@ -437,7 +437,7 @@ def _answer_table(table: AnswerTable) -> ReportTable:
 
 
 def _cases_table(cases: Sequence[ChartedCase], keys: Sequence[str]) -> ReportTable:
-    """What was set, and what came of it: numbers with their spread."""
+    """The settings, and the results: numbers with their spread."""
     joined = joined_cases(cases)
     settings = list(dict.fromkeys(name for parameters, _ in joined for name in parameters))
     body = runs_as_rows([run for _, run in joined], keys)

@@ -1,4 +1,5 @@
-"""`Report`: what a report contains, before it is HTML, Markdown or anything else: sections of text, tables, charts."""
+"""`Report`: the content of a report, independent of HTML, Markdown or other formats: sections of text, tables,
+charts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,19 +23,19 @@ from inferometer.vocabulary.formats import COUNTED
 
 # -- the page ----------------------------------------------------------------------------------------------------------
 
-# The frame of every page: style, light and dark, charts that draw themselves. Self-contained, and safe for whatever
-# names and labels contain: text is escaped by the template, data inside of scripts here.
+# The frame of every page: style, light and dark, charts that draw themselves. Self-contained, and safe for any names
+# and labels: the template escapes text, and this module escapes data in scripts.
 
-LARGE = 300  # pixels of height
+LARGE = 300  # minimum height in pixels of a large chart
 
-# Nothing is loaded from anywhere and nothing is sent; Vega interprets its expressions, so that no eval is needed.
+# Nothing is loaded from elsewhere and nothing is sent; Vega interprets its expressions, so that no eval is needed.
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
 )
 
 
 def page(title: str, body: str, scripts: Sequence[str] = (), policy: str = POLICY) -> str:
-    """A whole document. `body` is HTML of templates that escape; `scripts` are JavaScript and stand at its end."""
+    """A complete document. `body` is HTML of templates that escape; `scripts` are JavaScript and placed at its end."""
     return (
         templates()
         .get_template("page.html")
@@ -50,17 +51,17 @@ def page(title: str, body: str, scripts: Sequence[str] = (), policy: str = POLIC
 
 
 def chart_scripts() -> list[str]:
-    """What a page with figures needs at its end: Vega and ours."""
+    """Scripts at the end of a page with figures: Vega and ours."""
     return [vega_bundle(), asset("charts.js")]
 
 
 def chart_themes() -> Markup:
-    """The colours that the script draws in; once in a page with figures."""
+    """The colours used by the script; once per page with figures."""
     return json_script({theme: config(theme) for theme in ("light", "dark")}, id_="chart-themes")
 
 
 def figure(chart: Chart, wide: bool = False) -> Markup:
-    """A chart as an element of a page: it is drawn when it is seen."""
+    """A chart as an element of a page: it is drawn when it becomes visible."""
     return Markup(
         templates()
         .get_template("figure.html")
@@ -69,12 +70,12 @@ def figure(chart: Chart, wide: bool = False) -> Markup:
 
 
 def _is_large(chart: Chart) -> bool:
-    """Several panels, or many lanes: needs the full width."""
+    """Several panels, or many lanes, need the full width."""
     return "vconcat" in chart.spec or chart.spec.get("height", 0) > LARGE
 
 
 def json_script(content: object, id_: str | None = None) -> Markup:
-    """Data for scripts. `<`, `>` and `&` are written as escapes, so that no text in it can end the element."""
+    """Data for scripts. `<`, `>` and `&` are escaped, so that no text in it can end the element."""
     text = json_text(content, orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
@@ -83,7 +84,7 @@ def json_script(content: object, id_: str | None = None) -> Markup:
 
 
 def compact(value: Any) -> Any:
-    """Numbers with five significant digits: more cannot be seen in a chart, and would be most of the page."""
+    """Numbers with five significant digits: more are not visible in a chart, and would make up most of the page."""
     if isinstance(value, float):
         return float(f"{value:.5g}")
     if isinstance(value, dict):
@@ -95,7 +96,7 @@ def compact(value: Any) -> Any:
 
 @cache
 def asset(name: str) -> str:
-    """A file next to this one."""
+    """A file in this folder."""
     text = files("inferometer.show.report").joinpath(name).read_text(encoding="utf-8")
     return embeddable(text) if name.endswith(".js") else text
 
@@ -124,7 +125,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class ReportTable:
-    """`right` are the columns of numbers. Facts have no head: label and value."""
+    """`right` are the columns of numbers. Facts have no heading: label and value."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -147,7 +148,7 @@ class Bullets:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """`fold` hides it behind its title until it is requested."""
+    """`fold` hides it behind its title until a reader opens it."""
 
     text: str
     title: str = ""
@@ -161,7 +162,7 @@ class Charts:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A number to see at once."""
+    """A number shown prominently."""
 
     name: str
     value: str
@@ -184,7 +185,7 @@ class ReportSection:
 
 @dataclass(frozen=True, slots=True)
 class ReportVerdict:
-    """The word, what it means here, and the first of what speaks for it."""
+    """The status, its meaning here, and the first reasons for it."""
 
     status: str
     tone: Tone
@@ -252,13 +253,13 @@ def _interval(quantity: Quantity) -> str:
 
 
 def _unit(quantity: Quantity) -> str:
-    """Of what is counted; the other units are part of the number's text."""
+    """The unit of counted things; other units are part of the number's text."""
     return quantity.unit if quantity.unit in COUNTED else ""
 
 
 def runs_as_rows(runs: Sequence[Run], keys: Sequence[str]) -> ReportTable:
-    """A row for each run, a column for each number that any of them has. Nothing is coloured: which is better, only a
-    comparison says."""
+    """A row for each run, a column for each number that any of them has. Nothing is coloured: only a comparison shows
+    which is better."""
     names, every = labels_of(runs), alike([run.summary for run in runs])
     known = {key: next((own[key] for own in every if key in own), None) for key in keys}
     shown = {key: quantity for key, quantity in known.items() if quantity is not None}

@@ -1,4 +1,4 @@
-"""A report as files, HTML, Markdown, CSV or a workbook, by the suffix of the path."""
+"""A report as a file, in HTML, Markdown, CSV or a workbook, by the suffix of the path."""
 
 import csv
 import io
@@ -38,7 +38,7 @@ from inferometer.show.report.document import (
 
 # -- markdown --------------------------------------------------------------------------------------------------------
 
-Picture = Callable[[Chart], str | None]  # the path of a chart's picture, as it is linked; None: there is none
+Picture = Callable[[Chart], str | None]  # the path for a link to a chart's picture; None if there is none
 
 _SIGNS = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
@@ -83,7 +83,7 @@ def _chart(chart: Chart, path: str | None) -> str:
 
 
 def _table(block: ReportTable) -> str:
-    """Markdown has no table without a head."""
+    """Markdown has no tables without a heading."""
     width = max((len(row) for row in block.rows), default=len(block.head))
     head = block.head or ("",) * width
     rule = ["--:" if at in block.right else ":--" for at in range(width)]
@@ -96,14 +96,14 @@ def _cell(text: str) -> str:
 
 
 def _fenced(text: str) -> str:
-    """A fence longer than any in the text, so that nothing in it can end it."""
+    """A fence longer than any in the text, so that the text cannot end it."""
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}\n{text.rstrip()}\n{fence}"
 
 
 def plain(text: str) -> str:
-    """Text as text: nothing in it is markup, and it stays on its line."""
+    """Text without markup, on one line."""
     return _SIGNS.sub(r"\\\1", " ".join(str(text).split()))
 
 
@@ -141,7 +141,7 @@ def as_csv(runs: Sequence[Run]) -> str:
 
 
 def write_workbook(runs: Sequence[Run], path: Path) -> None:
-    """Sheets: every number, the numbers side by side, and how each run went over time."""
+    """Sheets: every number, the numbers side by side, and each run over time."""
     options = {"strings_to_formulas": False, "strings_to_urls": False, "nan_inf_to_errors": True}
     book = _xlsxwriter().Workbook(str(path), options)
     try:
@@ -180,7 +180,7 @@ def _wide(runs: Sequence[Run]) -> Iterator[list[Any]]:
 
 
 def _slices(runs: Sequence[Run]) -> Iterator[list[Any]]:
-    """A line for each slice of each run; the measure whose quantiles it has is named."""
+    """A line for each slice of each run, with the name of the measure of its quantiles."""
     rows = [
         {"run": run.id, "measure": cut.measure, **asdict(row)}
         for run in runs
@@ -205,14 +205,14 @@ def _xlsxwriter() -> Any:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ReportWithRuns:
-    """A report and the runs that it is of; numbers for programs are made of the runs."""
+    """A report and its runs; numbers for programs are computed from the runs."""
 
     report: Report
     runs: Sequence[Run]
 
 
 def write_report(what: ReportWithRuns, path: Path) -> list[Path]:
-    """Everything that was written. A folder gets a picture of each chart."""
+    """Returns all written files. A folder gets a picture of each chart."""
     if not path.suffix or path.is_dir():
         return _pictures(what.report.charts, path)
     writer = WRITERS.get(path.suffix.lower())
@@ -256,7 +256,7 @@ def _xlsx(what: ReportWithRuns, path: Path) -> list[Path]:
 
 
 def _pictures(charts: Sequence[Chart], folder: Path) -> list[Path]:
-    """One PNG per chart, named as the chart."""
+    """One PNG per chart, with the chart's name."""
     written = []
     with translated_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -286,7 +286,7 @@ WRITERS: dict[str, Callable[[ReportWithRuns, Path], list[Path]]] = {
 
 # -- html ------------------------------------------------------------------------------------------------------------
 
-_NAMES: dict[type[ReportBlock], str] = {  # in the template; a block of no name here is an error, not an empty section
+_NAMES: dict[type[ReportBlock], str] = {  # in the template; a block without a name is an error, not an empty section
     ReportText: "text",
     Bullets: "bullets",
     Tiles: "tiles",

@@ -1,1 +1,1 @@
-"""A model of a measured server: its steps read from records, the terms of a step fitted to them, and its file."""
+"""A model of a measured server: steps derived from records, the fitted terms of a step, and the model file."""

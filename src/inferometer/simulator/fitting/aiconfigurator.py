@@ -1,6 +1,6 @@
-"""aiconfigurator's estimate of a measured run, for comparison with ours. It holds measured tables of engines and GPUs
-and is queried for one operating point: lengths of prompt and answer, and how many requests are in flight. It has no
-arrivals and no queue. Its command is run where it is installed; we depend on nothing of it."""
+"""aiconfigurator's estimate of a measured run, for comparison with ours. It has measured tables of engines and GPUs
+and estimates one operating point: lengths of prompt and answer, and the number of requests in flight. It has no
+arrivals and no queue. Its command is run if it is installed; it is not a dependency."""
 
 import re
 import shutil
@@ -19,7 +19,7 @@ from inferometer.simulator.fitting.calibration import Observed
 from inferometer.simulator.settings import ACCELERATORS, BLOCK, MODELS, Accelerator, ModelShape, by_arithmetic
 
 COMMAND = "aiconfigurator"
-ROUNDS = 4  # until the number in flight and the latency that it gives agree
+ROUNDS = 4  # until the number in flight agrees with the estimated latency
 LIMIT_S = 120.0
 SYSTEMS = {"gb200": "gb200", "b200": "b200_sxm", "h200": "h200_sxm", "h100": "h100_sxm", "a100": "a100_sxm"} | {
     name: name for name in ("l40s", "l4")
@@ -36,12 +36,12 @@ Estimates = dict[str, float]  # milliseconds, and output tokens/s
 
 
 class NoEstimate(Exception):
-    """Why there is none, in a line."""
+    """The reason why there is no estimate."""
 
 
 @dataclass(slots=True, frozen=True)
 class Deployment:
-    """A server as aiconfigurator names it."""
+    """A server in aiconfigurator's terms."""
 
     model: str  # on Hugging Face, or a folder with its config.json
     system: str
@@ -67,8 +67,8 @@ def command() -> str | None:
 
 
 def estimates(run: Observed, ask: Callable[[int, int, int, int], Estimates]) -> Estimates:
-    """Of a measured run. `ask` takes prompt, answer and cached tokens, and the number in flight. An open loop has as
-    many in flight as its latency gives at its rate (Little's law), and sends what arrives."""
+    """Estimates for a measured run. `ask` takes prompt, answer and cached tokens, and the number in flight. For an open
+    loop that number follows from rate and latency (Little's law), and its throughput is the arrival rate."""
     records = run.records
     good = records.outcome.mask("ok") & known(records.input_tokens) & known(records.output_tokens)
     if not good.any():
@@ -91,7 +91,7 @@ def estimates(run: Observed, ask: Callable[[int, int, int, int], Estimates]) -> 
 
 
 def asking(deployment: Deployment, executable: str) -> Callable[[int, int, int, int], Estimates]:
-    """Asks the command; equal questions once."""
+    """A function that runs the command, with a cache of its results."""
 
     @cache
     def ask(prompt: int, answer: int, cached: int, batch: int) -> Estimates:
@@ -116,7 +116,7 @@ def _estimate(deployment: Deployment, executable: str, prompt: int, answer: int,
 
 
 def read_estimates(printed: str, errors: str = "") -> Estimates:
-    """The numbers of what `aiconfigurator cli estimate` prints."""
+    """The numbers in the output of `aiconfigurator cli estimate`."""
     matches = {name: pattern.search(printed) for name, pattern in _PRINTED.items()}
     if any(match is None for match in matches.values()):
         lines = [line for line in f"{printed}\n{errors}".splitlines() if line.strip()]
@@ -127,11 +127,11 @@ def read_estimates(printed: str, errors: str = "") -> Estimates:
 # -- from the numbers of a GPU and a model -----------------------------------------------------------------------------
 
 # The terms of a step from arithmetic alone: bytes of weights and of keys and values over the bandwidth of the memory,
-# operations over the peak. A start for `calibration`, and terms for a server that has not been measured yet. `presets`
-# has the shapes and data sheets; the shares of them that are reached come from vLLM 0.24 on an H200.
+# operations over the peak. They are first estimates for `calibration`, and the terms of an unmeasured server.
+# The shapes and data sheets are in `settings`; the reached shares of the peaks are those of vLLM 0.24 on an H200.
 
-READS = 0.70  # of the bandwidth, reached by a step of decodes
-COMPUTES = 0.66  # of the dense peak, reached by a long prefill
+READS = 0.70  # share of the bandwidth that a step of decodes reaches
+COMPUTES = 0.66  # share of the dense peak that a long prefill reaches
 EAGER_LAYER_S = 0.7e-3  # to launch the kernels of one layer without a graph
 GRAPH_LAYER_S = 0.3e-3  # the same with a graph in pieces
 ERRORS = (  # tests/golden/test_predict_golden.py checks them
@@ -141,7 +141,7 @@ ERRORS = (  # tests/golden/test_predict_golden.py checks them
 
 
 def accelerator_named(name: str) -> Accelerator:
-    """`h200`, or the name that a driver reports."""
+    """The accelerator by `h200` or the driver's name."""
     plain = name.lower().replace("_", "-")
     for key, accelerator in ACCELERATORS.items():
         if plain == key or accelerator.name.lower() in plain:
@@ -156,7 +156,7 @@ def shape_named(name: str) -> ModelShape:
 
 
 def physical_terms(accelerator: Accelerator, shape: ModelShape) -> dict[str, float]:
-    """Seconds of the terms that arithmetic knows."""
+    """The terms that follow from arithmetic, in seconds."""
     bandwidth, peak = accelerator.bandwidth_per_s * READS, accelerator.flops_per_s * COMPUTES
     return {
         "base": shape.weight_bytes / bandwidth,
@@ -168,12 +168,12 @@ def physical_terms(accelerator: Accelerator, shape: ModelShape) -> dict[str, flo
 
 
 def attention_tokens(shape: ModelShape) -> float:
-    """The context at which attention needs as many operations as the weights: 2 N = 4 layers hidden context."""
+    """The context at which attention needs as many operations as the weights: 2 N = 4 * layers * hidden * context."""
     return 2 * shape.parameters / (4 * shape.layers * shape.hidden)
 
 
 def physical_limits(accelerator: Accelerator, shape: ModelShape) -> dict[str, int]:
-    """The engine's limits: what the memory holds, and vLLM's defaults."""
+    """The engine's limits: the cache that fits the memory, and vLLM's defaults."""
     settings = by_arithmetic(shape, accelerator)
     return {
         "cache_tokens": int(settings["blocks"]) * BLOCK,

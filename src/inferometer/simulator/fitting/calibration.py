@@ -1,9 +1,9 @@
-"""All terms of a server's model together: those that steps show begin there, those that they do not (the frontend)
-begin at what is typical; then the runs are simulated and the terms moved until latencies and throughput agree. An
-engine may launch steps ahead or do one after the other: both are fitted, and the one that fits better is the model.
+"""Fits all terms of a server's model. Terms that steps show start at their estimates, others (the frontend) at typical
+values; then the runs are simulated and the terms are adjusted until latencies and throughput agree. An engine may
+launch steps ahead or one after the other: both are fitted, and the better fit is the model.
 
-It is a least-squares fit in the logarithm of the terms, with the first estimates as prior: what the runs do not
-determine stays where it began, and is named. Gauss-Newton by hand: thirty lines, and no scipy in the install."""
+It is a least-squares fit in the logarithm of the terms, with the first estimates as prior: terms that the runs do not
+determine stay at their prior, and are named. Gauss-Newton is implemented in thirty lines, without scipy."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -32,10 +32,10 @@ from inferometer.simulator.virtual import rehearse
 TermSource = Literal["steps", "physics", "typical"]
 
 ITERATIONS = 3
-STEP = 0.05  # of a term, to see what it does: smaller ones drown in the jumps of queues
-FARTHEST = 1.0  # prior spreads that one iteration may move a term
-IDENTIFIED = 0.7  # of its prior spread: a term that is known no better was not identified
-KNOWN = 0.1  # relative error: a decode term that the steps determine this well stays as they give it
+STEP = 0.05  # relative change of a term for derivatives: the effect of smaller changes is lost in the jumps of queues
+FARTHEST = 1.0  # maximum change of a term per iteration, in prior spreads
+IDENTIFIED = 0.7  # of the prior spread: a term with a larger spread after the fit was not identified
+KNOWN = 0.1  # relative error: a decode term that the steps determine this well is fixed
 TYPICAL = {  # of vLLM with its frontend in Python, which launches steps ahead; seconds
     "base": 5e-3,
     "decode_sequence": 10e-6,
@@ -51,7 +51,7 @@ TYPICAL = {  # of vLLM with its frontend in Python, which launches steps ahead; 
     "frontend_token": 2.5e-6,
     "frontend_output": 75e-6,
 }
-TYPICAL_IN_TURN = {  # of an engine that schedules a step when the one before is over
+TYPICAL_IN_TURN = {  # of an engine that schedules a step after the previous one has ended
     "base": 5e-3,
     "decode_sequence": 10e-6,
     "context_token": 30e-9,
@@ -59,7 +59,7 @@ TYPICAL_IN_TURN = {  # of an engine that schedules a step when the one before is
     "mixed_sequence": 10e-6,
     "frontend": 4e-3,
 }
-SPREAD: dict[TermSource, dict[str, float]] = {  # of the logarithm, by how a term was estimated first
+SPREAD: dict[TermSource, dict[str, float]] = {  # prior spread of the logarithm, by source of the first estimate
     "steps": {"compute_token": 0.07, "prefill_token": 0.1, "launch_graph": 0.1, "launch_eager": 0.1}
     | {"mixed_sequence": 0.5},
     "physics": {"base": 0.15, "context_token": 0.2, "compute_token": 0.2, "launch_graph": 0.4, "launch_eager": 0.4}
@@ -79,16 +79,16 @@ WEIGHTS = {  # relative errors that count as one: means matter more than tails, 
     "e2e_p90": 0.08,
 }
 CLIP = 2.0
-HOPELESS = 4.0  # times the misfit of the other structure after one step of the fit: it will not become the better one
-MERGED = 1.03  # times the tokens of an event in a read: more, and the frontend could not keep up
-SATURATED = 0.25  # weight of such a run: near saturation small errors of a term become large ones of a latency
+HOPELESS = 4.0  # times the misfit of the other structure after one iteration: such a fit is given up
+MERGED = 1.03  # tokens per read / tokens per event above which the frontend could not keep up
+SATURATED = 0.25  # weight of such a run: near saturation a small error of a term becomes a large error of a latency
 DEFAULT_JITTER = 0.2
-SLOWER = 1.05  # how much slower and faster the server is made to see what its speed does to a latency
+SLOWER = 1.05  # factor by which the server's speed is changed, to find its effect on a latency
 
 
 @dataclass(slots=True, frozen=True)
 class Observed:
-    """A measured run: what was requested, and what came back."""
+    """A measured run: its plan and its results."""
 
     name: str
     plan: Plan
@@ -115,7 +115,7 @@ class Calibrated:
 
 
 def numbers_of(records: Records) -> dict[str, float]:
-    """What a model is judged by, of all answered requests: milliseconds, and output tokens/s."""
+    """The numbers by which a model is judged, over all answered requests: milliseconds, and output tokens/s."""
     good = np.flatnonzero(records.outcome.mask("ok") & (records.read_counts() > 0))
     if not len(good):
         raise InferometerError("no request was answered")
@@ -138,14 +138,14 @@ def numbers_of(records: Records) -> dict[str, float]:
 
 
 def simulated_numbers(plan: Plan, settings: SimulatorSettings) -> dict[str, float]:
-    """The same of the plan against a model."""
+    """The same numbers for the plan simulated with a model."""
     records, _ = rehearse(replayed(plan, settings), settings)
     return numbers_of(records)
 
 
 def replayed(plan: Plan, settings: SimulatorSettings) -> Plan:
-    """The plan for the simulator: its own words are its tokens, so prompts have the planned length without the
-    tokenizer of the model."""
+    """The plan for the simulator, whose tokens are words, so prompts have the planned length without the model's
+    tokenizer."""
     traffic = [
         one.model_copy(update={"workload": one.workload.model_copy(update={"tokenizer": None})})
         if getattr(one.workload, "tokenizer", None)
@@ -161,7 +161,7 @@ def replayed(plan: Plan, settings: SimulatorSettings) -> Plan:
 
 
 def with_terms(settings: SimulatorSettings, terms: Mapping[str, float], launch_jitter: float) -> SimulatorSettings:
-    """The engine with these terms; without a pipeline it does one step after the other."""
+    """The engine with these terms; without a pipeline it runs one step after the other."""
     names = DECODE_TERMS if settings.pipeline is not None else [name for name in terms if name != "frontend"]
     in_steps = settings.step_time.model_copy(update={name: terms[name] for name in names})
     update = {"frontend": terms["frontend"], "step_time": in_steps}
@@ -174,7 +174,7 @@ def with_terms(settings: SimulatorSettings, terms: Mapping[str, float], launch_j
 def first_estimates(
     runs: Sequence[Steps], settings: SimulatorSettings, physics: Mapping[str, float]
 ) -> tuple[dict[str, Term], float]:
-    """Terms from steps where they show, else from arithmetic, else typical ones; and the jitter of launches."""
+    """First estimates of the terms: from steps if possible, else from arithmetic, else typical; and launch jitter."""
     typical = TYPICAL_IN_TURN if settings.pipeline is None else TYPICAL
     priors = {name: _first(name, {}, physics, typical) for name in typical}
     known = decode_terms(runs, {name: (term.value, term.spread) for name, term in priors.items()})
@@ -208,7 +208,7 @@ def calibrate(
     physics: Mapping[str, float] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Calibrated:
-    """The terms of the server that gave these runs, by the structure that fits them better; `settings` hold its
+    """The terms of the server of these runs, for the structure that fits better; `settings` has its
     limits."""
     if (size := tokens_per_event(observed)) > 1:
         chunks = settings.faults.model_copy(update={"shares": {f"tokens-per-chunk={size}": 1.0}})
@@ -249,7 +249,7 @@ def _of_prompts(physics: Mapping[str, float]) -> dict[str, float]:
 
 
 def tokens_per_event(observed: Sequence[Observed]) -> int:
-    """How many tokens the server collects before it sends them: as most reads have, the last of an answer left out."""
+    """The number of tokens per event: that of most reads, without the last one of each answer."""
     counts = np.bincount(np.concatenate([_full_reads(run.records) for run in observed] or [np.ones(1, np.int64)]))
     return max(1, int(counts.argmax()))
 
@@ -261,7 +261,7 @@ def _full_reads(records: Records) -> Ints:
 
 
 class _Fit:
-    """The terms of one structure, from their first estimates to where the runs are met best."""
+    """The fit of one structure's terms, from their first estimates to the best agreement with the runs."""
 
     def __init__(
         self,
@@ -282,12 +282,12 @@ class _Fit:
 
     @property
     def simulations(self) -> int:
-        """How often all runs are simulated, at most."""
+        """The maximum number of times that all runs are simulated."""
         return 1 + ITERATIONS * (len(self._moved) + 3)
 
     def solved(self, report: Callable[[], None], give_up: float) -> tuple[float, dict[str, Term], SimulatorSettings]:
-        """The sum of squares that is left, the terms, and the server with them. Where one step of the fit leaves more
-        than `give_up` there is no second."""
+        """The remaining sum of squares, the terms, and the server with these terms. If more than `give_up` remains
+        after one iteration, the fit ends."""
 
         def misfit(at: Floats) -> Floats:
             report()
@@ -316,24 +316,24 @@ class _Fit:
 
 
 def at_speed(settings: SimulatorSettings, factor: float) -> SimulatorSettings:
-    """A server of which everything takes so many times less time."""
+    """A server that is faster in everything by a factor."""
     return settings.model_copy(update={"speed": settings.speed * factor})
 
 
 def amplification(plan: Plan, settings: SimulatorSettings) -> float:
-    """By how many percent E2E grows where the server is one percent slower: 1 or a little more while there is room,
-    several where a queue builds up. It is what turns a small error of the model into a large one of a latency."""
+    """The increase of E2E in percent if the server is one percent slower: about 1 below saturation, several where a
+    queue builds up. It turns a small error of the model into a large error of a latency."""
     slow, fast = (simulated_numbers(plan, at_speed(settings, factor))["e2e"] for factor in (1 / SLOWER, SLOWER))
     return max(1.0, float(np.log(slow / fast) / (2 * np.log(SLOWER))))
 
 
 def _weight(records: Records, tokens_per_read: int) -> float:
-    """Less where reads have more tokens than the server sends at a time."""
+    """The weight of a run, lower if reads have more tokens than the server sends at once."""
     return SATURATED if records.read_tokens.sum() > MERGED * tokens_per_read * len(records.read_tokens) else 1.0
 
 
 def _scaled(simulated: Mapping[str, float], measured: Mapping[str, float]) -> Floats:
-    """Errors in units of their weight; beyond `CLIP` they count less and less, or one odd run would rule."""
+    """Errors in units of their weight; beyond `CLIP` they count less, so that one odd run does not dominate."""
     errors = [np.log(simulated[name] / measured[name]) / weight for name, weight in WEIGHTS.items()]
     return np.asarray(CLIP * np.arctan(np.nan_to_num(np.array(errors)) / CLIP), float)
 
@@ -341,7 +341,7 @@ def _scaled(simulated: Mapping[str, float], measured: Mapping[str, float]) -> Fl
 def _least_squares(
     misfit: Callable[[Floats], Floats], begin: Floats, prior: Floats, give_up: float
 ) -> tuple[Floats, Floats, float]:
-    """Gauss-Newton: where the sum of squares is least, the covariance there, and that sum."""
+    """Gauss-Newton: the minimum of the sum of squares, the covariance there, and that sum."""
     at, error = begin, misfit(begin)
     slopes = np.zeros((len(error), len(begin)))
     for _ in range(ITERATIONS):

@@ -1,5 +1,5 @@
-"""The steps of an engine, read from the records of measured runs; and first estimates of the terms of a step from
-them, by least squares and medians. What the steps do not show is left out; `calibration` begins with what is there."""
+"""Derives the steps of an engine from the records of measured runs, and from these first estimates of the terms of a
+step, by least squares and medians. Terms that the steps do not show are missing; `calibration` completes them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 SAME_STEP_NS = 800_000  # reads of one step lie microseconds apart, and a nap of the client is 0.6 ms at most
-FULL = 0.7  # of the token budget: a step with less was not cut by it
+FULL = 0.7  # of the token budget: a step with fewer tokens was not limited by it
 
 
 @dataclass(slots=True, frozen=True)
@@ -21,24 +21,24 @@ class Steps:
     """One entry per step, in the order of time."""
 
     at_s: Floats  # when its tokens reached the client
-    decodes: Ints  # sequences that got a further token
+    decodes: Ints  # sequences that got another token
     firsts: Ints  # sequences that got their first
     prefill: Ints  # prompt tokens computed
-    attended: Floats  # context that these read, summed over the tokens
+    attended: Floats  # context that these tokens read, summed
     context: Ints  # tokens of the decoding sequences in the cache
-    merged: NDArray[np.bool_]  # a read held more than one token: steps came together
+    merged: NDArray[np.bool_]  # a read had more than one token: it covers several steps
 
     def __len__(self) -> int:
         return len(self.at_s)
 
     @property
     def gaps_s(self) -> Floats:
-        """From the step before to this one; that of the first is NaN."""
+        """The time since the previous step; NaN for the first."""
         return np.diff(self.at_s, prepend=np.nan)
 
 
 def read_steps(records: Records, token_budget: int) -> Steps:
-    """The steps that answered these requests; failed ones are left out."""
+    """The steps of these requests, without failed ones."""
     index = np.flatnonzero(records.outcome.mask("ok") & known(records.input_tokens) & (records.read_counts() > 0))
     chosen = records.take(index)
     owner = np.repeat(np.arange(len(chosen)), chosen.read_counts())
@@ -46,7 +46,7 @@ def read_steps(records: Records, token_budget: int) -> Steps:
     first = np.zeros(len(owner), bool)
     first[chosen.read_offsets[:-1]] = True
     before = np.cumsum(tokens) - tokens
-    before -= before[chosen.read_offsets[:-1]][owner]  # tokens of the same answer that came earlier
+    before -= before[chosen.read_offsets[:-1]][owner]  # earlier tokens of the same answer
     order = np.argsort(chosen.read_at, kind="stable")
     at = chosen.read_at[order]
     step = np.cumsum(np.diff(at, prepend=at[:1]) > SAME_STEP_NS)
@@ -71,8 +71,8 @@ def read_steps(records: Records, token_budget: int) -> Steps:
 def _prefill(
     records: Records, steps: Ints, owners: Ints, count: int, decodes: Ints, token_budget: int
 ) -> tuple[Ints, Floats]:
-    """Prompt tokens per step, and the context they read. A prompt is computed in the step of its first token; what a
-    full step before it had room for was computed there."""
+    """Prompt tokens per step, and the context that they read. A prompt is computed in the step of its first token,
+    except for the part that exceeds the token budget, which was computed in the full steps before."""
     prefill, attended = np.zeros(count, np.int64), np.zeros(count)
     lengths = records.input_tokens[owners] - np.maximum(records.cached_tokens[owners], 0)
     cached = records.input_tokens[owners] - lengths
@@ -96,21 +96,21 @@ def _prefill(
 
 
 DECODE_TERMS = ("base", "decode_sequence", "context_token")
-SYSTEMATIC = 0.01  # of a step: what the steps of one run have in common, such as the clock of the GPU
-SCATTER = 0.1  # of a step, from one to the next
-LEAST_SHARE = 0.1  # of what is expected: no term is nothing
-FEWEST = 8  # steps, for a median to be worth something
-LAUNCH_SHOWS = 1.15  # a gap so many times as long as a decode step is a launch that was waited for
-_ROUNDS = 5  # of weighting down what lies far off
+SYSTEMATIC = 0.01  # relative error common to the steps of one run, such as from the GPU clock
+SCATTER = 0.1  # relative scatter from step to step
+LEAST_SHARE = 0.1  # minimum of a term relative to its expected value: no term is zero
+FEWEST = 8  # steps, for a usable median
+LAUNCH_SHOWS = 1.15  # a gap longer than this many decode steps shows a wait for a launch
+_ROUNDS = 5  # iterations of down-weighting outliers
 
 Mask = NDArray[np.bool_]
 
 
 def decode_terms(runs: Sequence[Steps], prior: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
     """`base`, `decode_sequence` and `context_token` in seconds with their relative standard errors, from steps far from
-    any prefill. Thousands of steps of one run share what makes that run odd, so the steps of a run with equally many
-    decodes count as one, known to `SYSTEMATIC`. `prior` has the terms and their relative errors: what the steps do
-    not determine stays there, such as the context where all runs have nearly the same."""
+    any prefill. The steps of one run share systematic errors, so all steps of a run with equally many decodes count as
+    one observation with the error `SYSTEMATIC`. `prior` has the terms and their relative errors: terms that the steps
+    do not determine stay there, such as the context term if it is nearly the same in all runs."""
     rows, gaps = [], []
     for steps in runs:
         quiet = np.flatnonzero(_quiet(steps))
@@ -135,14 +135,14 @@ def decode_terms(runs: Sequence[Steps], prior: Mapping[str, tuple[float, float]]
 
 
 def decode_terms_of(decodes: Floats, context: Floats, seconds: Floats) -> dict[str, float]:
-    """The same from a table of steps: sequences that decode, their context in all, and how long the step took."""
+    """The same from a table of steps: number of decoding sequences, their total context, and the time of the step."""
     terms = _robust(np.c_[np.ones(len(seconds)), decodes, context], seconds)
     return dict(zip(DECODE_TERMS, terms.tolist(), strict=True))
 
 
 def launch_terms(runs: Sequence[Steps], decode: Mapping[str, float], graph_tokens: int) -> dict[str, float]:
-    """`launch_graph` and `launch_eager` in seconds, and their spread: the step before a lone prefill waits for its
-    launch."""
+    """`launch_graph` and `launch_eager` in seconds, and their spread: the step before a single prefill waits for the
+    launch of that prefill."""
     waits: dict[str, list[float]] = {"launch_graph": [], "launch_eager": []}
     spreads: list[float] = []
     for steps in runs:
@@ -158,15 +158,15 @@ def launch_terms(runs: Sequence[Steps], decode: Mapping[str, float], graph_token
                 spreads += np.abs(np.log(wait[chosen] / np.median(wait[chosen]))).tolist()
     terms = {name: float(np.median(one)) for name, one in waits.items() if len(one) >= FEWEST}
     if spreads:
-        terms["launch_jitter"] = float(1.4826 * np.median(spreads))  # of a normal law, by its quartiles
+        terms["launch_jitter"] = float(1.4826 * np.median(spreads))  # for a normal distribution
     return terms
 
 
 def compute_term(
     runs: Sequence[Steps], decode: Mapping[str, float], launch_s: float, attention_tokens: float
 ) -> dict[str, float]:
-    """`compute_token` in seconds, from prefills that take longer than their launch: lone ones (with the steps around
-    them, between which the pipeline moves time) and full steps that follow each other."""
+    """`compute_token` in seconds, from prefills that take longer than their launch: single ones (with the steps around
+    them, because the pipeline shifts time between these) and consecutive full steps."""
     costs, weights = [], []
     for steps in runs:
         work = steps.prefill + steps.decodes + steps.firsts + steps.attended / attention_tokens
@@ -186,8 +186,8 @@ def compute_term(
 
 
 def prefill_terms(runs: Sequence[Steps], decode: Mapping[str, float]) -> dict[str, float]:
-    """`prefill_token` and `mixed_sequence` in seconds of an engine that does one step after the other: what steps with
-    a lone prefill take longer than their decodes alone."""
+    """`prefill_token` and `mixed_sequence` in seconds of an engine without a pipeline: the additional time of steps
+    with a single prefill over their decodes alone."""
     rows: list[Floats] = []
     longer: list[Floats] = []
     for steps in runs:
@@ -201,12 +201,12 @@ def prefill_terms(runs: Sequence[Steps], decode: Mapping[str, float]) -> dict[st
 
 
 def _reading_s(steps: Steps, decode: Mapping[str, float]) -> Floats:
-    """Of a step's decoding sequences, beyond the base."""
+    """The time of a step's decoding sequences beyond the base."""
     return np.asarray(decode["decode_sequence"] * steps.decodes + decode["context_token"] * steps.context, float)
 
 
 def _quiet(steps: Steps) -> Mask:
-    """No first token within three steps, and nothing merged."""
+    """Steps without a first token within three steps, and without merged reads."""
     busy = (steps.firsts > 0) | steps.merged
     near = np.zeros(len(steps), bool)
     for shift in range(-3, 4):
@@ -216,7 +216,7 @@ def _quiet(steps: Steps) -> Mask:
 
 
 def _lone(steps: Steps) -> Mask:
-    """A prefill among decodes, with none within three steps."""
+    """Steps with a prefill among decodes, and no other prefill within three steps."""
     firsts = steps.firsts > 0
     others = np.zeros(len(steps), bool)
     for shift in (-3, -2, -1, 1, 2, 3):
@@ -227,7 +227,7 @@ def _lone(steps: Steps) -> Mask:
 
 
 def _following(steps: Steps) -> Mask:
-    """Prefills with others before and after them."""
+    """Steps with a prefill whose neighbouring steps have prefills too."""
     firsts = steps.prefill > 0
     inner = firsts & np.roll(firsts, 1) & np.roll(firsts, -1)
     inner[:1] = inner[-1:] = False
@@ -235,7 +235,7 @@ def _following(steps: Steps) -> Mask:
 
 
 def _robust(rows: Floats, values: Floats) -> Floats:
-    """Least squares with all terms at least 0, what lies far off weighted down (Huber)."""
+    """Least squares with non-negative terms and down-weighted outliers (Huber)."""
     weights = np.ones(len(values))
     scale = np.maximum(rows.max(axis=0), 1e-12)
     used = np.ones(rows.shape[1], bool)

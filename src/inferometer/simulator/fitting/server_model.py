@@ -1,5 +1,5 @@
-"""The file of a server's model: the engine's limits and terms as settings of the simulator, where they come from, how
-well they fit, and the range of load they were fitted on. People read it, and `server.args` takes its `settings`."""
+"""The file of a server's model: the engine's limits and terms as settings of the simulator, their sources, the
+errors of the fit, and the fitted range of load. It is readable, and `server.args` accepts its `settings`."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -29,11 +29,11 @@ from inferometer.vocabulary import percent_text
 MOST_BYTES = 1 << 20
 Z95 = 1.96
 T95 = {0: 12.7, 1: 12.7, 2: 4.3, 3: 3.2, 4: 2.8, 5: 2.6}  # Student's t, by degrees of freedom
-LEAST_ERROR = 0.02  # of a model, however well it agrees with its runs
+LEAST_ERROR = 0.02  # minimum relative error of a model, even if it agrees better with its runs
 
 
 class TermOfFile(Section):
-    """A term as the file has it."""
+    """A term in the file's format."""
 
     seconds: float
     error: float = Field(description="relative standard error")
@@ -42,7 +42,7 @@ class TermOfFile(Section):
 
 
 class LoadRange(Section):
-    """Least and most of what the model was fitted on."""
+    """Minimum and maximum of the loads that the model was fitted on."""
 
     input_tokens: tuple[float, float]
     output_tokens: tuple[float, float]
@@ -65,8 +65,8 @@ class LoadRange(Section):
         )
 
     def outside(self, other: "LoadRange") -> list[str]:
-        """Where another load leaves this range, in words; a tenth beyond is still inside, and for the most of an
-        instant, which chance decides, a quarter."""
+        """Descriptions of where another load leaves this range. A tenth beyond is still inside; for momentary maxima,
+        which depend on chance, a quarter."""
         names = {"input_tokens": "input tokens", "output_tokens": "output tokens", "in_flight": "requests in flight"}
         notes = []
         for name, label in names.items():
@@ -111,7 +111,7 @@ def _extent(records: Records) -> list[tuple[float, float]]:
 
 
 class RunOfFile(Section):
-    """One run that the model was fitted on, and how far the model is off there: 0.05 is 5% too much."""
+    """One run of the fit, and the model's relative errors for it: 0.05 is 5% too much."""
 
     name: str
     requests: int
@@ -120,7 +120,7 @@ class RunOfFile(Section):
 
 
 class ServerModel(Section):
-    """What a plan's `server.args` needs to behave like a measured server, and how far to trust it."""
+    """The settings for `server.args` that behave like a measured server, and the errors of this model."""
 
     schema_: str = Field(alias="schema")
     name: str
@@ -142,12 +142,12 @@ class ServerModel(Section):
 
     @property
     def predicts(self) -> str:
-        """What is measured in a run against this model: never taken for the server itself."""
+        """The engine name of runs with this model, so that they are not confused with the server itself."""
         return f"{self.engine or 'server'}, predicted by {self.name}"
 
     def error_of(self, measure: str) -> float | None:
-        """Standard error of the model for a measure, relative, where no queue amplifies it: the root mean square over
-        its runs of their errors by their amplification, at least 2%."""
+        """Relative standard error of the model for a measure, without amplification by a queue: the root mean square of
+        the runs' errors divided by their amplification, at least 2%."""
         errors = [run.errors[measure] / run.amplified for run in self.runs if measure in run.errors]
         if not errors:
             return None
@@ -155,7 +155,7 @@ class ServerModel(Section):
 
     @property
     def reach(self) -> float:
-        """Standard errors that 95% are within, for an error known from so few runs (Student's t)."""
+        """The 95% factor for a standard error that is estimated from few runs (Student's t)."""
         return T95.get(len(self.runs) - 1, Z95 * (1 + 1.2 / max(len(self.runs) - 1, 1)))
 
 
@@ -178,7 +178,7 @@ def _rounded(value: Any) -> Any:
 
 
 def read_model(path: Path) -> ServerModel:
-    """A model from its file; every mistake is named with the file."""
+    """Read a model from its file; errors name the file."""
     try:
         document, twice = yaml_value(text_in(file_bytes(path, MOST_BYTES)))
     except OSError as error:
@@ -199,7 +199,7 @@ def read_model(path: Path) -> ServerModel:
 
 
 def settings_of_file(path: str) -> dict[str, Any]:
-    """What `server.args.model_file` stands for: the settings, and whose they are."""
+    """The settings in `server.args.model_file`, and the model's name."""
     try:
         model = read_model(Path(path).expanduser())
     except PlanError as error:
@@ -241,7 +241,7 @@ def runs_of_file(
 # -- limits of the engine, from its log or its metrics -----------------------------------------------------------------
 
 BLOCK = 16
-_IN_LOG = {  # as vLLM writes them when it starts, and SGLang
+_IN_LOG = {  # in the startup logs of vLLM and SGLang
     "cache_tokens": re.compile(r"KV cache size: ([\d,]+) tokens|max_total_num_tokens=(\d+)"),
     "max_batched_tokens": re.compile(r"max_num_batched_tokens['\"]?\s*[=:]\s*(\d+)|chunked_prefill_size=(\d+)"),
     "max_sequences": re.compile(r"max_num_seqs['\"]?(?:\s*[=:]\s*|\s+to\s+)(\d+)|max_running_requests=(\d+)"),
@@ -254,14 +254,13 @@ _FLAGS = {"True": 1, "False": 0}
 
 
 def limits_in_log(text: str) -> dict[str, int]:
-    """The engine's limits as it writes them when it starts; what it does not log is left out."""
+    """The engine's limits from its startup log; limits that it does not log are missing."""
     matches = {name: pattern.search(text) for name, pattern in _IN_LOG.items()}
     return {name: _limit(next(filter(None, match.groups()))) for name, match in matches.items() if match}
 
 
 def limits_in_metrics(run: Run) -> dict[str, int]:
-    """The engine's limits as its metrics and its list of models had them, of one server: those of several add up to
-    nothing."""
+    """The engine's limits from its metrics and its list of models, for a single server only."""
     limits: dict[str, int] = {}
     if (length := run.environment.known_target.max_model_len) is not None:
         limits["max_model_len"] = length
@@ -300,7 +299,7 @@ def limited_settings(limits: Mapping[str, int]) -> SimulatorSettings:
 
 @dataclass(slots=True, frozen=True)
 class Predicted:
-    """One number, with the interval that holds it with 95% confidence, as far as the model's errors are known."""
+    """One predicted number, with its 95% interval if the model's errors are known."""
 
     quantity: Quantity
     model_error: float | None  # relative standard error of the model
@@ -310,7 +309,7 @@ class Predicted:
 
 @dataclass(slots=True, frozen=True)
 class Prediction:
-    """The run that a plan would give, by a model."""
+    """The predicted results of a plan."""
 
     model: ServerModel
     run: Run
@@ -320,7 +319,7 @@ class Prediction:
 
 @dataclass(slots=True, frozen=True)
 class RunSteps:
-    """Times from one engine step to the next, in seconds: as a run shows them, and as its plan gives on the model."""
+    """Times from one engine step to the next, in seconds: measured in a run, and simulated with its plan."""
 
     name: str
     measured_s: Floats
@@ -334,9 +333,9 @@ class Validated:
     name: str
     measured: dict[str, float]
     predicted: dict[str, float]
-    outside: list[str]  # where its load leaves the range that the model was fitted on
+    outside: list[str]  # where its load leaves the fitted range
     intervals: dict[str, tuple[float, float]]  # of the prediction, 95%; empty: the model states no errors
-    aiconfigurator: dict[str, float] | None = None  # its estimates, where it is installed and knows the server
+    aiconfigurator: dict[str, float] | None = None  # its estimates, if it is installed and supports the server
 
     @property
     def errors(self) -> dict[str, float]:
@@ -350,13 +349,13 @@ class Validated:
 
 @dataclass(slots=True, frozen=True)
 class Capacity:
-    """The highest request rate within the plan's limits, by a model; None: not even the lowest that was tried."""
+    """The highest request rate within the plan's limits, by a model; None: even the lowest simulated rate fails."""
 
     replicas: int
     settings: dict[str, int]
     rate: float | None
-    sure_rate: float | None  # the same of a server slower than the model by its error: 95% of errors are less
-    broken_at: float | None  # the lowest rate that was tried and breaks a limit
+    sure_rate: float | None  # the same for a server that is slower by the model's error (95% bound)
+    broken_at: float | None  # the lowest simulated rate that breaks a limit
     output_rate: float | None
     dollars_per_million: float | None  # output tokens
-    outside: list[str]  # where the load at this rate leaves the range that the model was fitted on
+    outside: list[str]  # where the load at this rate leaves the fitted range

@@ -1,1 +1,1 @@
-"""One module per engine: an `Engine` with all that is known of it. `plan.server` has the registry."""
+"""One module per engine, with an `Engine` that contains everything known about it. The registry is in `plan.server`."""

@@ -1,5 +1,5 @@
-"""How any other command is launched: its arguments with the port filled in, and flags behind them; and a server that
-runs elsewhere, which is only awaited and checked."""
+"""How any other command is launched: its arguments with the port filled in, followed by flags; and a server that runs
+elsewhere, which is only waited for and checked."""
 
 from inferometer.plan.model import Server
 from inferometer.target.launch import OTHER_READY_S, Engine, Launch, LaunchPlace, flags_of

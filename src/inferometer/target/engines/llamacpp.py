@@ -50,7 +50,7 @@ def launch(server: Server, place: LaunchPlace) -> Launch:
 
 
 def _model(model: str | None) -> list[str]:
-    """A file, or a repository to fetch one from; nothing if the flags name it."""
+    """A file, or a repository to download from; nothing if the flags name it."""
     if model is None:
         return []
     return ["-m", model] if _is_file(model) else ["-hf", model]
@@ -61,7 +61,7 @@ def _is_file(model: str) -> bool:
 
 
 def _names(argv: list[str], place: LaunchPlace) -> list[str]:
-    """An alias, or the file. What a fetched model is called differs from version to version."""
+    """An alias, or the file. The name of a downloaded model differs between versions."""
     nameless = LaunchPlace(place.host, place.port)
     alias = served_names(argv, nameless, "--alias") or served_names(argv, nameless, "-a")
     return alias or ([place.model] if place.model and _is_file(place.model) else [])

@@ -1,4 +1,4 @@
-"""How an application on Ray Serve is launched: by a driver of ours, which connects to Ray or starts it."""
+"""How an application on Ray Serve is launched: by our driver, which connects to Ray or starts it."""
 
 import msgspec
 
@@ -12,8 +12,8 @@ MODULE = "inferometer.target.ray_serve"
 
 
 def launch(server: Server, place: LaunchPlace) -> Launch:
-    """Its settings are checked here. A Ray of our own exports its metrics at a port that we choose; of one that runs
-    already the plan names it (`observe.metrics`)."""
+    """Its settings are checked here. A Ray that we start exports its metrics at a port that we choose; for a running
+    Ray the plan names the address (`observe.metrics`)."""
     settings = settings_of(server, place.model)
     where = ["--host", place.host, "--port", str(place.port)]
     metrics: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ def launch(server: Server, place: LaunchPlace) -> Launch:
         "SGLang",
         place.url,
         argv,
-        env={} if server.command else dict(SAFE_PATH),  # -P is not known to an older python3
+        env={} if server.command else dict(SAFE_PATH),  # older versions of python3 do not have -P
         names=served_names(argv, place),
         resets=RESETS,
         reset_hint="SGLang refuses while requests run",

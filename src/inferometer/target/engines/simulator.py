@@ -11,7 +11,8 @@ READY_S = 60.0
 
 
 def launch(server: Server, place: LaunchPlace) -> Launch:
-    """Its settings are checked here: a mistake in them is one of the plan, not of the server."""
+    """Its settings are checked here, so that a mistake in them is reported as an error of the plan, not of the
+    server."""
     args = server.args | ({"model": server.model} if server.model else {})
     settings = settings_from(args)
     where = ["--host", place.host, "--port", str(place.port), "--until-stdin-closes"]

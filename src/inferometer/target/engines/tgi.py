@@ -4,7 +4,7 @@ from inferometer.plan.model import Server
 from inferometer.target.launch import Engine, Image, Launch, LaunchPlace, Spelling, flags_of, served_names
 
 SPELLING = Spelling()
-INFO = "/info"  # has what others list under /v1/models and /version
+INFO = "/info"  # contains what others return from /v1/models and /version
 
 
 def launch(server: Server, place: LaunchPlace) -> Launch:

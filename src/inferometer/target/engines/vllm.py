@@ -5,7 +5,7 @@ from inferometer.target.launch import Engine, Image, Launch, LaunchPlace, Spelli
 from inferometer.wire.child import SAFE_PATH
 
 SPELLING = Spelling(negated=True)  # its switches are argparse.BooleanOptionalAction
-DEV_MODE = "VLLM_SERVER_DEV_MODE"  # without it there is no /reset_prefix_cache
+DEV_MODE = "VLLM_SERVER_DEV_MODE"  # without it /reset_prefix_cache does not exist
 RESETS = ("/reset_prefix_cache",)
 
 
@@ -27,8 +27,8 @@ def launch(server: Server, place: LaunchPlace) -> Launch:
 
 
 def _environment(server: Server) -> dict[str, str]:
-    """Its processes begin as `python -c`, which would import from the working folder; a command of the plan's own may
-    mean to."""
+    """vLLM's processes start as `python -c`, which would import from the working folder; a custom command may intend
+    that."""
     developing = {DEV_MODE: "1"} if server.keep == "shared" and server.reset_cache is not False else {}
     return developing if server.command else {**SAFE_PATH, **developing}
 

@@ -1,6 +1,5 @@
-"""Engines that run in this process, without a server. What an offline engine is: it makes tokens for a batch of prompts
-and has a clock of its own; and its harness, which starts it once for all batches, times every batch, and starts an
-engine that died once more."""
+"""Engines that run in this process, without a server. An offline engine generates tokens for a batch of prompts and has
+a clock of its own. Its harness starts it once for all batches, times every batch, and restarts an engine that died."""
 
 import os
 import sys
@@ -36,21 +35,21 @@ Prompt = TokenIds | str | Messages
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """How an engine is started and how it draws tokens. `args` are its own, by their own names."""
+    """How an engine is started and how it samples tokens. `args` are the engine's own arguments."""
 
     model: str | None
     seed: int = 0
     n: int = 1  # answers to each prompt
     beam_search: bool = False
     detokenize: bool = True
-    profile: Path | None = None  # the folder that traces are to be written to
+    profile: Path | None = None  # folder for traces
     args: dict[str, Any] = field(default_factory=dict)
-    adapter: str | None = None  # LoRA, of all prompts
+    adapter: str | None = None  # LoRA adapter for all prompts
 
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What a started engine reports about itself; `None`: nothing."""
+    """What a started engine reports about itself; `None`: not reported."""
 
     engine: str
     version: str | None
@@ -63,37 +62,38 @@ class EngineFacts:
 
     @property
     def measured(self) -> MeasuredTarget:
-        """For a run's environment."""
+        """For the environment of a run."""
         facts = asdict(self)
         return MeasuredTarget(names=(*facts, "urls"), **facts)
 
 
 class PromptTokens(NamedTuple):
-    """Tokens of one prompt and of all answers to it, as the engine counted them."""
+    """Tokens of one prompt and of all answers to it, as counted by the engine."""
 
     input_tokens: int
     output_tokens: int
 
 
 class OfflineEngine(Protocol):
-    """Made with `EngineSettings`; importing its module imports nothing heavy, making it does."""
+    """Created with `EngineSettings`; importing its module is cheap, creating it imports the heavy packages."""
 
     facts: EngineFacts
 
     def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[PromptTokens]:
-        """As many tokens as requested for each prompt, whatever the model would like: returns when all are made."""
+        """The requested number of tokens for each prompt, regardless of end-of-text tokens; returns when all are
+        generated."""
 
     def now(self) -> int:
-        """Nanoseconds on the engine's own clock, once its device has finished all work."""
+        """Nanoseconds on the engine's own clock, after its device has finished all work."""
 
     def profiled(self, folder: Path) -> AbstractContextManager[None]:
-        """Writes a trace of what happens meanwhile into the folder."""
+        """Writes a trace of the work inside the context into the folder."""
 
     def close(self) -> None: ...
 
 
 def open_engine(name: str, settings: EngineSettings) -> OfflineEngine:
-    """Start an engine by its name; one that does not exist or is not installed is an error."""
+    """Start an engine by its name; an unknown or missing engine is an error."""
     if name not in ENGINES:
         raise PlanError(f"--engine: must be one of {', '.join(ENGINES)}, got {name}")
     with safe_path_for_children():  # vLLM and torch start processes of their own
@@ -124,7 +124,7 @@ Phase = Literal["load", "warmup", "measure", "profile"]
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
-    """Said before each batch; `part` of `parts` are done of this phase, `case` of `cases` before it."""
+    """Reported before each batch; `part` of `parts` of this phase are done, `case` of `cases` came before it."""
 
     phase: Phase
     what: str
@@ -140,8 +140,8 @@ class BatchProgress:
 
 @contextmanager
 def output_to(log: Path) -> Iterator[None]:
-    """Whatever this process, its libraries and the children that it starts meanwhile print goes to the end of `log`.
-    Children go on writing there."""
+    """The output of this process, its libraries and the children it starts meanwhile is appended to `log`. Children
+    continue to write there."""
     _flush()
     kept = [os.dup(1), os.dup(2)]
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -159,7 +159,7 @@ def output_to(log: Path) -> Iterator[None]:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # closed, or its reader has gone: not ours to mend
+        with suppress(OSError, ValueError):  # closed, or its reader has gone: not ours to fix
             stream.flush()
 
 
@@ -178,14 +178,14 @@ MOST_STARTS = 2
 
 @dataclass(frozen=True, slots=True)
 class TimedBatch:
-    """A batch that was made: from handing it over to having all its tokens."""
+    """A finished batch: timed from its submission until all its tokens were generated."""
 
     elapsed_s: float
     answers: list[PromptTokens]
 
 
 class EngineHolder:
-    """Holds the engine. What it prints goes to `log`. `facts` are those of its first start."""
+    """Holds the engine. Its output goes to `log`. `facts` are those of its first start."""
 
     def __init__(self, start: Callable[[], OfflineEngine], log: Path) -> None:
         self._start, self._log = start, log
@@ -196,7 +196,7 @@ class EngineHolder:
         self.facts: EngineFacts = self._engine.facts
 
     def timed(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> TimedBatch:
-        """One batch. Whatever goes wrong is the engine's and is raised as it comes."""
+        """Run and time one batch. Errors of the engine are raised unchanged."""
         engine = self._running()
         with output_to(self._log):
             started_at = engine.now()
@@ -205,15 +205,16 @@ class EngineHolder:
         return TimedBatch((ended_at - started_at) / NANOSECONDS, answers)
 
     def profiled(self, folder: Path, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> None:
-        """One batch, whose time does not count, with a trace of it in the folder."""
+        """Run one batch, whose time does not count, with a trace of it in the folder."""
         engine = self._running()
         with output_to(self._log), engine.profiled(folder):
             engine.generate(prompts, output_tokens)
 
     def revived(self) -> str | None:
-        """After a failure: make sure that an engine runs, and report if it had to be started again.
+        """After a failure: make sure that an engine runs, and report whether it had to be restarted.
 
-        Raises where it is dead and was started again before, or cannot be."""
+        Raises if it is dead and was restarted before, or cannot be restarted.
+        """
         if self._answers():
             return None
         self.close()
@@ -229,7 +230,7 @@ class EngineHolder:
                 engine.close()
 
     def _answers(self) -> bool:
-        """Whether it still makes a token, found out by trying."""
+        """Whether it can still generate a token, by trying."""
         try:
             self.timed([[1]], [1])
         except Exception:

@@ -1,4 +1,4 @@
-"""The simulator as an offline engine: batches on virtual time, the same to the nanosecond on every machine."""
+"""The simulator as an offline engine: batches in virtual time, identical to the nanosecond on every machine."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -16,7 +16,7 @@ from inferometer.target.offline import EngineFacts, EngineSettings, Prompt, Prom
 from inferometer.vocabulary import NANOSECONDS
 from inferometer.workload.session import Request
 
-# As of other engines in this process: there is no HTTP frontend, and a prompt is computed whole.
+# As for other engines in this process: there is no HTTP frontend, and a prompt is computed in one step.
 OFFLINE = {"frontend": 0, "prefix_caching": False}
 
 
@@ -47,7 +47,7 @@ class SimulatedEngine:
         )
 
     def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[PromptTokens]:
-        """All are there at once; the engine batches them as far as they fit."""
+        """All requests arrive at once; the engine batches as many as fit."""
         done: dict[int, Record] = {}
         for number in range(len(prompts) * self._n):
             at = number // self._n
@@ -67,11 +67,11 @@ class SimulatedEngine:
         raise PlanError("--profile: not supported by the simulator")
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
 
 def _nothing(_ended_at: int) -> None:
-    """No slot waits for the end of an answer: all are sent at once."""
+    """No slot waits for the end of an answer: all requests are sent at once."""
 
 
 def _keep(done: dict[int, Record], number: int, record: Record, _text: str) -> None:

@@ -22,12 +22,12 @@ from inferometer.target.offline import (
 )
 
 EXTRA = "transformers"
-OURS = ("device", "batch_size")  # of `args`; the others go to `from_pretrained`
+OURS = ("device", "batch_size")  # taken from `args`; the others go to `from_pretrained`
 
 
 class TransformersEngine:
-    """A batch is padded on the left to its longest prompt and runs until its longest answer is made. `args` may have
-    `device` (default: CUDA where there is one) and `batch_size` (default: all at once); the rest is the model's."""
+    """A batch is padded on the left to its longest prompt and runs until its longest answer is complete. `args` may
+    have `device` (default: CUDA if available) and `batch_size` (default: all at once); the others are the model's."""
 
     def __init__(self, settings: EngineSettings) -> None:
         name = named_model("transformers", settings.model)
@@ -53,7 +53,7 @@ class TransformersEngine:
                 for answer in self._batch(prompts[start : start + size], output_tokens[start : start + size])
             ]
         except Exception:
-            self._free()  # what a batch that did not fit has taken, so that the next one may
+            self._free()  # free the memory of a batch that did not fit, for the next one
             raise
 
     def _batch(self, prompts: Sequence[Prompt], lengths: Sequence[int]) -> list[PromptTokens]:
@@ -67,7 +67,7 @@ class TransformersEngine:
         return [PromptTokens(len(row), n * min(new, length)) for row, length in zip(rows, lengths, strict=True)]
 
     def _config(self, length: int) -> Any:
-        """No token ends an answer; drawn at temperature 1 from all tokens, or searched in `n` beams."""
+        """No end-of-text token; sampled at temperature 1 from all tokens, or searched with `n` beams."""
         n = self._settings.n
         drawn = {"num_beams": n} if self._settings.beam_search else {"do_sample": True, "top_k": 0, "top_p": 1.0}
         return self._package.GenerationConfig(
@@ -90,7 +90,7 @@ class TransformersEngine:
         return ids
 
     def now(self) -> int:
-        """A kernel that was launched is not yet done."""
+        """Synchronizes first: a launched kernel is not yet done."""
         if self._device.startswith("cuda"):
             self._torch.cuda.synchronize()
         return time.perf_counter_ns()
@@ -135,5 +135,5 @@ def _batch_size(args: dict[str, JsonValue]) -> int | None:
 
 
 def _ids(prompt: TokenIds | Messages) -> TokenIds:
-    """Messages are refused where the plan is read."""
+    """Messages are already refused when the plan is read."""
     return [token for token in prompt if isinstance(token, int)]

@@ -18,8 +18,8 @@ from inferometer.target.offline import EngineFacts, EngineSettings, Prompt, Prom
 
 DIED = "a process of vLLM has died"
 _AS_VLLM_BENCH = {
-    "enable_prefix_caching": False,  # a cache that knows the prompt would hide what a prompt costs
-    "disable_log_stats": False,  # its engine counts, as one that serves does; `LLM` alone would not
+    "enable_prefix_caching": False,  # a cache that has the prompt would hide what a prompt costs
+    "disable_log_stats": False,  # its engine counts as a serving one does; `LLM` alone would not
 }
 
 
@@ -27,7 +27,7 @@ class VllmEngine:
     """`args` are vLLM's own: `max_model_len`, `tensor_parallel_size`, `dtype`, `enforce_eager`, ..."""
 
     def __init__(self, settings: EngineSettings) -> None:
-        os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # as all of vLLM's own commands have it
+        os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # as in all of vLLM's own commands
         self._vllm = _installed()
         self._settings = settings
         chosen = {**_AS_VLLM_BENCH, "seed": settings.seed, **_profiler(settings.profile), **settings.args}
@@ -39,7 +39,7 @@ class VllmEngine:
         self.facts = self._facts()
 
     def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[PromptTokens]:
-        if not all(child.is_alive() for child in self._children):  # else a request to it may wait for ever
+        if not all(child.is_alive() for child in self._children):  # else a request may wait for ever
             raise RuntimeError(DIED)
         sampling = [self._sampling(length) for length in output_tokens]
         adapted = {"lora_request": self._adapters(len(prompts))} if self._settings.adapter else {}
@@ -71,7 +71,7 @@ class VllmEngine:
         )
 
     def _beams(self, inputs: list[dict[str, Any]], output_tokens: Sequence[int]) -> list[PromptTokens]:
-        """vLLM takes one length for a whole search: prompts of one length are searched together."""
+        """vLLM takes one length for a whole search, so prompts of the same length are searched together."""
         params = import_module("vllm.sampling_params").BeamSearchParams
         answers: dict[int, PromptTokens] = {}
         for length in dict.fromkeys(output_tokens):
@@ -86,7 +86,7 @@ class VllmEngine:
         return [answers[at] for at in range(len(inputs))]
 
     def now(self) -> int:
-        """`generate` returns when the answers are here, so that no device has to be waited for."""
+        """`generate` returns when the answers have arrived, so there is no device to wait for."""
         return time.perf_counter_ns()
 
     @contextmanager
@@ -98,9 +98,9 @@ class VllmEngine:
             self._llm.stop_profile()
 
     def close(self) -> None:
-        """End the engine's processes and give its memory back, so that another can be started."""
+        """End the engine's processes and release its memory, so that another engine can be started."""
         llm, self._llm = self._llm, None
-        with suppress(Exception):  # one that died has nothing to shut down
+        with suppress(Exception):  # an engine that died has nothing to shut down
             llm.llm_engine.engine_core.shutdown()
         del llm
         gc.collect()
@@ -119,7 +119,7 @@ class VllmEngine:
 
 
 def _installed() -> Any:
-    """vLLM depends on the device: users install the build for theirs."""
+    """vLLM, if installed. It depends on the device, so users install the build for theirs."""
     try:
         return import_module("vllm")
     except ModuleNotFoundError as error:
@@ -130,8 +130,8 @@ def _installed() -> Any:
 
 
 def _wake_when_dead(llm: Any, children: list[Any]) -> None:
-    """Where a process of the engine is killed (by the system, out of memory), vLLM 0.32 waits for its answer for ever:
-    put its end where the answer is awaited. The thread sleeps until then."""
+    """If an engine process is killed (by the system, out of memory), vLLM 0.32 waits for its answer for ever: put a
+    notice of its end into the queue where the answer is awaited. The thread sleeps until then."""
     answers = getattr(llm.llm_engine.engine_core, "outputs_queue", None)
     if answers is None or not children:
         return
@@ -144,7 +144,7 @@ def _wake_when_dead(llm: Any, children: list[Any]) -> None:
 
 
 def _profiler(folder: Path | None) -> dict[str, Any]:
-    """What makes vLLM ready to be profiled; it used to be the environment, VLLM_TORCH_PROFILER_DIR."""
+    """Enables profiling in vLLM; older versions use the environment variable VLLM_TORCH_PROFILER_DIR."""
     if folder is None:
         return {}
     place = str(folder.resolve())
@@ -155,7 +155,7 @@ def _profiler(folder: Path | None) -> dict[str, Any]:
 
 
 def _device(llm: Any) -> str | None:
-    """`NVIDIA H200`, or what kind of device it is."""
+    """`NVIDIA H200`, or the kind of device."""
     kind = getattr(getattr(llm.llm_engine.vllm_config, "device_config", None), "device_type", None)
     with suppress(Exception):
         return str(import_module("vllm.platforms").current_platform.get_device_name())

@@ -1,5 +1,5 @@
-"""`python -m inferometer.target.ray_serve`: the driver. Connects to Ray or starts it, deploys the application, and
-takes down all that it started on SIGTERM or when its parent is gone."""
+"""`python -m inferometer.target.ray_serve`: the driver. Connects to Ray or starts it, deploys the application, and on
+SIGTERM or when its parent is gone takes down everything it started."""
 
 import argparse
 import json
@@ -21,11 +21,11 @@ from inferometer.target.launch import check_port
 from inferometer.target.ray_serve.settings import MADE_FOR, OLDEST, RayArgs, RayServeSettings, check_address
 
 OBJECT_STORE = 256 << 20  # bytes: requests and answers are small
-START_S, ATTEMPTS = 120, 2  # for Ray's own daemons, which a busy machine may start late
+START_S, ATTEMPTS = 120, 2  # for Ray's own daemons, which may start late on a busy machine
 LAST_LINES = 3
-TREE = "LlmPrefixTreeActor"  # Ray's name for it
+TREE = "LlmPrefixTreeActor"  # name of Ray's tree actor
 FOLDER = "inferometer-ray-"
-LONGEST_PARENT = 15  # characters: below it are sockets, whose paths may have 107
+LONGEST_PARENT = 15  # characters: it contains sockets, whose paths are limited to 107
 VERSIONS = "the cluster and this Python need the same versions of Ray and Python"
 
 
@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 class Interrupted(BaseException):
-    """We received SIGTERM while we waited for Ray."""
+    """We received SIGTERM while waiting for Ray."""
 
 
 def _end(over: threading.Event) -> None:
@@ -71,7 +71,7 @@ _is_deployed = False
 
 
 def _await_stdin(over: threading.Event) -> None:
-    """Whoever started us holds the other end. A pipe that is closed ends us like a signal."""
+    """The parent holds the other end of the pipe. If it closes, we end as with a signal."""
     with suppress(OSError):
         while os.read(0, 4096):
             pass
@@ -81,7 +81,7 @@ def _await_stdin(over: threading.Event) -> None:
 
 @contextmanager
 def deployed(settings: RayServeSettings, host: str, port: int, metrics_port: int | None) -> Iterator[None]:
-    """The application on Ray, for as long as the context lasts."""
+    """The application on Ray, as long as the context lasts."""
     global _is_deployed
     ray, serve = imported()
     with ExitStack() as stack:
@@ -92,7 +92,7 @@ def deployed(settings: RayServeSettings, host: str, port: int, metrics_port: int
         handlers = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
         try:
             serve.start(http_options={"host": host, "port": port})
-            for number, handler in handlers:  # Ray takes them
+            for number, handler in handlers:  # Ray replaces them
                 signal.signal(number, handler)
             from inferometer.target.ray_serve import app
 
@@ -100,14 +100,14 @@ def deployed(settings: RayServeSettings, host: str, port: int, metrics_port: int
             serve.run(made, name=settings.args.app, route_prefix="/", logging_config={"enable_access_log": False})
         except Interrupted:
             raise
-        except Exception as error:  # what Ray raises has many types
+        except Exception as error:  # Ray raises errors of many types
             raise TargetError(f"the application could not be deployed on Ray: {_text(error)}") from error
         _is_deployed = True
         yield
 
 
 def imported() -> tuple[Any, Any]:
-    """`ray` and `ray.serve`, of a version that has what is needed."""
+    """`ray` and `ray.serve`, in a version that has the required features."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
     os.environ.setdefault("RAY_raylet_start_wait_time_s", str(START_S))
@@ -133,7 +133,7 @@ def check_version(version: str) -> None:
 
 @contextmanager
 def own_ray(ray: Any, settings: RayServeSettings, metrics_port: int | None) -> Iterator[None]:
-    """A Ray of our own, whose processes and files go with us."""
+    """Our own Ray, whose processes and files are removed when we end."""
     handlers = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
     for attempt in range(1, ATTEMPTS + 1):
         with ExitStack() as stack:
@@ -143,20 +143,20 @@ def own_ray(ray: Any, settings: RayServeSettings, metrics_port: int | None) -> I
             stack.callback(ray.shutdown)
             try:
                 _start(ray, folder, settings, metrics_port)
-            except Exception as error:  # what Ray raises has many types
+            except Exception as error:  # Ray raises errors of many types
                 _tell_logs(Path(folder))
                 if attempt == ATTEMPTS or "timed out during startup" not in str(error):
                     raise TargetError(f"Ray could not be started: {_text(error)}") from error
                 print(f"Ray could not be started, try {attempt} of {ATTEMPTS}: {_text(error)}", flush=True)
                 continue
-            for number, handler in handlers:  # Ray takes them
+            for number, handler in handlers:  # Ray replaces them
                 signal.signal(number, handler)
             yield
             return
 
 
 def _tell_logs(folder: Path) -> None:
-    """The end of the logs of Ray's daemons, which are deleted with the folder: they explain a start that failed."""
+    """Prints the end of the logs of Ray's daemons, which are deleted with the folder: they explain a failed start."""
     for log in sorted(folder.glob("session_2*/logs/*")):
         if log.name in ("raylet.out", "raylet.err", "gcs_server.err", "dashboard_agent.log"):
             with suppress(OSError):
@@ -165,8 +165,8 @@ def _tell_logs(folder: Path) -> None:
 
 
 def _start(ray: Any, folder: str, settings: RayServeSettings, metrics_port: int | None) -> None:
-    """Its cores are bookkeeping: Ray reserves one for every replica of vLLM, for its engine and for the ingress, and
-    would never start the last of them on a machine with fewer."""
+    """The number of cores is only bookkeeping: Ray reserves one for every replica of vLLM, for its engine and for the
+    ingress, and on a machine with fewer cores would never start the last ones."""
     ray.init(
         address="local",
         num_cpus=max(os.cpu_count() or 1, 2 * settings.replicas + 2),
@@ -180,7 +180,7 @@ def _start(ray: Any, folder: str, settings: RayServeSettings, metrics_port: int 
 
 @contextmanager
 def running_ray(ray: Any, serve: Any, args: RayArgs, host: str, port: int) -> Iterator[None]:
-    """A Ray that runs already: what we deploy goes, the rest stays, Serve too where it ran before."""
+    """A running Ray: what we deploy is removed, everything else stays, including Serve if it was already running."""
     address = args.address
     assert address is not None
     if address != "auto":
@@ -210,16 +210,16 @@ def running_ray(ray: Any, serve: Any, args: RayArgs, host: str, port: int) -> It
 
 
 def _end_tree(ray: Any, app: str) -> None:
-    """Ray's prefix tree is an actor that ends with Serve, not with its application: the next one of this name would
-    begin with what it holds."""
+    """Ray's prefix tree is an actor that ends with Serve, not with its application: the next application with this name
+    would start with the old tree."""
     for actor in ray.util.list_named_actors(all_namespaces=True):
         if actor["name"] == TREE and actor["namespace"].startswith(f"serve::{app}::"):
-            with suppress(ValueError):  # gone meanwhile
+            with suppress(ValueError):  # it is already gone
                 ray.kill(ray.get_actor(TREE, actor["namespace"]))
 
 
 def _serving_port(serve: Any) -> int | None:
-    """Where Serve listens on a cluster, None where it does not run."""
+    """The port of Serve on a cluster, None if Serve is not running."""
     from ray.serve.context import _get_global_client
 
     client = _get_global_client(raise_if_no_controller_running=False)

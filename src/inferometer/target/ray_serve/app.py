@@ -1,5 +1,5 @@
-"""The application: an ingress that speaks HTTP, and replicas that run the simulator. Between the two is Ray's handle,
-whose request router is what is measured."""
+"""The application: an ingress with an HTTP interface, and replicas that run the simulator. Between them is Ray's handle
+with its request router, which is what is measured."""
 
 import asyncio
 import threading
@@ -30,7 +30,7 @@ START_S = 30.0
 
 @dataclass(frozen=True)
 class ReplicaCall:
-    """A request for tokens on its way to a replica. Ray's prefix-aware router looks for `prompt` or `messages`."""
+    """A request for tokens sent to a replica. Ray's prefix-aware router reads `prompt` or `messages`."""
 
     path: str
     body: bytes
@@ -49,7 +49,7 @@ class ReplicaConversation(ReplicaCall):
 
 @dataclass(frozen=True)
 class ReplicaHead:
-    """The first that comes back of a call."""
+    """The first part of a response."""
 
     status: int
     content_type: str
@@ -68,7 +68,7 @@ def call_of(path: str, body: bytes, headers: dict[str, str]) -> tuple[ReplicaCal
     """The call, and whether it has a text to route by: Ray's router divides by its length."""
     try:
         read = _prompts.decode(body)
-    except (msgspec.DecodeError, RecursionError):  # to refuse it is left to the replica
+    except (msgspec.DecodeError, RecursionError):  # the replica refuses it
         return ReplicaCall(path, body, headers), False
     if isinstance(read.messages, list) and read.messages:
         return ReplicaConversation(path, body, headers, read.messages), any(
@@ -78,7 +78,7 @@ def call_of(path: str, body: bytes, headers: dict[str, str]) -> tuple[ReplicaCal
 
 
 class Ingress:
-    """What clients talk to. Everything but its own paths is answered by a replica."""
+    """The HTTP interface for clients. Requests other than to its own paths are answered by a replica."""
 
     def __init__(self, engine: Any, recorded: bool) -> None:
         self._engine = engine.options(stream=True)
@@ -106,8 +106,8 @@ class Ingress:
 
 
 class SimulatorReplica:
-    """The simulator on a thread of the replica's process; calls reach it over the loopback, as they would from
-    outside. Its metrics are Ray's too, under the names that vLLM has on Ray."""
+    """The simulator on a thread of the replica's process; calls reach it over loopback, like those of external clients.
+    Its metrics are also exported by Ray, under the names that vLLM has on Ray."""
 
     def __init__(self, settings: dict[str, Any], metrics_interval_ms: int, stream_interval_ms: float) -> None:
         self._name = str(serve.get_replica_context().replica_id.unique_id)
@@ -133,7 +133,7 @@ class SimulatorReplica:
         reactor.run()
 
     async def generate(self, call: ReplicaCall) -> AsyncIterator[ReplicaHead | bytes]:
-        """Head, and then the body as it comes; what comes within an interval goes together."""
+        """The response head, then the body; data that arrives within an interval is sent together."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         try:
             writer.write(_request(call))
@@ -144,7 +144,7 @@ class SimulatorReplica:
                 return
             async for piece in _together(reader, self._pause_s):
                 yield piece
-        finally:  # also when the client left: the simulator ends answers without a reader
+        finally:  # also if the client disconnected: the simulator then ends the answer
             writer.close()
 
 
@@ -168,7 +168,7 @@ async def _chunk(reader: asyncio.StreamReader) -> bytes:
 
 
 async def _together(reader: asyncio.StreamReader, pause_s: float) -> AsyncIterator[bytes]:
-    """The first chunk at once, then what came in each interval: every piece costs Ray a message."""
+    """The first chunk immediately, then the data of each interval: every piece costs Ray a message."""
     due = 0.0
     pieces: list[bytes] = []
     pending: asyncio.Task[bytes] | None = None
@@ -190,9 +190,9 @@ async def _together(reader: asyncio.StreamReader, pause_s: float) -> AsyncIterat
 
 
 class RayMetrics:
-    """The simulator's metrics at Ray's export port, read at an interval. All but counters are gauges: Ray keeps how
-    many values fell into each bucket of a histogram and makes its sum from the middles of the buckets, so that a mean
-    of 30 ms in a first bucket of 300 ms would read 150 ms."""
+    """The simulator's metrics at Ray's export port, updated at an interval. All except counters are gauges: Ray stores
+    how many values fell into each bucket of a histogram and computes its sum from the middles of the buckets, so that a
+    mean of 30 ms in a first bucket of 300 ms would be reported as 150 ms."""
 
     def __init__(self, replica: str) -> None:
         self._tags = {"ReplicaId": replica}
@@ -227,7 +227,7 @@ class RayMetrics:
 
 
 def _exported(name: str) -> str:
-    """Ray puts `ray_` before it, and no longer likes colons."""
+    """Ray adds the prefix `ray_` and no longer accepts colons."""
     return name.replace(":", "_")
 
 
@@ -263,7 +263,7 @@ def simulator_app(settings: RayServeSettings) -> Any:
 
 
 def vllm_app(settings: RayServeSettings) -> Any:
-    """Ray's own LLM application, with its own ingress: nothing of ours is in it."""
+    """Ray's own LLM application, with its own ingress: no code of ours is in it."""
     from ray.serve.llm import LLMConfig, build_openai_app
 
     return build_openai_app({"llm_configs": [LLMConfig(**vllm_config(settings))]})

@@ -1,7 +1,7 @@
-"""What the routers of this process decided: for an observer, and with the prompts for a replay.
+"""The decisions of the routers of this process: for an observer, and with the prompts for a replay.
 
-Apart from the routers, whose module Ray copies by value into the process that uses them: a module that they import is
-there once.
+Separate from the routers, because Ray copies their module by value into the process that uses them, while a module they
+import exists only once.
 """
 
 from collections import deque
@@ -18,37 +18,37 @@ from inferometer.router.journal import Chosen, ReplicasChanged, RouterEvent, Sen
 MOST_EVENTS = 20_000
 
 
-Worked = Mapping[str, Sequence[tuple[float, float]]]  # by name of a step: when the tree began and ended each call
+Worked = Mapping[str, Sequence[tuple[float, float]]]  # by name of a step: when the tree started and finished each call
 
 
 @dataclass(slots=True)
 class _Call:
-    """A call to the tree, an actor in a process of its own."""
+    """A call to the tree, which is an actor in its own process."""
 
     called_at: float
     returned_at: float | None = None
 
 
 class TreeCalls:
-    """When this router called the tree and had its answer, by step: `match` and `insert`. The tree works off the calls
-    of one caller in their order, so that its own times belong to them one by one."""
+    """When this router called the tree and received its answer, by step: `match` and `insert`. The tree processes the
+    calls of one caller in order, so its own times can be matched to them one by one."""
 
     def __init__(self) -> None:
         self._calls: dict[str, deque[_Call]] = {"match": deque(), "insert": deque()}
         self._waits: dict[tuple[str, object], _Call] = {}  # by step and caller
 
     def called(self, step: str, caller: object) -> None:
-        """By a task; others may call before it has its answer."""
+        """A task called the tree; others may call it before the answer arrives."""
         call = self._waits[step, caller] = _Call(monotonic())
         self._calls[step].append(call)
 
     def returned(self, step: str, caller: object) -> None:
-        """Only the first time counts, the work of the router comes after it."""
+        """The first return counts, because the router's own work follows it."""
         if (call := self._waits.pop((step, caller), None)) is not None:
             call.returned_at = monotonic()
 
     def samples(self, worked: Worked) -> list[Sample]:
-        """The way to the tree, the work there and the way back of the calls that it has worked off."""
+        """The durations of the way to the tree, the work there and the way back, for the calls it has processed."""
         return [
             Sample(ROUTER, f"{step}_{phase}_s", round(call.returned_at * 1e9), took)
             for step, times in worked.items()
@@ -63,17 +63,17 @@ class TreeCalls:
 
 
 class Notes:
-    """What the router of this process has decided."""
+    """The decisions of the router of this process."""
 
     def __init__(self) -> None:
         self.feed = Feed()
         self.with_text = False
         self.events: deque[RouterEvent] = deque(maxlen=MOST_EVENTS)
         self._numbers: dict[str, int] = {}  # of requests, by Ray's id
-        self._open: dict[int, Chosen] = {}  # choices that no request was sent for yet
+        self._open: dict[int, Chosen] = {}  # choices for which no request was sent yet
 
     def number(self, request: Any) -> int:
-        """Ray's ids are random texts; ours are in the order of arrival."""
+        """Ray's ids are random texts; ours follow the order of arrival."""
         key = str(request.metadata.internal_request_id)
         return self._numbers.setdefault(key, len(self._numbers))
 
@@ -87,7 +87,7 @@ class Notes:
             self.events.append(chosen)
 
     def sent(self, sent: Sent, text: str) -> None:
-        """The feed gets one entry for each request that was sent, with the choice that led there."""
+        """Adds one entry to the feed for each sent request, with the choice that led to it."""
         if self.with_text:
             self.events.append(sent)
         origin = self._origin(sent)
@@ -110,7 +110,8 @@ class Notes:
         )
 
     def _origin(self, sent: Sent) -> Chosen | None:
-        """The choice that found this replica: the request's own, unless Ray gave it one that another one had found."""
+        """The choice that selected this replica: the request's own, unless Ray used the result of another request's
+        choice."""
         own = self._open.get(sent.request)
         if own is not None and sent.replica in own.candidates:
             return self._open.pop(sent.request)

@@ -1,7 +1,7 @@
-"""Ray's own request routers, with what they decide noted: the decision is Ray's code, unchanged.
+"""Ray's own request routers with their decisions recorded: the decision itself is Ray's code, unchanged.
 
-The routers live in the process of whoever holds the handle, here the ingress, which forwards their notes. Ray's names
-of methods are its own; those that begin with an underscore are no public interface (tried with Ray 2.60).
+The routers live in the process that holds the handle, here the ingress, which forwards their notes. Method names are
+Ray's; those that start with an underscore are not a public interface (tested with Ray 2.60).
 """
 
 import asyncio
@@ -22,7 +22,7 @@ STATE_S = 1.0
 
 
 class _Recorded:
-    """Common to both routers; in front of Ray's class in the order of inheritance."""
+    """Shared by both routers; in front of Ray's class in the method resolution order."""
 
     kind = "power_of_two"
 
@@ -81,7 +81,7 @@ class _Recorded:
         pass
 
     def _how(self, _pending_request: Any) -> tuple[str, int]:
-        """Which branch chose, and how many characters matched."""
+        """The branch that made the choice, and how many characters matched."""
         return self.kind, 0
 
     def _queues(self, replicas: Any) -> dict[str, int | None]:
@@ -112,7 +112,7 @@ class RecordedPowerOfTwo(_Recorded, PowerOfTwoChoicesRequestRouter):  # type: ig
 
 
 class TimedTree(PrefixTree):  # type: ignore[misc]
-    """Ray's tree, which also notes when it began and ended what a request waits for."""
+    """Ray's tree, which also records the start and end of calls that a request waits for."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,12 +133,12 @@ class TimedTree(PrefixTree):  # type: ignore[misc]
             self._worked["insert"].append((began, time.monotonic()))
 
     def take_worked(self) -> tuple[str, dict[str, list[tuple[float, float]]]]:
-        """By step, since the last call; and the node whose clock it is."""
+        """Times by step, since the last call; and the node of the clock."""
         taken, self._worked = self._worked, {"match": [], "insert": []}
         return ray.get_runtime_context().get_node_id(), taken
 
     def getattr(self, name: str) -> Any:
-        """As Ray's actor has it."""
+        """As in Ray's actor."""
         return getattr(self, name)
 
     def setattr(self, name: str, value: Any) -> None:
@@ -146,7 +146,7 @@ class TimedTree(PrefixTree):  # type: ignore[misc]
 
 
 class RecordedPrefixAware(_Recorded, PrefixCacheAffinityRouter):  # type: ignore[misc]
-    """`PrefixCacheAffinityRouter`. What its tree answers is seen by a go-between."""
+    """`PrefixCacheAffinityRouter`, with a proxy object that sees the answers of its tree."""
 
     _tree_actor: Any
 
@@ -187,17 +187,17 @@ class RecordedPrefixAware(_Recorded, PrefixCacheAffinityRouter):  # type: ignore
         return _by_name(await self._tree_actor.getattr.remote("tenant_to_char_count"))
 
     def _tree_now(self) -> dict[str, int] | None:
-        """Waited for like Ray's own questions to the tree, so that nothing is inserted in between."""
+        """Waits in the same way as Ray's own calls to the tree, so that nothing is inserted in between."""
         return _by_name(ray.get(self._tree_actor.getattr.remote("tenant_to_char_count")))
 
 
 class _SeenTree:
-    """Hands every call on to the actor with Ray's tree, and keeps the answer to `prefix_match` for the task that asked:
-    several choices are under way at once."""
+    """Forwards every call to the actor with Ray's tree, and keeps the answer to `prefix_match` for the calling task:
+    several choices are in progress at once."""
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
-        self.is_timed = hasattr(actor, "take_worked")  # not one that a run without notes left on a cluster
+        self.is_timed = hasattr(actor, "take_worked")  # not one that a run without recording left on a cluster
         self.calls = notes.TreeCalls()
         self.matches: dict[Any, Any] = {}
         self.prefix_match = self  # `.remote` below
@@ -210,7 +210,7 @@ class _SeenTree:
     def __getattr__(self, name: str) -> Any:
         if name == "insert":
             self.calls.called("insert", asyncio.current_task())
-        elif name == "get_smallest_tenants":  # its question after a match that was too short
+        elif name == "get_smallest_tenants":  # its query after a match that was too short
             self.calls.returned("match", asyncio.current_task())
         return getattr(self._actor, name)
 
@@ -225,7 +225,7 @@ def name_of(replica_id: Any) -> str:
 
 
 def text_of(pending_request: Any) -> str:
-    """As Ray's router reads it; power of two does not look at it."""
+    """As Ray's router reads it; power of two ignores it."""
     text: str = PrefixCacheAffinityRouter._extract_text_from_request(_READER, pending_request)
     return text
 

@@ -16,16 +16,16 @@ from inferometer.router.policies.prefix import PrefixAwareSettings
 from inferometer.router.policy import checked_settings, wrong_setting
 from inferometer.simulator.settings import settings_from
 
-MADE_FOR = "2.60.0"  # its routers are no public interface: what was tried
+MADE_FOR = "2.60.0"  # the tested version, as its routers are not a public interface
 OLDEST = (2, 49)  # the first with request_router_kwargs and the prefix-aware router
-METRICS_INTERVAL_MS = 100  # Ray's own default of 10 s would leave the end of a run out
-NO_LIMIT = 1_000_000  # requests in flight; Serve's own default is 5
-SERVED_AS = ("served-model-name", "served_model_name")  # of vLLM's arguments; Ray's own word is model_id
+METRICS_INTERVAL_MS = 100  # Ray's default of 10 s would miss the end of a run
+NO_LIMIT = 1_000_000  # requests in flight; Serve's default is 5
+SERVED_AS = ("served-model-name", "served_model_name")  # in vLLM's arguments; Ray uses model_id
 _Millis = Annotated[int, msgspec.Meta(ge=10, le=600_000)]
 
 
 class RayPolicy(NamedTuple):
-    """Where one of Ray's request routers is: as it is, and as a class of ours that notes what it decides."""
+    """One of Ray's request routers: its original class, and our class that records its decisions."""
 
     as_it_is: str
     recorded: str
@@ -43,37 +43,37 @@ POLICIES = {  # by our names
 class RayArgs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`server.args` of a plan."""
 
-    address: str | None = None  # of a Ray that runs: `auto` or host:port; None starts one here
+    address: str | None = None  # of a running Ray: `auto` or host:port; None starts one here
     app: str = "inferometer"  # name of the application
     metrics_port: Annotated[int, msgspec.Meta(ge=1, le=65535)] | None = None  # of a Ray that is started here
     metrics_interval_ms: _Millis = METRICS_INTERVAL_MS
     stream_interval_ms: Annotated[float, msgspec.Meta(ge=0)] = (
-        50.0  # tokens of this time go together, as Ray's LLM apps do
+        50.0  # tokens within this time are sent together, as in Ray's LLM apps
     )
-    record: bool = True  # note the router's decisions
-    record_text: bool = False  # with the prompts, for a replay
+    record: bool = True  # record the router's decisions
+    record_text: bool = False  # including the prompts, for a replay
     cpus_per_replica: Annotated[float, msgspec.Meta(ge=0)] = 0.0  # that Ray reserves for a simulator
     accelerator_type: str | None = None  # vLLM: such as L4
-    llm_config: dict[str, Any] = {}  # vLLM: more fields of Ray's LLMConfig, such as placement_group_config
+    llm_config: dict[str, Any] = {}  # vLLM: additional fields of Ray's LLMConfig, such as placement_group_config
 
 
 class RayServeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The application: what its replicas are, and which of Ray's routers is in front of them."""
+    """The application: its replicas, and which of Ray's routers is used."""
 
     args: RayArgs
     engine: Literal["simulator", "vllm"]
-    engine_args: dict[str, Any]  # of the simulator: its settings; of vLLM: its engine arguments
+    engine_args: dict[str, Any]  # simulator: its settings; vLLM: its engine arguments
     replicas: int
     policy: str
     router_kwargs: dict[str, Any]
     seed: int
     max_in_flight: int
-    model: str  # as it is served
-    source: str  # of vLLM: where its weights are
+    model: str  # served name
+    source: str  # vLLM: location of the weights
 
 
 def settings_of(server: Server, model: str | None) -> RayServeSettings:
-    """From the plan's server, `model` where its replicas name none; a mistake is found before anything starts."""
+    """From the plan's server, with `model` if its replicas name none; mistakes are reported before anything starts."""
     of, router = server.of or Server(), server.router or Router()
     try:
         args = msgspec.convert(server.args, RayArgs)
@@ -106,7 +106,7 @@ def settings_of(server: Server, model: str | None) -> RayServeSettings:
 
 
 def _check_replica(of: Server) -> None:
-    """Ray starts the replicas: what a server of its own would be told besides does not reach them."""
+    """Ray starts the replicas, so other settings of a server would not reach them."""
     for name, field in Server.model_fields.items():
         if name not in ("type", "model", "args") and getattr(of, name) != field.get_default(call_default_factory=True):
             raise PlanError(
@@ -127,8 +127,8 @@ def _policy(router: Router) -> str:
 
 
 def _router_kwargs(router: Router) -> dict[str, Any]:
-    """Settings of the policy under Ray's names, which but for the interval's are ours. The defaults of our own policy
-    are Ray's, so all are given."""
+    """The policy's settings under Ray's names, which are ours except for the interval's. The defaults of our policy
+    equal Ray's, so all are passed."""
     checked = checked_settings(_policy(router), router.settings)
     if not isinstance(checked, PrefixAwareSettings):
         return {}
@@ -143,7 +143,7 @@ def _router_kwargs(router: Router) -> dict[str, Any]:
 
 
 def vllm_config(settings: RayServeSettings) -> dict[str, Any]:
-    """`ray.serve.llm.LLMConfig` as the benchmark of Ray writes it: all replicas from the beginning."""
+    """`ray.serve.llm.LLMConfig` as in Ray's own benchmark: all replicas from the start."""
     routing = {
         "request_router_class": POLICIES[settings.policy].as_it_is,
         "request_router_kwargs": settings.router_kwargs,
@@ -168,15 +168,15 @@ def vllm_config(settings: RayServeSettings) -> dict[str, Any]:
 
 # -- address of the cluster --------------------------------------------------------------------------------------------
 
-# Whether a Ray cluster answers at an address, before Ray connects to it.
+# Whether a Ray cluster answers at an address, checked before Ray connects to it.
 
 ANSWER_S = 5.0  # for a cluster's address to accept a connection, and to answer
-_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # an empty frame of HTTP/2: length (3 bytes), type 4, flags, stream
+_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # an empty HTTP/2 frame: length (3 bytes), type 4, flags, stream
 
 
 def check_address(address: str, own_ip: str) -> None:
-    """An error where no Ray cluster answers; Ray itself would try for many minutes. Where a loopback address is given,
-    it uses this node's own instead."""
+    """Raises an error if no Ray cluster answers; Ray itself would retry for many minutes. If a loopback address is
+    given, this node's own address is used instead."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise PlanError(
@@ -194,8 +194,8 @@ def check_address(address: str, own_ip: str) -> None:
 
 
 def _speaks_http2(connection: socket.socket) -> bool:
-    """Whether the other side answers as every gRPC server does, which the head of a cluster is: with a frame of
-    settings, as soon as it has ours (RFC 9113, 3.4)."""
+    """Whether the other side answers like a gRPC server, as the head of a cluster does: with a settings frame as soon
+    as it has received ours (RFC 9113, 3.4)."""
     connection.settimeout(ANSWER_S)
     connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS)
     answer = b""

@@ -1,4 +1,4 @@
-"""The routers that can be in front of a fleet, one file for each or for those alike. `plan.server` names them."""
+"""The routers available for a fleet, one file for each or for similar ones. `plan.server` names them."""
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -14,14 +14,14 @@ READY_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterEngine:
-    """A type of router: how it is launched at a place, over the URLs of replicas. Its files go to the folder."""
+    """A type of router: how it is launched in front of the URLs of replicas. Its files are written to the folder."""
 
     launch: Callable[[Router, LaunchPlace, Sequence[str], Path], Launch]
-    title: str  # as people call it
+    title: str  # name used in messages
 
 
 def policy_of(router: Router, own_names: Mapping[str, str]) -> str:
-    """What another router calls the policy: by our name or by its own."""
+    """Another router's name for the policy: translated from ours, or given in its own terms."""
     policy = router.fleet_policy
     if policy in own_names.values():
         return policy
@@ -37,7 +37,7 @@ def authorities(urls: Sequence[str]) -> list[str]:
 
 
 def free_port(host: str) -> int:
-    """For what a router listens on beside its own port; somebody may take it until then, which the router then says."""
+    """A port that a router listens on besides its own; if another process takes it first, the router reports that."""
     with socket.socket() as tried:
         tried.bind((host if host not in ("", "0.0.0.0") else "127.0.0.1", 0))
         return int(tried.getsockname()[1])

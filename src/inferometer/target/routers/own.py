@@ -13,7 +13,7 @@ from inferometer.wire.child import python_command
 
 
 def launch(router: Router, place: LaunchPlace, urls: Sequence[str], folder: Path) -> Launch:
-    """Its settings are checked here: a mistake in them is one of the plan."""
+    """Its settings are checked here, so that a mistake in them is reported as an error of the plan."""
     fields = {
         **router.args,
         "policy": router.fleet_policy,

@@ -1,4 +1,4 @@
-"""HTTP proxies in front of a fleet, which know nothing of prompts: nginx and HAProxy."""
+"""HTTP proxies in front of a fleet, which ignore prompts: nginx and HAProxy."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -45,11 +45,11 @@ http {{
 """
 
 
-SYSTEM_PATH = "/usr/sbin:/usr/local/sbin"  # where Debian has both, and which no user's PATH there names
+SYSTEM_PATH = "/usr/sbin:/usr/local/sbin"  # both are there on Debian, and not in users' PATH
 
 
 def _installed(name: str) -> str:
-    """The program's path where only the system's folders have it, else its name."""
+    """The program's path if it is only in the system's folders, else its name."""
     return name if shutil.which(name) else shutil.which(name, path=SYSTEM_PATH) or name
 
 
@@ -127,7 +127,7 @@ HAPROXY = RouterEngine(launch=launch_haproxy, title="HAProxy")
 
 # -- gateways of models ------------------------------------------------------------------------------------------------
 
-# Routers and gateways for LLMs in front of a fleet: SGLang's and those that came from it, and LiteLLM.
+# Routers and gateways for LLMs in front of a fleet: SGLang's and its derivatives, and LiteLLM.
 
 POLICIES = {
     "random": "random",
@@ -156,7 +156,7 @@ def launch(
         f"{program[0]} ({policy})",
         place.url,
         argv,
-        health=("/health", "/readiness"),  # smg answers the first ten seconds before it has registered its workers
+        health=("/health", "/readiness"),  # smg answers for ten seconds before it has registered its workers
         models=None,
         lenient=True,  # vllm-router has no /readiness
         ready_s=READY_S,
@@ -172,11 +172,11 @@ SMG = RouterEngine(launch=partial(launch, ("smg", "launch"), OF_SMG), title="smg
 LITELLM_POLICIES = {"random": "simple-shuffle", "least_loaded": "least-busy", "latency": "latency-based-routing"}
 LITELLM_READY_S = 120.0
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-UNKEYED = {"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}  # it would not start without a key, here too
+UNKEYED = {"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}  # required to start without a key
 
 
 def launch_litellm(router: Router, place: LaunchPlace, urls: Sequence[str], folder: Path) -> Launch:
-    """Its configuration is YAML, which JSON is too."""
+    """Its configuration is YAML, of which JSON is a subset."""
     policy = policy_of(router, LITELLM_POLICIES)
     model = place.model or "model"
     models = [

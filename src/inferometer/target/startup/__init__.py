@@ -1,4 +1,4 @@
-"""How long an engine takes to start, and on what: read from its log (`log`), whose wordings are a table."""
+"""How long an engine takes to start, and on which phases: read from its log (`log`), with a table of known messages."""
 
 from inferometer.target.startup.report import StartupLog, StartupReport, read_startup, startup_of
 

@@ -1,5 +1,5 @@
-"""A server's log as the messages in it: physical lines by number, wrapped ones joined, progress bars taken apart, each
-message with its process and its time; and whose log it is when it is not vLLM's."""
+"""A server's log as messages: physical lines by number, wrapped ones joined, progress bars separated, each message with
+its process and its time; and which engine wrote the log if it is not vLLM."""
 
 import re
 from calendar import isleap
@@ -13,13 +13,14 @@ from inferometer.target.launch import engines
 
 # -- wordings ----------------------------------------------------------------------------------------------------------
 
-# What vLLM says while it starts: the words of each generation, one row each. Words change between versions, so every
-# row names the versions that use it (checked against vLLM's tags 0.6 to 0.27), and a new wording is a new row.
+# vLLM's messages while it starts: one row for the wording of each generation of versions. Wordings change between
+# versions, so every row names the versions that use it (checked against vLLM's tags 0.6 to 0.27), and a new wording is
+# a new row.
 #
-# A space stands for any white space or none, since a line may have been wrapped anywhere. `{seconds:s}` reads a number,
+# A space matches any white space or none, since a line may have been wrapped anywhere. `{seconds:s}` reads a number,
 # `{size:gib}` one in GiB as bytes, `{size:size}` one with its unit as bytes, `{tokens:n}` a count, `{model:word}` a
-# word, `{arguments:rest}` the rest; `{:any}` skips. A wording stands at the start of a message: a request that quotes
-# one is not taken for it.
+# word, `{arguments:rest}` the rest; `{:any}` skips. A wording must be at the start of a message, so that a request that
+# quotes one does not match.
 
 _KINDS = {
     "s": r"\d+(?:\.\d+)?",
@@ -33,14 +34,14 @@ _KINDS = {
 _FIELD = re.compile(r"\{(\w*):(\w+)\}")
 _UNITS = {"Bytes": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_KEY = 2  # letters that a wording is looked up by
+_KEY = 2  # letters by which a wording is looked up
 
 Value = float | int | str
 
 
 @dataclass(frozen=True)
 class Wording:
-    """`mark` is what the line means, whatever its words."""
+    """`mark` is the meaning of the line, independent of its wording."""
 
     mark: str
     text: str
@@ -55,7 +56,7 @@ class Wording:
         return dict(_FIELD.findall(self.text))
 
     def read(self, message: str) -> dict[str, Value] | None:
-        """The values in a message of these words; None for any other message."""
+        """The values in a message with this wording; None for any other message."""
         match = self.pattern.match(message)
         if match is None:
             return None
@@ -63,7 +64,7 @@ class Wording:
 
 
 def reading(message: str) -> tuple[Wording, dict[str, Value]] | None:
-    """The wording of a message and its values; None where it is not one of a start."""
+    """The wording of a message and its values; None if it is not a startup message."""
     for wording in _BY_KEY.get(message[:_KEY], ()):
         values = wording.read(message)
         if values is not None:
@@ -143,7 +144,7 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
         "weights_end",
         "Model loading took {size:gib} GB and {seconds:s} seconds",
         "0.8",
-    ),  # GiB by the code, GB by the word
+    ),  # GiB in the code, although the message states GB
     ("weights_end", "Loading model weights took {size:gib} GiB", "0.8-0.9"),
     ("weights_end", "Loading model weights took {size:gib} GB", "0.6-0.7"),  # the same
     # compile
@@ -191,7 +192,7 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     ("asleep", "It took {seconds:s} seconds to fall asleep", "0.7-"),
     ("freed", "Sleep mode freed {freed:gib} GiB memory, {in_use:gib} GiB memory is still in use", "0.7-"),
     ("awake", "It took {seconds:s} seconds to wake up", "0.7-"),
-    # what llm-d prints when it has serialized a model for tensorizer, before the start proper
+    # printed by llm-d when it has serialized a model for tensorizer, before the start proper
     ("serialized", "End model {model:word} serialization", "llm-d"),
 )
 
@@ -215,17 +216,17 @@ DAY_S = 86400.0
 
 
 class LogClock:
-    """Stamps in the order of the log, as seconds that only make sense as differences, or as `text`."""
+    """Timestamps in the order of the log, as seconds that are meaningful only as differences, or as `text`."""
 
     def __init__(self, latest_s: float) -> None:
-        """`latest_s` on the wall clock: no line can be younger."""
+        """`latest_s` on the wall clock: no line can be later."""
         self._latest = latest_s
         self._year: int | None = None
         self._last: float | None = None
         self.resolution_s: float | None = None
 
     def at(self, year: str | None, month: str, day: str, time: str, fraction: str | None) -> float | None:
-        """Seconds since 1970 on the log's own clock; None for what is no date."""
+        """Seconds since 1970 on the log's own clock; None if it is not a date."""
         parts = (int(month), int(day), *map(int, time.split(":")))
         at = _seconds(int(year), *parts) if year else self._without_year(*parts)
         if at is None:
@@ -239,7 +240,7 @@ class LogClock:
             self._year = _first_year(self._latest, parts)
         at = _seconds(self._year, *parts)
         if at is not None and self._last is not None and at < self._last - HALF_YEAR_S:
-            self._year += 1  # 12-31 was followed by 01-01; a line that is a second late is not
+            self._year += 1  # 12-31 was followed by 01-01, and not by a line that is a second late
             at = _seconds(self._year, *parts)
         elif at is not None and self._last is not None and at > self._last + HALF_YEAR_S:
             at = _seconds(self._year - 1, *parts)  # a late line of the old year
@@ -247,13 +248,13 @@ class LogClock:
 
 
 def text(at: float) -> str:
-    """`2026-11-15T01:14:00`, without a zone: the log has none."""
+    """`2026-11-15T01:14:00`, without a time zone, as in the log."""
     moment = datetime.fromtimestamp(at, UTC).replace(tzinfo=None)
     return moment.isoformat(timespec="milliseconds" if moment.microsecond else "seconds")
 
 
 def _first_year(latest_s: float, parts: tuple[int, ...]) -> int:
-    """The latest year in which these parts are a date that is not in the future; a zone may be a day apart."""
+    """The latest year in which these parts are a date that is not in the future; time zones differ by up to a day."""
     year = datetime.fromtimestamp(latest_s, UTC).year
     if parts[:2] == (2, 29):
         while not isleap(year):
@@ -286,24 +287,24 @@ _BARE_HEAD = re.compile(rf"(?P<prefix>{_PREFIX}*)(?:{_LEVEL}:\s+)?")
 _OUTER = re.compile(
     r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)T(?P<time>\d\d:\d\d:\d\d)(?:\.(?P<fraction>\d{1,6})\d*)?Z? "
 )
-_BEGINS = re.compile(  # a line that is no continuation of the one before
+_BEGINS = re.compile(  # a line that does not continue the previous one
     rf"{_PREFIX}|{_LEVEL}:? +(?:\d|\w)|\[\d{{4}}-\d\d-\d\d|\[[WIEF]\d{{4}} |\[RunAI |(?:Start|End) model |Traceback "
 )
-_WITHIN = re.compile(rf"{_PREFIX}*{_LEVEL}\s+{_STAMP}")  # a message that begins behind a progress bar, or a torn one
+_WITHIN = re.compile(rf"{_PREFIX}*{_LEVEL}\s+{_STAMP}")  # a message that begins after a progress bar, or a torn one
 _BAR = re.compile(r"[^|%\r]{0,200}?\s\d{1,3}%(?: Completed)?\s*\|[^|]*\|\s*[^\[\]]{0,40}\[[^\]]*\]")
 _PROCESS = re.compile(r"\(([\w .=\-/]{1,60}?) pid=(\d+)(?:, ip=([^)\s]+))?")
 _REPEATED = re.compile(r"\s*\[repeated (\d{1,6})x across cluster\].*", re.DOTALL)  # by Ray, with a hint the first time
 
 
 class Message(NamedTuple):  # a frozen dataclass takes five times as long to make, and there are millions
-    """`lines` are the first and the last physical line. `at` is that of the message, else of the one before it."""
+    """`lines` are the first and the last physical line. `at` is the time of the message, else of the previous one."""
 
     lines: tuple[int, int]
     process: str | None  # "EngineCore pid=780"; None if the line does not name one
     at: float | None
     text: str
-    stamped: bool  # by vLLM's own logging, or a tool's that looks like it
-    repeats: int = 1  # lines that Ray shows as this one, of processes that it does not name
+    stamped: bool  # by vLLM's own logging, or a similar format of another tool
+    repeats: int = 1  # number of lines that Ray shows as this one, from unnamed processes
 
 
 def messages(lines: Iterable[tuple[int, str]], clock: LogClock) -> Iterator[Message]:
@@ -311,7 +312,7 @@ def messages(lines: Iterable[tuple[int, str]], clock: LogClock) -> Iterator[Mess
     last_at, last_process, drawing = None, None, None
     for numbers, text in _joined(_pieces(lines)):
         message = _parsed(text, numbers, clock, last_at)
-        if message.process is None and _is_bar(text):  # written without a name: whose it is shows when it begins
+        if message.process is None and _is_bar(text):  # printed without a name; its process shows when it begins
             drawing = last_process if drawing is None or " 0%" in text[:80] else drawing
             message = message._replace(process=drawing)
         else:
@@ -321,7 +322,7 @@ def messages(lines: Iterable[tuple[int, str]], clock: LogClock) -> Iterator[Mess
 
 
 def _pieces(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Physical lines by number, cut where a progress bar or another message begins inside of one."""
+    """Physical lines by number, cut where a progress bar or another message starts inside a line."""
     for number, line in lines:
         if "\r" not in line and "%|" not in line and line.count(" pid=") < 2:
             yield number, line
@@ -340,7 +341,7 @@ def _cut(part: str) -> Iterator[str]:
 
 
 def _joined(pieces: Iterable[tuple[int, str]]) -> Iterator[tuple[tuple[int, int], str]]:
-    """A piece that does not begin a message belongs to the one before it: it was wrapped."""
+    """A piece that does not begin a message is a wrapped part of the previous one."""
     first = last = 0
     held: list[str] = []
     for number, piece in pieces:
@@ -363,7 +364,7 @@ def _is_bar(piece: str) -> bool:
 
 
 def _parsed(text: str, lines: tuple[int, int], clock: LogClock, last_at: float | None) -> Message:
-    """A line without a time has that of the one before it."""
+    """A line without a time gets that of the previous line."""
     outer = _OUTER.match(text) if text[:1].isdigit() else None
     if outer is not None:  # `docker logs --timestamps`, `kubectl logs --timestamps`: a year and parts of a second
         text = text[outer.end() :]
@@ -381,8 +382,8 @@ def _parsed(text: str, lines: tuple[int, int], clock: LogClock, last_at: float |
 
 @lru_cache(256)
 def _process(prefix: str) -> str | None:
-    """The innermost, which is the one that wrote it: `(EngineCore pid=1) (Worker_TP0 pid=2)`. On several nodes two
-    processes may have one pid: `(RayWorkerWrapper pid=344, ip=10.2.30.130)`."""
+    """The innermost prefix, which belongs to the writing process: `(EngineCore pid=1) (Worker_TP0 pid=2)`. On several
+    nodes two processes may have the same pid: `(RayWorkerWrapper pid=344, ip=10.2.30.130)`."""
     names = _PROCESS.findall(prefix)
     if not names:
         return None
@@ -392,27 +393,27 @@ def _process(prefix: str) -> str | None:
 
 # -- physical --------------------------------------------------------------------------------------------------------
 
-LONGEST_LINE = 64 * 1024  # bytes; the rest of a longer one is not read: nothing of a start is that long
-SKIM_FROM = 16 * 2**20  # bytes; below, all is read: it takes two seconds
+LONGEST_LINE = 64 * 1024  # bytes; longer lines are cut: no startup message is that long
+SKIM_FROM = 16 * 2**20  # bytes; smaller logs are read completely, which takes two seconds
 BLOCK = 2**20
-MOST_LINES = 300_000  # that are read one by one, some 10 µs each: a log may hold millions of blank ones
-MOST_SKIMMED = 100_000  # with a telling word, behind these
+MOST_LINES = 300_000  # read one by one, some 10 µs each: a log may have millions of blank ones
+MOST_SKIMMED = 100_000  # further lines with a relevant word
 
 _COLOUR = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-_RELEVANT = re.compile(  # of sleep and wake, and of a new start
+_RELEVANT = re.compile(  # for sleep and wake-up, and for a new start
     rb"asleep|wake up|Sleep mode|plugins for group|detected platform|non-default args|API server version| version \d"
     rb"|args: Namespace|serialization"
 )
 
 
 class PhysicalLines:
-    """Iterates over numbers and lines; `settled` is set by the reader when what comes can be skimmed."""
+    """Iterates over numbers and lines; the reader sets `settled` when the following lines may be skimmed."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._number = 0
         self._bytes = 0
-        self._read = self._picked = 0  # lines, one by one and while skimming
+        self._read = self._picked = 0  # lines read one by one, and lines read while skimming
         self.settled = False
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
@@ -434,7 +435,7 @@ class PhysicalLines:
         return raw
 
     def _skimmed(self) -> Iterator[tuple[int, str]]:
-        """Lines with a telling word and their neighbours, for a line may be wrapped; until a new start begins."""
+        """Lines with a relevant word and their neighbours, because a line may be wrapped; until a new start begins."""
         while block := self._file.read(BLOCK) + self._file.readline(LONGEST_LINE):
             at = 0
             for start, end in _around(block):
@@ -453,7 +454,7 @@ class PhysicalLines:
 
 
 def _around(block: bytes) -> Iterator[tuple[int, int]]:
-    """From where to where, without overlaps."""
+    """Ranges around the matches, without overlaps."""
     done = 0
     for match in _RELEVANT.finditer(block):
         if match.start() < done:
@@ -474,7 +475,7 @@ def _text(raw: bytes) -> str:
 
 # -- foreign ---------------------------------------------------------------------------------------------------------
 
-_SIGNS = {  # of servers that are not started here, or not as an engine
+_SIGNS = {  # of servers that we do not start, or not as an engine
     "TensorRT-LLM": r"\[TensorRT-LLM\]|\[TRT-LLM\]|trtllm-serve",
     "Ollama": r"msg=\"Listening on .*ollama|ollama runner|GIN-debug.*api/generate",
     "transformers": r"transformers serve|transformers/commands/serving|\[transformers\]",
@@ -484,7 +485,7 @@ _SIGNS = {  # of servers that are not started here, or not as an engine
 
 
 def engine_of(sample: str) -> str | None:
-    """The engine that writes like this; None where it is not one that we know."""
+    """The engine that writes this kind of log; None if it is unknown."""
     return next((name for name, pattern in _patterns().items() if pattern.search(sample)), None)
 
 

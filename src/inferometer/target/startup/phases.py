@@ -1,5 +1,5 @@
-"""The marks of a start in a log (which process made them, where one start ends), and the phases between them: by the
-seconds that a line reports, else by the timestamps of two lines. A phase without marks is unmatched, never 0."""
+"""The marks of a start in a log (which process wrote them, where one start ends), and the phases between them: from the
+seconds that a line reports, else from the timestamps of two lines. A phase without marks is unmatched, never 0."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -8,10 +8,10 @@ from typing import Literal
 
 from inferometer.target.startup.log import Message, Value, Wording, reading
 
-MOST_OF_A_KIND = 100  # marks of one meaning and process: an idle engine may log that it waits for work for days
+MOST_OF_A_KIND = 100  # marks of the same meaning and process: an idle engine may log for days that it waits for work
 
 
-MAIN = "main"  # the process that was started, until a line names it
+MAIN = "main"  # the started process, until a line names it
 
 
 _OPENING = ("platform_begins", "platform_ends", "imports_end", "no_platform")  # printed before a child has its name
@@ -19,7 +19,7 @@ _OPENING = ("platform_begins", "platform_ends", "imports_end", "no_platform")  #
 
 @dataclass(slots=True)
 class Mark:
-    """A line that means something, and by which wording."""
+    """A line with a known meaning, and the wording it matched."""
 
     name: str
     process: str
@@ -28,12 +28,12 @@ class Mark:
     values: dict[str, Value]
     wording: Wording
     text: str
-    repeats: int = 1  # lines that it stands for: Ray shows one of many, and not whose the others are
+    repeats: int = 1  # number of lines it stands for: Ray shows one of many, without naming the others' processes
 
 
 @dataclass(slots=True)
 class LoggedProcess:
-    """Whose lines there were, and when the first of them was written."""
+    """A process with lines in the log, and the time of its first line."""
 
     name: str
     first_at: float | None = None
@@ -41,26 +41,26 @@ class LoggedProcess:
 
 @dataclass(slots=True)
 class Start:
-    """One start of an engine, as far as the log goes."""
+    """One start of an engine, as far as the log contains it."""
 
     marks: list[Mark] = field(default_factory=list)
     processes: dict[str, LoggedProcess] = field(default_factory=dict)
     first_at: float | None = None
-    stamped: int = 0  # messages with vLLM's kind of stamp
+    stamped: int = 0  # messages with vLLM's format of timestamps
 
     def of(self, *names: str) -> list[Mark]:
-        """In the order of the log."""
+        """The marks with these names, in the order of the log."""
         return [mark for mark in self.marks if mark.name in names]
 
     @property
     def is_over(self) -> bool:
-        """Whether the engine was ready: what begins after that is another start."""
+        """Whether the engine was ready: later startup messages belong to another start."""
         return any(mark.name in ("api_ends", "routes", "engine_ends") for mark in self.marks)
 
 
 def starts_of(messages: Iterable[Message], settled: Callable[[bool], None] = lambda _is: None) -> list[Start]:
-    """Usually one; a server that was started again writes on into the same log. `settled` is called whenever a server
-    gets ready, and when another start begins."""
+    """Usually one; a restarted server continues the same log. `settled` is called whenever a server becomes ready, and
+    when another start begins."""
     gathering = _Gathering(settled)
     for message in messages:
         gathering.take(message)
@@ -68,15 +68,15 @@ def starts_of(messages: Iterable[Message], settled: Callable[[bool], None] = lam
 
 
 class _Gathering:
-    """Lines of a child come without a name until it has set up its logging. A second `platform_begins` is that of a
-    child; it gets the next name that appears for the first time."""
+    """A child's lines have no name until it has set up its logging. A second `platform_begins` comes from a child,
+    which gets the next name that appears for the first time."""
 
     def __init__(self, settled: Callable[[bool], None]) -> None:
         self._settled = settled
         self.before: list[Start] = []
         self.start = Start()
         self._kept: dict[tuple[str, str], int] = defaultdict(int)
-        self._nameless: list[str] = []  # children that are still to be named, the oldest first
+        self._nameless: list[str] = []  # children without a name so far, oldest first
         self._children = 0
 
     def take(self, message: Message) -> None:
@@ -97,7 +97,8 @@ class _Gathering:
             )
 
     def _nameless_process(self, mark: str) -> str:
-        """Of a line without a name: the main process, or the youngest child while it detects its platform."""
+        """The process of a line without a name: the main process, or the youngest child while it detects its
+        platform."""
         if mark == "platform_begins" and self.start.of("platform_begins"):
             self._children += 1
             self._nameless.append(f"child {self._children}")
@@ -111,8 +112,8 @@ class _Gathering:
         return named if named and MAIN not in self.start.processes else MAIN
 
     def _name(self, process: str | None) -> None:
-        """A name that appears for the first time is that of the oldest child without one, or of the main process
-        where no child was seen before it: but a worker's, where the main process has none at all (V0 of vLLM)."""
+        """A new name belongs to the oldest child without one, or to the main process if no child appeared before;
+        except for a worker's name if the main process has none at all (vLLM V0)."""
         if process is None or process in self.start.processes:
             return
         if self._nameless:
@@ -154,7 +155,7 @@ class _Gathering:
         return self.start.is_over or any(other.process != process and _kin(other.process, process) for other in earlier)
 
     def _begin_again(self) -> None:
-        """With what a child printed that turns out to be the main process of the new start."""
+        """Keeps the lines of a child that turns out to be the main process of the new start."""
         nameless = set(self._nameless)
         moved = [mark for mark in self.start.marks if mark.process in nameless]
         self.start.marks = [mark for mark in self.start.marks if mark.process not in nameless]
@@ -171,14 +172,14 @@ class _Gathering:
 
 
 def _kin(one: str, other: str) -> bool:
-    """Two processes of one role: a server that was started twice has two API servers with two pids."""
+    """Whether two processes have the same role: a server that was started twice has two API servers with two pids."""
     return one.partition(" pid=")[0] == other.partition(" pid=")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseRule:
-    """`reported_by`: the marks that state the seconds; of several in a process the `last` counts, or their `sum`.
-    `spans`: pairs of marks, the first that is there counts; `across` processes where it begins in one and ends in
+    """`reported_by`: the marks that state the seconds; among several in a process the `last` counts, or their `sum`.
+    `spans`: pairs of marks, of which the first existing one counts; `across` processes if it begins in one and ends in
     another."""
 
     name: str
@@ -188,8 +189,8 @@ class PhaseRule:
     inside: str | None = None
     several: Literal["last", "sum"] = "last"
     across: bool = False
-    expected: bool = True  # in every start; others are only reported if found
-    total: bool = False  # of what is inside of it: it explains nothing by itself
+    expected: bool = True  # occurs in every start; other phases are only reported if found
+    total: bool = False  # it contains other phases and explains nothing by itself
 
 
 PHASES = (
@@ -278,7 +279,8 @@ PHASES = (
 
 @dataclass(frozen=True, slots=True)
 class PhaseTiming:
-    """A phase of a process: how long it took, by which lines. `by` stamps it is only as exact as they are."""
+    """A phase of a process: its duration, and the lines it comes from. `by` stamps it is only as exact as the
+    timestamps."""
 
     phase: PhaseRule
     process: str
@@ -298,7 +300,7 @@ class PhaseTiming:
 
 
 def phase_timings(start: Start) -> list[PhaseTiming]:
-    """In the order of the table, each once for every process that went through it."""
+    """In the order of the table, once for every process that went through the phase."""
     return [timing for phase in PHASES for timing in _of_phase(phase, start)]
 
 
@@ -345,8 +347,8 @@ def _by_stamps(phase: PhaseRule, marks: list[Mark]) -> PhaseTiming | None:
 
 
 def _pair(marks: list[Mark], begin: str, end: str) -> tuple[Mark, Mark] | None:
-    """The first that begins it, and the first after it that ends it; a progress bar begins at 0% and ends at its last
-    100%: there is one for each kind of graph."""
+    """The first mark that begins it, and the first mark after it that ends it; a progress bar begins at 0% and ends at
+    its last 100%: there is one for each kind of graph."""
     if begin == end:
         bars = [mark for mark in marks if mark.name == begin]
         whole = [mark for mark in bars if mark.values.get("percent") == 100]

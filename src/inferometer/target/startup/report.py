@@ -1,5 +1,5 @@
-"""A log file as the report of the start in it: its phases, processes and facts, and its numbers by the names that
-lists, histories and comparisons use."""
+"""The report of the start in a log file: its phases, processes and facts, and its numbers under the names that lists,
+histories and comparisons use."""
 
 import ast
 import gzip
@@ -34,11 +34,11 @@ from inferometer.vocabulary import Direction
 
 _CONFIG = re.compile(r"\b(model|load_format|dtype|quantization|tensor_parallel_size|pipeline_parallel_size"
                      r"|data_parallel_size|enforce_eager|device_config)=('[^']*'|[^,\s)]+)")  # fmt: skip
-_OBJECT = re.compile(r"<[^<>]*>|\b[A-Za-z_][\w.]*\([^()]*\)")  # reprs that are no literals
+_OBJECT = re.compile(r"<[^<>]*>|\b[A-Za-z_][\w.]*\([^()]*\)")  # reprs that are not literals
 
 
 def facts_of(start: Start) -> Startup:
-    """As far as the log has it."""
+    """The facts that the log contains."""
     config, arguments = config_of(start), arguments_of(start)
     load_format = config.get("load_format") or arguments.get("load_format")
     return Startup(
@@ -75,7 +75,7 @@ def cache_status(start: Start) -> str | None:
 
 
 def config_of(start: Start) -> dict[str, str]:
-    """Of the line with which the engine begins."""
+    """From the line that the engine prints when it starts."""
     text = str(first_value(start, "config") or "")
     config: dict[str, str] = {}
     for name, value in _CONFIG.findall(text):
@@ -84,7 +84,7 @@ def config_of(start: Start) -> dict[str, str]:
 
 
 def arguments_of(start: Start) -> dict[str, Any]:
-    """What was not left at its default, with secrets starred; {} where it cannot be read."""
+    """Arguments that differ from their defaults, with secrets replaced by stars; {} if the line cannot be parsed."""
     text = str(first_value(start, "arguments") or "")
     text = text.partition("}")[0] + "}" if text.startswith("{") and "{" not in text[1:] else text
     for attempt in (text, _OBJECT.sub(lambda match: repr(match[0]), text)):
@@ -111,11 +111,11 @@ def _harmless(name: str, value: Any) -> Any:
 
 
 def _bare(load_format: object) -> str | None:
-    """`safetensors`, also where an old version wrote `LoadFormat.SAFETENSORS`."""
+    """`safetensors`, also if an old version wrote `LoadFormat.SAFETENSORS`."""
     return None if load_format is None else str(load_format).rpartition(".")[2].lower()
 
 
-_RANKED = {  # sizes that every worker reports of its own part
+_RANKED = {  # quantities that every worker reports for its own part
     "weights_size": ("weights_end", "size"),
     "stream_size": ("streamed", "size"),
     "kv_cache_size": ("cache_memory", "size"),
@@ -127,16 +127,16 @@ _PER_ENGINE = {"kv_cache_tokens": ("cache_tokens", "tokens"), "kv_cache_blocks":
 
 
 def sizes_of(start: Start) -> dict[str, float]:
-    """Bytes and tokens, summed over processes: each worker has its part. A sum without some of the parts is no size:
-    it is left out, and `missing_ranks` names the reason."""
+    """Bytes and tokens, summed over processes, because each worker has its part. A sum with missing parts is left out,
+    and `missing_ranks` names the reason."""
     partial = {missing.name for missing in missing_ranks(start)}
     sizes = {name: _summed(start.of(mark), value) for name, (mark, value) in (_RANKED | _PER_ENGINE).items()}
     return {name: value for name, value in sizes.items() if value is not None and name not in partial}
 
 
 def missing_ranks(start: Start) -> list[MissingRanks]:
-    """Sizes that fewer workers report than there are: newer versions let one rank speak for its node, Ray shows one
-    of several similar lines, and each node may have a log of its own."""
+    """Quantities that fewer workers report than there are: in newer versions one rank reports for its node, Ray shows
+    one of several similar lines, and each node may have its own log."""
     config = config_of(start)
     tensor, pipeline, data = (int(config.get(f"{kind}_parallel_size", 1)) for kind in ("tensor", "pipeline", "data"))
     missing = []
@@ -151,14 +151,14 @@ def missing_ranks(start: Start) -> list[MissingRanks]:
 
 
 def _summed(marks: list[Mark], value: str) -> float | None:
-    """The last of each process counts."""
+    """The last value of each process counts."""
     last = {mark.process: mark.values[value] for mark in marks if value in mark.values}
     return sum(float(amount) for amount in last.values()) if last else None
 
 
 def sleeps_of(start: Start) -> list[Sleep]:
-    """How long it took to fall asleep, what that freed, and how long to wake up; several where it slept several times.
-    Each worker reports what was freed, and does so before the time it took."""
+    """How long falling asleep took, what it freed, and how long waking up took, for each sleep. Each worker reports
+    what was freed, and does so before the time it took."""
     sleeps: list[Sleep] = []
     freed: list[Mark] = []
     for mark in start.of("freed", "asleep", "awake"):
@@ -189,7 +189,7 @@ def _sleep(freed: list[Mark], seconds: float | None = None, wake_seconds: float 
 
 # -- report ----------------------------------------------------------------------------------------------------------
 
-_EAGER = ("compile", "dynamo", "graph_capture")  # do not take place with --enforce-eager
+_EAGER = ("compile", "dynamo", "graph_capture")  # do not occur with --enforce-eager
 SIZES: dict[str, tuple[str, str, Direction | None]] = {
     "weights_size": ("weights, size", "bytes", None),
     "stream_size": ("weights streamed", "bytes", None),
@@ -215,14 +215,14 @@ _SLEEPS: dict[str, tuple[str, str, str, Direction]] = {
 
 @dataclass(frozen=True, slots=True)
 class StartupReport:
-    """A start, and its numbers by the names that lists, histories and comparisons use."""
+    """A start, and its numbers under the names that lists, histories and comparisons use."""
 
     startup: Startup
     values: dict[str, Value]
 
 
 def report_of(start: Start, resolution_s: float | None, ready_s: float | None = None) -> StartupReport:
-    """`ready_s` is what the process that started the server measured; without it the log's own timestamps are used."""
+    """`ready_s` was measured by the process that started the server; without it the log's own timestamps are used."""
     timings, facts = phase_timings(start), facts_of(start)
     ready = _ready(start, bool(facts.serves))
     log_s = _between(start.first_at, ready)
@@ -246,7 +246,7 @@ def report_of(start: Start, resolution_s: float | None, ready_s: float | None = 
 
 
 def without_log(ready_s: float | None, why: str) -> StartupReport:
-    """For a server whose log has no line that we know: only the total time."""
+    """For a server whose log has no known line: only the total time."""
     values = {} if ready_s is None else {"time_to_ready": _value(ready_s, "s", "lower", "time to ready")}
     startup = Startup(
         state="partial" if ready_s is None else "complete",
@@ -257,7 +257,7 @@ def without_log(ready_s: float | None, why: str) -> StartupReport:
 
 
 def _ready(start: Start, serving: bool) -> float | None:
-    """When the first request could be answered: the API's start, or the engine's where it has no API."""
+    """When the first request could be answered: the API's start, or the engine's if it has no API."""
     for names in (("api_ends",), ("routes",)) if serving else (("engine_ready",), ("engine_ends",)):
         marks = start.of(*names)
         if marks:
@@ -285,14 +285,14 @@ def _phase(timing: PhaseTiming, start: Start, resolution_s: float | None) -> Pha
 
 
 def _interval(timing: PhaseTiming, resolution_s: float | None) -> tuple[float, float] | None:
-    """Two stamps that were cut to seconds are up to one second wrong together."""
+    """The difference of two timestamps truncated to seconds is off by up to one second."""
     if timing.by == "stated" or resolution_s is None:
         return None
     return (max(0.0, timing.seconds - resolution_s), timing.seconds + resolution_s)
 
 
 def process_name(process: str, start: Start) -> str:
-    """Its pid only where another process has the same name."""
+    """With its pid only if another process has the same name."""
     name = process.partition(" pid=")[0]
     return name if sum(other.partition(" pid=")[0] == name for other in start.processes) == 1 else process
 
@@ -304,7 +304,7 @@ def _process(name: str, first: float | None) -> Process:
 
 
 def _missing(timings: list[PhaseTiming], facts: Startup) -> Iterator[PhaseRule]:
-    """Told apart from those that did not take place."""
+    """Phases that occurred but are missing in the log, as opposed to those that did not occur."""
     names = {timing.phase.name for timing in timings}
     for phase in PHASES:
         if phase.expected and phase.name not in names and not _is_not_run(phase, facts):
@@ -315,7 +315,7 @@ def _is_not_run(phase: PhaseRule, facts: Startup) -> bool:
     if phase.name == "api_start":
         return not facts.serves
     if phase.name == "profiling":
-        return facts.device == "cpu"  # its cache is as large as requested: there is nothing to find out
+        return facts.device == "cpu"  # its cache size is as requested: nothing to determine
     return bool(facts.eager) and phase.name in _EAGER
 
 
@@ -327,7 +327,7 @@ def _unmatched(phase: PhaseRule) -> Unmatched:
 
 
 def _unexplained(timings: list[PhaseTiming], first: float | None, ready: float | None) -> float | None:
-    """Time until ready that no phase covers, in the stamps of the log."""
+    """Time until ready that no phase covers, by the timestamps of the log."""
     if first is None or ready is None:
         return None
     timed = [(timing.began_at, timing.ended_at) for timing in timings if not timing.phase.total]
@@ -359,7 +359,7 @@ def _values(start: Start, startup: Startup, timings: list[PhaseTiming], ready_s:
 
 
 def _phase_values(timings: list[PhaseTiming], resolution_s: float | None) -> dict[str, Value]:
-    """The slowest process decides: the others wait for it."""
+    """The slowest process determines the time: the others wait for it."""
     slowest: dict[str, PhaseTiming] = {}
     for timing in timings:
         known = slowest.get(timing.phase.name)
@@ -372,7 +372,7 @@ def _phase_values(timings: list[PhaseTiming], resolution_s: float | None) -> dic
 
 
 def _long_title(phase: PhaseRule) -> str:
-    """A part of `compile` says so; a part of the whole engine's start needs no mark."""
+    """Names of parts of `compile` include it; parts of the whole start need no prefix."""
     return f"{phase.inside}: {phase.title}" if phase.inside in ("weights", "compile") else phase.title
 
 
@@ -387,7 +387,7 @@ def _rates(values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _sleep_values(sleeps: list[Sleep]) -> dict[str, Value]:
-    """Of several sleeps, the last one that reports it."""
+    """With several sleeps, the last one that reports the value."""
     values = {}
     for name, (field, title, unit, direction) in _SLEEPS.items():
         known = [value for sleep in sleeps if (value := getattr(sleep, field)) is not None]
@@ -401,7 +401,7 @@ def _value(value: float, unit: str, direction: Direction | None, title: str, int
 
 
 def _between(first: float | None, last: float | None) -> float | None:
-    """None also where the clock of the log was set back in between."""
+    """None also if the clock of the log was set back in between."""
     return None if first is None or last is None or last < first else round(last - first, 6)
 
 
@@ -411,15 +411,15 @@ def _text(at: float | None) -> str | None:
 
 # -- reading ---------------------------------------------------------------------------------------------------------
 
-SAMPLE = 256 * 1024  # bytes from which a foreign log is recognised
-LONGEST_KEPT = 2000  # letters of a line that is kept: a config line has some thousand
+SAMPLE = 256 * 1024  # bytes by which the log of another engine is recognised
+LONGEST_KEPT = 2000  # maximum characters of a stored line: a config line has some thousand
 GZIP = b"\x1f\x8b"
-MOST_UTF16 = 64 * 2**20  # bytes: it is converted as a whole
+MOST_UTF16 = 64 * 2**20  # bytes; such a log is converted as a whole
 
 
 @dataclass(frozen=True, slots=True)
 class StartupLog:
-    """What was read of a log: the report of its last start, the lines it was made of, how many starts there were."""
+    """The result of reading a log: the report of its last start, the lines used, and the number of starts."""
 
     report: StartupReport
     matched: str
@@ -428,7 +428,7 @@ class StartupLog:
 
 
 def read_startup(log: Path, ready_s: float | None = None) -> StartupLog:
-    """The last start in the log. A `DataError` where it is not a log of vLLM."""
+    """The last start in the log. Raises a `DataError` if it is not a log of vLLM."""
     clock = LogClock(_changed_s(log))
     with translated_errors(log), _opened(log) as file:
         lines = PhysicalLines(file)
@@ -441,13 +441,13 @@ def read_startup(log: Path, ready_s: float | None = None) -> StartupLog:
 
 
 def startup_of(log: Path, ready_s: float | None = None) -> StartupReport:
-    """Of a server that was started, for the summary of a run. Never fails: of a log
-    without known lines only `ready_s` is reported."""
+    """The startup of a server that we started, for the summary of a run. Never fails: for a log without known lines
+    only `ready_s` is reported."""
     try:
         return read_startup(log, ready_s).report
     except DataError as error:
         return without_log(ready_s, error.message)
-    except Exception as error:  # a run is worth more than the story of its server's start
+    except Exception as error:  # a run is worth more than the report of its server's start
         return without_log(ready_s, f"{log.name}: {error}")
 
 
@@ -460,7 +460,7 @@ def _changed_s(log: Path) -> float:
 
 @contextmanager
 def _opened(log: Path) -> Iterator[BinaryIO]:
-    """Also where it was compressed."""
+    """Supports compressed logs too."""
     try:
         file = opened(log)
     except RefusedError as error:
@@ -469,7 +469,7 @@ def _opened(log: Path) -> Iterator[BinaryIO]:
         if stat.S_ISCHR(os.fstat(file.fileno()).st_mode):  # /dev/zero does not end
             raise DataError(f"{log}: is a device, not a log")
         beginning = file.peek(4)[:4]
-        if beginning[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) and 0 in beginning[2:]:  # as PowerShell's `>` writes it
+        if beginning[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) and 0 in beginning[2:]:  # as written by PowerShell's `>`
             text = file.read(MOST_UTF16 + 1)
             if len(text) > MOST_UTF16:
                 raise DataError(
@@ -488,7 +488,7 @@ def _opened(log: Path) -> Iterator[BinaryIO]:
 
 
 def _matched(start: Start) -> str:
-    """With the numbers of the lines, and what looks like a key starred."""
+    """The lines with their numbers, with anything that looks like a key replaced by stars."""
     lines = (f"{mark.lines[0]}: ({mark.process}) {redacted_text(mark.text)[:LONGEST_KEPT]}\n" for mark in start.marks)
     return "".join(lines)
 

@@ -1,5 +1,5 @@
-"""One module per API: how its requests are written and what its answers mean. `APIS` is the registry. It is apart from
-what the APIs share (`wire.api`), because every `--help` lists their names."""
+"""One module per API: how its requests are written and what its answers mean. `APIS` is the registry, separate from the
+code that the APIs share (`wire.api`), because every `--help` lists their names."""
 
 APIS = {
     "completions": "inferometer.wire.apis.openai:COMPLETIONS",

@@ -35,7 +35,7 @@ def _body(model: str | None, prompt: Prompt) -> Json:
 
 
 def _message(message: Json) -> Json:
-    """A chat message as Anthropic has it: tools ask and answer inside of blocks."""
+    """A chat message in Anthropic's form: tool calls and results are content blocks."""
     role, content = message.get("role"), message.get("content")
     if role == "tool":
         result = {"type": "tool_result", "tool_use_id": message.get("tool_call_id"), "content": content_text(content)}
@@ -90,7 +90,7 @@ def _choice(choice: Any) -> Any:
 
 
 def _fields(manner: Manner) -> Json:
-    """It refuses fields that it does not know, so `ignore_eos` goes out only if the plan sets it."""
+    """It refuses unknown fields, so `ignore_eos` is sent only if the plan sets it."""
     sampling = dict(manner.sampling)
     if "stop" in sampling:
         sampling["stop_sequences"] = sampling.pop("stop")
@@ -124,7 +124,7 @@ def _delta(delta: Json) -> tuple[str, bool]:
 
 
 def _start(block: Json) -> tuple[str, bool]:
-    """A tool's name and encrypted thinking come with the start of their block; text and thinking follow."""
+    """A tool's name and encrypted thinking are in the start of their block; text and thinking follow."""
     return block.get("text") or "", block.get("type") in {"tool_use", "server_tool_use", "redacted_thinking"}
 
 
@@ -134,7 +134,7 @@ def _whole(blocks: list[Json]) -> tuple[str, bool]:
 
 
 def _note(answer: Answer, event: Json) -> None:
-    """Counts come in the first event and, cumulated, in the last; the later one holds."""
+    """Counts are in the first event and, cumulative, in the last; the later one applies."""
     kind = event["type"]
     message = event["message"] if kind == "message_start" else event
     answer.request_id = answer.request_id or as_text(message.get("id"))
@@ -148,7 +148,7 @@ def _note(answer: Answer, event: Json) -> None:
 
 
 def _usage(usage: Json) -> Json:
-    """In OpenAI's words, where cached tokens are part of the prompt's; here they are counted separately."""
+    """With OpenAI's names. There cached tokens are part of the prompt's; here they are counted separately."""
     counts: Json = {}
     parts = [count_in(usage, f"{name}input_tokens") for name in ("", "cache_read_", "cache_creation_")]
     if parts[0] is not None:

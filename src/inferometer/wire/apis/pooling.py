@@ -1,4 +1,4 @@
-"""APIs that generate nothing: OpenAI's embeddings, and rerank as Cohere, Jina and vLLM have it."""
+"""APIs that generate nothing: OpenAI's embeddings, and rerank in the form of Cohere, Jina and vLLM."""
 
 from itertools import pairwise
 
@@ -17,12 +17,12 @@ def _deltas(event: Json) -> tuple[str, bool]:
 
 
 def extra_only(manner: Manner) -> Json:
-    """Nothing is sampled and nothing streams."""
+    """Only the extra fields: nothing is sampled or streamed."""
     return dict(manner.extra)
 
 
 def no_length(_fields: Json, _tokens: int | None) -> None:
-    """Nothing is generated."""
+    """No length: nothing is generated."""
 
 
 EMBEDDINGS = Api(
@@ -52,7 +52,7 @@ EMBEDDINGS_CHAT = Api(
 )
 
 
-DOCUMENTS = 8  # that a prompt of one line is cut into, in addition to the query
+DOCUMENTS = 8  # that a one-line prompt is cut into, in addition to the query
 
 
 def _rerank_body(model: str | None, prompt: Prompt) -> Json:
@@ -61,8 +61,8 @@ def _rerank_body(model: str | None, prompt: Prompt) -> Json:
 
 
 def query_and_documents(text: str) -> tuple[str, list[str]]:
-    """The first line is the query, each other one a document. A single line is cut into a query and eight documents
-    of as many words each: nothing is lost, nothing added."""
+    """The first line is the query, each other line a document. A single line is cut into a query and eight documents of
+    equal numbers of words, without loss or repetition."""
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) < 2:
         lines = _even_parts(text.split(), 1 + DOCUMENTS)

@@ -27,7 +27,7 @@ def _body(model: str | None, prompt: Prompt) -> Json:
 
 
 def _items(message: Any) -> list[Json]:
-    """A chat message as input items: tool calls and their outputs are items of their own."""
+    """A chat message as input items: tool calls and their outputs are separate items."""
     role = message.get("role")
     if role == "tool":
         output = content_text(message.get("content"))
@@ -55,7 +55,7 @@ def _part(part: Json, text_type: str) -> Json:
 
 
 def _tools(own: Json) -> Json:
-    """A function's name and parameters stand in the tool itself; so they do in a choice of one function."""
+    """A function's name and parameters are direct fields of the tool, and likewise in the choice of one function."""
     choice = own.get("tool_choice")
     chosen = {"tool_choice": _flat(choice)} if isinstance(choice, dict) else {}
     return {**own, "tools": [_flat(tool) for tool in own["tools"]], **chosen}
@@ -81,7 +81,7 @@ def _ask_length(fields: Json, tokens: int | None) -> None:
 
 
 def _deltas(event: Json) -> tuple[str, bool]:
-    """A streamed event, or a whole response. The name of a function is the first that is seen of its call."""
+    """A streamed event, or a whole response. The first event of a function call has the function's name."""
     if "output" in event:
         return _whole(event["output"])
     kind = event["type"]
@@ -125,7 +125,7 @@ def _note_end(answer: Answer, response: Json) -> None:
 
 
 def _usage(usage: Json) -> Json:
-    """In OpenAI's older words."""
+    """With the names of OpenAI's older APIs."""
     cached = (usage.get("input_tokens_details") or {}).get("cached_tokens")
     reasoning = (usage.get("output_tokens_details") or {}).get("reasoning_tokens")
     return {

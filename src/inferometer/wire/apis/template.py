@@ -1,7 +1,7 @@
-"""A server of one's own: the body is a template, and any text that comes back is the answer.
+"""A custom server: the body is a template, and any text in the response is the answer.
 
-Server-sent events, lines of JSON, one document or bare text. Tokens are counted from a usage in any words we know;
-where there is none they are estimated, and marked so.
+Server-sent events, lines of JSON, one document or bare text. Tokens are counted from a usage with any known field
+names; without one they are estimated, and marked so.
 """
 
 import re
@@ -24,8 +24,8 @@ _NO_TEXT = re.compile(
     r"(?:^|_)(?:id|model|object|type|role|reason|status|created|at|time|timestamp|date|version|fingerprint|event|name"
     r"|done|index|usage|error)$"
 )
-# where servers count: the key that holds the counts ("" is the event itself), and their names for
-# prompt, completion and cached tokens
+# Usage fields of several servers: the key that holds the counts ("" is the event itself), and their names for prompt,
+# completion and cached tokens
 _COUNTS = (
     ("usage", "prompt_tokens", "completion_tokens", "cached_tokens"),
     ("usage", "input_tokens", "output_tokens", "cached_tokens"),
@@ -39,12 +39,12 @@ _COUNTS = (
 
 
 def template_body(template: str, prompt: str) -> bytes:
-    """A body of one's own: `{prompt}` replaced by the prompt, escaped as inside a JSON string."""
+    """A custom body: `{prompt}` is replaced by the prompt, escaped as inside a JSON string."""
     return template.encode().replace(b"{prompt}", orjson.dumps(prompt)[1:-1])
 
 
 def _parse(data: bytes) -> Json:
-    """An event as a mapping: what is not JSON is text."""
+    """An event as a mapping: anything that is not JSON counts as text."""
     if data == b"[DONE]":
         raise KeyError("the end mark")
     try:
@@ -60,7 +60,7 @@ def _deltas(event: Json) -> tuple[str, bool]:
     if isinstance(event.get("choices"), list):
         text, other = chat.chat_deltas(event)
         return text or completions.completion_deltas(event)[0], other
-    if "error" in (event.get("object"), event.get("type")):  # as older vLLM and Anthropic have it
+    if "error" in (event.get("object"), event.get("type")):  # as in older vLLM and Anthropic
         raise ServerError
     text = _text_in(event)
     return text, any(event.get(key) or _inside(event, key) for key in THINKING_KEYS)
@@ -72,13 +72,13 @@ def _inside(event: Json, key: str) -> Any:
 
 
 def _text_in(value: Any) -> str:
-    """The text under a name we know, at the top or deeper; else the longest that could be one."""
+    """The text under a known name, at the top or deeper; else the longest text that could be one."""
     known = next(_known_texts(value, Search()), "")
     return known or max(_other_texts(value, Search()), key=len, default="")
 
 
 class Search:
-    """How much of a document is searched for a text: so many levels, so many values."""
+    """Limits for searching a document for a text: number of levels and number of values."""
 
     def __init__(self) -> None:
         self.left = MOST_SEARCHED
@@ -122,7 +122,7 @@ def _other_texts(value: Any, search: Search, deepest: int = DEEPEST) -> Iterator
 
 
 def _note(answer: Answer, event: Json) -> int | None:
-    """Returns a running total only for an event that carries something: a last one with the counts is the usage."""
+    """Returns a running total only for an event that carries something: a last event with the counts is the usage."""
     answer.request_id = answer.request_id or as_text(event.get("id"))
     answer.finish_reason = as_text(_reason(event)) or answer.finish_reason
     usage = _usage_in(event)
@@ -156,7 +156,7 @@ def _reason(event: Json) -> Any:
 
 
 def _no_body(_model: str | None, _prompt: Any) -> Json:
-    """The plan has the body."""
+    """Empty: the plan has the body."""
     return {}
 
 

@@ -1,4 +1,4 @@
-"""The generate API of Text Generation Inference: one event per token, and what it all came to in the last one."""
+"""The generate API of Text Generation Inference: one event per token, with the totals in the last one."""
 
 from inferometer.wire.api import Answer, Api, Json, Manner, Prompt, as_text, count_in, plain_text
 
@@ -10,7 +10,7 @@ def _body(_model: str | None, prompt: Prompt) -> Json:
 
 
 def _fields(manner: Manner) -> Json:
-    """`extra` may have fields of `parameters` too. There is no way to force more tokens than the model generates by
+    """`extra` may contain fields of `parameters` too. There is no way to force more tokens than the model generates by
     itself."""
     own = dict(manner.sampling)
     own.pop("min_tokens", None)
@@ -27,7 +27,7 @@ def _ask_length(fields: Json, tokens: int | None) -> None:
 
 
 def _deltas(event: Json) -> tuple[str, bool]:
-    """A special token, such as the end of the text, is a token that no reader sees."""
+    """A special token, such as the end of the text, is a token that readers do not see."""
     token = event.get("token")
     if token is None:
         return "" + event["generated_text"], False

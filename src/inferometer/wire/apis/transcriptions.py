@@ -1,4 +1,4 @@
-"""Speech to text as OpenAI and vLLM serve it: a sound file as a form in, text out, streamed or whole."""
+"""Speech to text as OpenAI and vLLM serve it: a sound file is sent as a form, text comes back, streamed or whole."""
 
 import base64
 from typing import Any
@@ -27,7 +27,7 @@ def _body(model: str | None, prompt: Prompt) -> Json:
 
 
 def _fields(manner: Manner) -> Json:
-    """Flat, because a form has no objects in it: as vLLM reads them."""
+    """Flat, as vLLM expects them, because a form cannot contain objects."""
     fields: Json = {"stream": manner.stream}
     if manner.stream:
         fields["stream_include_usage"] = True
@@ -42,7 +42,7 @@ def _ask_length(fields: Json, tokens: int | None) -> None:
 
 
 def encode(fields: Json) -> bytes:
-    """The form: a part for each field, the sound as a file."""
+    """The form: one part for each field, the sound as a file."""
     parts = []
     for name, value in fields.items():
         if value is None:
