@@ -368,7 +368,7 @@ def _process(
     with _waited(clocks, options) as waiting:
         try:
             if process.wait(options.time_limit_s):
-                waiting.is_over(process.ended(), process.failed)
+                waiting.is_over(str(process.ended()), process.failed)
         finally:
             process.end(GRACE_S)
     return waiting.ended()

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import kubernetes_validate
 import pytest
 
 from inferometer.cli import execute
@@ -140,6 +141,8 @@ def test_a_tool_without_a_package_has_a_container_of_its_own(tmp_path: Path, mon
     mounted = {one["mountPath"] for one in tool["volumeMounts"]}
     assert mounted == {"/tmp", "/inferometer-tool"} and mounted < {one["mountPath"] for one in ours["volumeMounts"]}
     assert "HF_TOKEN" in {one["name"] for one in tool["env"]}
+    for version in ("1.25", "1.30", "1.37"):
+        kubernetes_validate.validate(made[0].to_dict(), version, strict=True)
     environ = {"LLMDBENCH_HARNESS_CONTAINER_IMAGE": "mine:1"}
     assert settings_from(environ, None, typed).tool_image == "mine:1"
 
