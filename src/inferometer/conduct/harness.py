@@ -4,8 +4,8 @@ its result is stored as a run with the tool's own definitions."""
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
@@ -26,6 +26,7 @@ from inferometer.exchange.harness import (
     checked_name,
     harness_named,
 )
+from inferometer.exchange.harness.beside import IMAGE_ENV, ToolContainer, tool_container
 from inferometer.exchange.harness.environments import installed, version_of
 from inferometer.exchange.importing.importer import checksum, read_result, summary_of, verdict_of
 from inferometer.exchange.importing.recognise import format_named
@@ -180,7 +181,7 @@ def run_harnesses(
     for name in names:
         checked_name(name)
         if name not in ("inferometer", "nop"):
-            installed(harness_named(name))
+            _runner(harness_named(name))
             _rendered(harness_named(name), plan, _stand_in(plan), Places())  # fail first for a plan that it cannot run
     if plan.server is None or plan.server.type == "external" or len(names) == 1 or "nop" in names:
         return [run_harness(plan, name, store=store, watch=watch, notes=notes, options=options) for name in names]
@@ -237,14 +238,14 @@ def run_harness(
             raise PlanError(text, "--server vllm, or inferometer startup LOG for the log of one that runs")
         return startup_of_server(plan, store=store, notes=notes, wait_s=wait_s)
     harness = harness_named(name)
-    program = installed(harness)
+    runner = _runner(harness)
     redactor = redactor_of(plan)
     kept_in = open_store(store)
     folder = kept_in.new_run(source=harness.format)
     try:
         folder.write_plan(to_mapping(plan))
         with hiding(redactor), aiming(plan, folder.path, notes, server, wait_s) as aim:
-            _conducted(harness, program, aim, folder, options, notes, redactor)
+            _conducted(harness, runner, aim, folder, options, notes, redactor)
     except BaseException as error:
         folder.abandon(error)
         raise
@@ -254,6 +255,12 @@ def run_harness(
     with suppress(StoreError):  # the index follows the folders by itself
         return kept_in.add(finished)
     return finished
+
+
+def _runner(harness: Harness) -> Path | ToolContainer:
+    """What runs the tool: a program on this machine, or the container next to ours."""
+    container = tool_container() if harness.by_image else None
+    return container or installed(harness)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +280,7 @@ class _Ended:
 
 def _conducted(
     harness: Harness,
-    program: Path,
+    runner: Path | ToolContainer,
     aim: Aim,
     folder: RunFolder,
     options: HarnessOptions,
@@ -284,15 +291,19 @@ def _conducted(
     plan, facts = aim.plan, aim.probed()
     for note in facts.notes:
         notes(note)
-    rendered, differences = _rendered(harness, _resolved(plan), _endpoint(plan, facts, options), Places())
+    work = folder.path / "harness" if isinstance(runner, Path) else runner.folder
+    places = Places() if isinstance(runner, Path) else Places(str(work), str(work / Places().results))
+    rendered, differences = _rendered(harness, _resolved(plan), _endpoint(plan, facts, options), places)
     for difference in differences:
         notes(f"{harness.name}: {difference}")
-    work = folder.path / "harness"
     _written(rendered, work)
     known = aim.known_in(environment(plan, facts.measured))
-    version = version_of(harness, program)
+    version = version_of(harness, runner) if isinstance(runner, Path) else os.environ.get(IMAGE_ENV)
     with observing(job_of(plan, facts.urls, request_headers(plan.target), folder.observer_log), notes):
-        ended = _process(harness, program, plan, rendered, folder, work, options, redactor)
+        if isinstance(runner, Path):
+            ended = _process(harness, runner, plan, rendered, folder, work, options, redactor)
+        else:
+            ended = _beside(runner, rendered, folder, options, redactor)
     about = HarnessRun(
         name=harness.name,
         version=version,
@@ -329,7 +340,7 @@ def _tokenizer(plan: Plan, given: str | None) -> str | None:
 
 
 def _written(rendered: Rendered, work: Path) -> None:
-    (work / Places().results).mkdir(parents=True)
+    (work / Places().results).mkdir(parents=True, exist_ok=True)
     for name, text in rendered.files.items():
         (work / name).write_text(text, encoding="utf-8")
 
@@ -349,22 +360,65 @@ def _process(
     if key := key_of(plan.target, os.environ) or (NO_KEY if harness.key_needed else ""):
         env |= {harness.key_env: key} if harness.key_env else {}
         argv += harness.keyed(key) if harness.keyed else []
-    began, wall = time.monotonic_ns(), time.time_ns()
+    clocks = time.monotonic_ns(), time.time_ns()
     try:
         process = StartedProcess(argv, folder.path / LOG, token_hex(8), env=env, folder=work, redactor=redactor)
     except OSError as error:
         raise not_started(harness.name, argv, error, f"inferometer harnesses install {harness.name}") from None
-    how, failed, stopped_by = "", True, None
+    with _waited(clocks, options) as waiting:
+        try:
+            if process.wait(options.time_limit_s):
+                waiting.is_over(str(process.ended()), process.failed)
+        finally:
+            process.end(GRACE_S)
+    return waiting.ended()
+
+
+def _beside(
+    container: ToolContainer, rendered: Rendered, folder: RunFolder, options: HarnessOptions, redactor: Redactor
+) -> _Ended:
+    """The same by the image's container. The key of the API is not passed on: the tool has no option for one."""
+    container.prepare(container.folder / Places().results)
+    with _waited((time.monotonic_ns(), time.time_ns()), options) as waiting:
+        try:
+            container.start(rendered.argv, rendered.env)
+            code = container.wait(options.time_limit_s)
+            if code is not None:
+                waiting.is_over(f"with exit code {code}", code != 0)
+        finally:
+            container.end()
+            log = container.log.read_bytes() if container.log.is_file() else b""
+            (folder.path / LOG).write_bytes(redactor.hide_bytes(log))
+    return waiting.ended()
+
+
+class _Waiting:
+    """What becomes of a tool while we wait for its end."""
+
+    def __init__(self, clocks: tuple[int, int], options: HarnessOptions) -> None:
+        self._clocks = clocks  # monotonic and real-time, when it began
+        self._how = f"took longer than {duration_text(options.time_limit_s)} and was stopped"
+        self._failed = True
+        self._stopped_by: str | None = None
+
+    def is_over(self, how: str, failed: bool) -> None:
+        self._how, self._failed = f"ended {how}", failed
+
+    def interrupted(self, by: KeyboardInterrupt) -> None:
+        self._how, self._stopped_by = "was interrupted", "SIGTERM" if isinstance(by, Terminated) else "SIGINT"
+
+    def ended(self) -> _Ended:
+        life = (self._clocks[0], time.monotonic_ns())
+        return _Ended(self._how, self._failed, life, self._clocks[1], self._stopped_by)
+
+
+@contextmanager
+def _waited(clocks: tuple[int, int], options: HarnessOptions) -> Iterator[_Waiting]:
+    waiting = _Waiting(clocks, options)
     try:
-        if process.wait(options.time_limit_s):
-            how, failed = f"ended {process.ended()}", process.failed
-        else:
-            how = f"took longer than {duration_text(options.time_limit_s)} and was stopped"
+        yield waiting
     except KeyboardInterrupt as stopped:
-        how, stopped_by = "was interrupted", "SIGTERM" if isinstance(stopped, Terminated) else "SIGINT"
-    finally:
-        process.end(GRACE_S)
-    return _Ended(how, failed, (began, time.monotonic_ns()), wall, stopped_by)
+        waiting.interrupted(stopped)
 
 
 def _quiet(program: Path) -> dict[str, str]:

@@ -13,8 +13,7 @@ from lightkube.resources.core_v1 import PersistentVolumeClaim
 
 from inferometer.conduct.harness import rendered_for
 from inferometer.errors import PlanError, TargetError
-from inferometer.exchange.harness import OURS, checked_name, harness_named
-from inferometer.exchange.harness.environments import check_startable
+from inferometer.exchange.harness import HARNESSES, OURS, beside, checked_name, harness_named
 from inferometer.plan.cases import cases_of
 from inferometer.plan.experiment import experiment_from
 from inferometer.plan.foreign import llmd
@@ -35,6 +34,7 @@ from inferometer.scale.kubernetes.manifests import (
     Manifest,
     ObjectPlace,
     PodSettings,
+    ToolContainer,
     label_value,
     object_name,
 )
@@ -43,6 +43,7 @@ from inferometer.scale.remote import needed_variables
 
 PROFILES = "/workspace/profiles"
 MOCK = "http://mock:1234"  # llm-d's, for a dry run without an endpoint
+WATCHER_CPU, WATCHER_MEMORY = "1", "2Gi"  # of our container, where another one sends the load
 WAITING = ["sh", "-c", "trap 'exit 0' TERM; sleep infinity & wait"]  # until it is removed: then it ends at once
 LARGEST_PLAN = 900_000  # bytes; a ConfigMap takes 1 MiB
 Notes = Callable[[str], None]
@@ -98,8 +99,6 @@ def treatments_of(request: TreatmentRequest, cluster: Cluster | None, notes: Not
     treatments: list[Treatment] = []
     settings = request.settings
     checked_name(settings.harness)
-    if request.sender not in OURS:
-        check_startable(harness_named(request.sender))
     own = model_of_ours(request)
     models = settings.models if own is None else [own]
     for method in settings.methods[:1] if settings.url else settings.methods:
@@ -291,14 +290,16 @@ def pod_settings(settings: RunSettings, treatment: Treatment, launch: str, profi
     folder = f"{PROFILES}/{settings.harness}"
     command = ["inferometer", "worker", "--plan", f"{folder}/plan.yaml", "--results", results]
     command += ["--harness", settings.harness] if settings.generator == "harness" else []
+    tool = _tool_container(settings)
     watching = _watched_by_pods(settings, treatment)
     command += ["--watch-stack", settings.namespace] if watching else []
     return PodSettings(
         image=settings.image,
         command=WAITING if settings.debug else [*command, "--pods", str(settings.pods)],
-        cpu=settings.cpu,
-        memory=settings.memory,
+        cpu=settings.cpu if tool is None or settings.cpu is None else WATCHER_CPU,
+        memory=settings.memory if tool is None or settings.memory is None else WATCHER_MEMORY,
         environment={
+            **({} if tool is None else {**tool.environment, beside.IMAGE_ENV: tool.image}),
             "INFEROMETER_LAUNCH": launch,
             "INFEROMETER_CALIBRATION": f"{settings.results.rstrip('/')}/.inferometer",  # once per kind of node
             "HOME": "/tmp",
@@ -323,6 +324,24 @@ def pod_settings(settings: RunSettings, treatment: Treatment, launch: str, profi
         pull_policy=settings.pull_policy,
         node_selector=settings.node_selector,
         group=settings.group,
+        tool=tool,
+    )
+
+
+def _tool_container(settings: RunSettings) -> ToolContainer | None:
+    """For a tool that exists only as an image; the launcher's CPUs and memory are for it, and we watch the server."""
+    if settings.generator != "harness" or settings.harness not in HARNESSES:
+        return None
+    harness = harness_named(settings.harness)
+    if not harness.by_image or harness.image is None:
+        return None
+    return ToolContainer(
+        image=settings.tool_image or harness.image,
+        command=beside.COMMAND,
+        folder=beside.FOLDER,
+        environment={beside.FOLDER_ENV: beside.FOLDER},
+        cpu=settings.cpu,
+        memory=settings.memory,
     )
 
 

@@ -27,6 +27,8 @@ ABOUT = "worker.json"
 STORE = "store"
 OURS = "inferometer"
 OTHERS = "inferometer.conduct.harness:run_harness"
+TOOL_FOLDER = "INFEROMETER_TOOL_FOLDER"  # set where another container of the pod has the tool
+TOOL = "inferometer.exchange.harness.beside:tool_container"
 INDEX_VARIABLES = ("JOB_COMPLETION_INDEX", "INFEROMETER_INDEX")
 Notes = Callable[[str], None]
 
@@ -71,9 +73,26 @@ def work(
     notes: Notes | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> tuple[Work, Run | None]:
+    """Run the plan as `_work` says. However it ends, a second container of the pod is told to end."""
+    try:
+        return _work(plan_file, results, pods, tool, stack, watch, notes or (lambda _text: None), environ)
+    finally:
+        if environ.get(TOOL_FOLDER):
+            attribute_at(TOOL)(environ).end()
+
+
+def _work(
+    plan_file: Path,
+    results: Path,
+    pods: int,
+    tool: str,
+    stack: str | None,
+    watch: Watch | None,
+    notify: Notes,
+    environ: Mapping[str, str],
+) -> tuple[Work, Run | None]:
     """Run the plan, unless its results exist already. Every pod has its own seed: the same requests from all of them
     would be answered from the server's caches. `stack` is a namespace whose replicas the first pod watches."""
-    notify = notes or (lambda _text: None)
     index = index_in(environ)
     if index >= pods:
         raise PlanError(f"the pod's number must be below {pods}, got {index}")

@@ -128,11 +128,24 @@ def test_limits_are_not_judged_on_numbers_with_other_definitions() -> None:
 
 
 def test_fmperf_is_rendered_for_its_image_alone() -> None:
-    plan = {"load": {"type": "poisson", "rate": 2}, "stop": {"duration": "30s"}}
-    harness, rendered, _ = _rendered("fmperf", plan)
-    assert "qps_values" in rendered.files["fmperf.yaml"] and harness.image
-    with pytest.raises(TargetError, match="runs by its image only"):
+    load = {"type": "poisson", "rate": 0.5, "sessions_at_once": 4}
+    plan = {"load": load, "stop": {"duration": "30s"}, "workload": {"turns": 4, "input_tokens": 50}}
+    harness, rendered, notes = _rendered("fmperf", plan)
+    assert harness.by_image and "qps_values" in rendered.files["fmperf.yaml"]
+    assert rendered.argv[-5:] == ["tiny", "http://127.0.0.1:8000", "results/LMBench", "long-input", "2"]
+    told = {"NUM_USERS": "4", "NUM_ROUNDS": "4", "TEST_DURATION": "30", "CHAT_HISTORY": "50", "SYSTEM_PROMPT": "0"}
+    assert told.items() <= rendered.env.items()
+    assert any("arrivals are not Poisson" in note for note in notes)
+    assert any("ignore_eos" in note for note in notes)
+    with pytest.raises(TargetError, match="runs by its image only") as error:
         installed(harness)
+    assert "k8s run -l fmperf" in str(error.value.hint)
+
+
+def test_fmperf_has_no_rate_where_users_send_once() -> None:
+    """Its users then join ten times a second, whatever rate is given."""
+    with pytest.raises(PlanError, match=r"workload\.turns: fmperf keeps a rate only"):
+        _rendered("fmperf", {"load": {"type": "poisson", "rate": 2}, "stop": {"duration": "30s"}})
 
 
 def test_the_python_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 
 from inferometer.cli import execute
 from inferometer.cli.k8s import run
 from inferometer.cli.work.k8s import request_of
 from inferometer.conduct.treatments import TreatmentRequest, all_manifests, stack_names, treatments_of
-from inferometer.errors import PlanError, TargetError
+from inferometer.errors import PlanError
 from inferometer.scale.kubernetes.settings import scenario_in, settings_from
 
 SCENARIO = r"""
@@ -125,9 +126,26 @@ def test_a_plan_that_a_harness_cannot_send_is_refused_before_a_pod_has_it(tmp_pa
     with pytest.raises(PlanError, match="vllm-benchmark cannot express"):
         all_manifests(None, request, lambda _note: None)
     request = request_of(None, typed | {"harness": "fmperf"}, (str(tmp_path / "plan.yaml"),), (), True)
-    with pytest.raises(TargetError, match="runs by its image only") as error:
+    with pytest.raises(PlanError, match="fmperf sends one rate for a duration"):
         all_manifests(None, request, lambda _note: None)
-    assert "k8s run -l fmperf -w NAME" in str(error.value.hint)
+
+
+def test_a_tool_without_a_package_has_a_container_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the CPUs and the memory of a launcher; ours next to it watches the server."""
+    (tmp_path / "plan.yaml").write_text("load: {rate: 1}\nworkload: {turns: 2}\nstop: {duration: 30s}\n")
+    typed = {"harness": "fmperf", "url": "http://llm:8000", "models": "m", "cpu": "8", "token": "hf_abc"}
+    request = request_of(None, typed, (str(tmp_path / "plan.yaml"),), (), True)
+    made = [thing for thing in all_manifests(None, request, lambda _note: None) if thing.kind == "Job"]
+    ours, tool = made[0].to_dict()["spec"]["template"]["spec"]["containers"]
+    assert (ours["resources"]["limits"]["cpu"], tool["resources"]["limits"]["cpu"]) == ("1", "8")
+    assert tool["image"] == "lmcache/lmcache-benchmark:main" and tool["securityContext"]["runAsUser"] == 1000
+    mounted = {one["mountPath"] for one in tool["volumeMounts"]}
+    assert mounted == {"/tmp", "/inferometer-tool"} and mounted < {one["mountPath"] for one in ours["volumeMounts"]}
+    assert "HF_TOKEN" in {one["name"] for one in tool["env"]}
+    for version in ("1.25", "1.30", "1.37"):
+        kubernetes_validate.validate(made[0].to_dict(), version, strict=True)
+    environ = {"LLMDBENCH_HARNESS_CONTAINER_IMAGE": "mine:1"}
+    assert settings_from(environ, None, typed).tool_image == "mine:1"
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,11 @@ class Harness:
     keyed: Callable[[str], list[str]] | None = None  # arguments with the key, if it reads no variable
     key_needed: bool = False  # it does not start without a key, even if the server needs none
 
+    @property
+    def by_image(self) -> bool:
+        """Whether it exists only as an image, which a pod runs in a container next to ours."""
+        return self.image is not None and not self.requirements
+
 
 # -- what a plan contains --------------------------------------------------------------------------------------------
 

@@ -41,11 +41,10 @@ def program_of(harness: Harness) -> Path | None:
 
 
 def check_startable(harness: Harness) -> None:
-    """Refuse a harness without a package: it runs only from its image, which starts a Job with another image."""
+    """A tool without a package exists only as an image, which a pod runs next to ours."""
     if not harness.requirements:
-        text = f"--harness {harness.name}: runs by its image only ({harness.image}), which Inferometer does not start"
-        ways = f"Inferometer sends its profiles: inferometer k8s run -l {harness.name} -w NAME; "
-        raise TargetError(text, ways + "and reads its results: inferometer import FILE")
+        text = f"--harness {harness.name}: runs by its image only ({harness.image}), in a pod"
+        raise TargetError(text, f"inferometer k8s run -l {harness.name} -w NAME --load-generator harness")
 
 
 def installed(harness: Harness) -> Path:

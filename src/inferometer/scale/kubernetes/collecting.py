@@ -78,6 +78,7 @@ def _piece(
         secret_environment={},
         optional_secrets={},
         service_account=None,
+        tool=None,
         node_selector={},  # the launchers' nodes do not matter: the volume determines the node
     )
     place = structs.replace(place, component="collector")

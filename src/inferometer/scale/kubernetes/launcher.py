@@ -279,8 +279,12 @@ class Launcher:
             if reason in PULLING:
                 since = trouble.setdefault(pod.uid, passed_s)
                 if passed_s - since >= min(PULL_S, start_s):
-                    text = f"the image {self._pod.image} cannot be pulled: {pod.why}"
-                    raise PlanError(text, f"--image NAME; {self._events_of(pod.name)}")
+                    tool = self._pod.tool
+                    theirs = tool is not None and tool.image in pod.why
+                    image = tool.image if tool is not None and theirs else self._pod.image
+                    setting = "LLMDBENCH_HARNESS_CONTAINER_IMAGE=NAME" if theirs else "--image NAME"
+                    text = f"the image {image} cannot be pulled: {pod.why}"
+                    raise PlanError(text, f"{setting}; {self._events_of(pod.name)}")
             elif pod.why and pod.why not in trouble:
                 trouble[pod.why] = passed_s
                 notify(f"pod {pod.name or self.name} waits: {pod.why}")
@@ -362,7 +366,9 @@ class Launcher:
         while not self._over.is_set():
             ended = pod.state in ("complete", "failed", "lost")
             try:
-                for number, text in enumerate(self.cluster.log(pod.name, self.place.namespace, follow=not ended)):
+                container = manifests.object_name(self.place.component)
+                lines = self.cluster.log(pod.name, self.place.namespace, follow=not ended, container=container)
+                for number, text in enumerate(lines):
                     if number >= seen:
                         seen += 1
                         line(pod.number, text)
@@ -392,6 +398,8 @@ def _update(known: LauncherPod, pod: Pod) -> None:
     phase = (status and status.phase) or "Pending"
     if phase in ("Pending", "Running") and _overdue(pod):
         known.state, known.why = "lost", f"pod {known.name} was told to stop but did not: its node does not respond"
+    elif phase == "Running" and _has_failed(pod):
+        known.state, known.why, known.exit_code = "failed", *failure_of(pod)
     elif phase == "Running":
         known.state, known.why = "running", ""
     elif phase == "Succeeded":
@@ -400,6 +408,15 @@ def _update(known: LauncherPod, pod: Pod) -> None:
         known.state, known.why, known.exit_code = "failed", *failure_of(pod)
     else:
         known.why = waiting_reason(pod)
+
+
+def _has_failed(pod: Pod) -> bool:
+    """Whether our container ended with an error while the tool next to it still runs."""
+    containers = (pod.spec and pod.spec.containers) or ()
+    for container in (pod.status and pod.status.containerStatuses) or ():
+        if containers and container.name == containers[0].name and container.state and container.state.terminated:
+            return container.state.terminated.exitCode != 0
+    return False
 
 
 def is_over(pod: Pod) -> bool:

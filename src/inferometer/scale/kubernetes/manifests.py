@@ -51,7 +51,8 @@ RBAC = "rbac.authorization.k8s.io"
 SERVER, ROUTER, STACK = "server", "router", "stack"  # components; the last is a Job that temporarily owns a stack
 RUN = "inferometer/run"  # label: the run, or the stack, that an object belongs to
 INDEX = "batch.kubernetes.io/job-completion-index"  # annotation of the pods of an Indexed Job
-LONGEST_NAME = 63  # of a label's value; names of Jobs are label values
+TOOL, TOOL_USER = "tool", 1000  # the second container of a pod, and its volume; who it runs as
+LONGEST_NAME = 63  # of a label's value; the names of Jobs become one
 LONGEST_OBJECT = 58  # leaves room for the number of a Job or pod
 
 
@@ -80,6 +81,17 @@ class ObjectPlace(msgspec.Struct, frozen=True):
         )
 
 
+class ToolContainer(msgspec.Struct, frozen=True, kw_only=True):
+    """A second container of a pod, with an image that is not ours; both mount one volume at `folder`."""
+
+    image: str
+    command: Sequence[str]
+    folder: str
+    environment: Mapping[str, str] = {}
+    cpu: str | None = None
+    memory: str | None = None
+
+
 class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Command and resources of one of our pods."""
 
@@ -103,6 +115,7 @@ class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
     group: int | None = None  # fsGroup: the group of a volume's files
     restricted: bool = True
     grace_s: int | None = None
+    tool: ToolContainer | None = None
 
 
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,7 +240,7 @@ def pod_template(place: ObjectPlace, pod: PodSettings, **labels: str) -> PodTemp
 def pod_spec(place: ObjectPlace, pod: PodSettings, *, restart: str = "Never") -> PodSpec:
     volumes, mounts = _volumes(pod)
     return PodSpec(
-        containers=[_container(place.component, pod, mounts)],
+        containers=[_container(place.component, pod, mounts), *_tool_containers(pod, mounts)],
         restartPolicy=restart,
         serviceAccountName=pod.service_account,
         automountServiceAccountToken=pod.mount_token,
@@ -256,20 +269,51 @@ def _container(name: str, pod: PodSettings, mounts: list[VolumeMount]) -> Contai
         resources=ResourceRequirements(requests=dict(amounts), limits=dict(amounts)) if amounts else None,
         volumeMounts=mounts,
         terminationMessagePolicy="FallbackToLogsOnError",
-        securityContext=SecurityContext(
-            allowPrivilegeEscalation=False,
-            readOnlyRootFilesystem=True,
-            runAsNonRoot=True,
-            capabilities=Capabilities(drop=["ALL"]),
-        )
-        if pod.restricted
-        else None,
+        securityContext=_restricted() if pod.restricted else None,
     )
+
+
+def _restricted(user: int | None = None) -> SecurityContext:
+    return SecurityContext(
+        allowPrivilegeEscalation=False,
+        readOnlyRootFilesystem=True,
+        runAsNonRoot=True,
+        runAsUser=user,
+        capabilities=Capabilities(drop=["ALL"]),
+    )
+
+
+def _tool_containers(pod: PodSettings, mounts: list[VolumeMount]) -> list[Container]:
+    """Other people's images run as root unless a user is named, which a restricted pod must not."""
+    if pod.tool is None:
+        return []
+    tool = pod.tool
+    amounts = {key: value for key, value in (("cpu", tool.cpu), ("memory", tool.memory)) if value}
+    return [
+        Container(
+            name=TOOL,
+            image=tool.image,
+            command=list(tool.command),
+            env=[EnvVar(name=name, value=value) for name, value in sorted(tool.environment.items())] + _secrets(pod),
+            resources=ResourceRequirements(requests=dict(amounts), limits=dict(amounts)) if amounts else None,
+            volumeMounts=[mount for mount in mounts if mount.mountPath in ("/tmp", tool.folder)],
+            terminationMessagePolicy="FallbackToLogsOnError",
+            securityContext=_restricted(TOOL_USER) if pod.restricted else None,
+        )
+    ]
 
 
 def _environment(pod: PodSettings) -> list[EnvVar]:
     plain = [EnvVar(name=name, value=value) for name, value in sorted(pod.environment.items())]
-    secrets = [
+    fields = [
+        EnvVar(name=name, valueFrom=EnvVarSource(fieldRef=ObjectFieldSelector(fieldPath=path)))
+        for name, path in sorted(pod.pod_fields.items())
+    ]
+    return plain + _secrets(pod) + fields
+
+
+def _secrets(pod: PodSettings) -> list[EnvVar]:
+    return [
         EnvVar(
             name=name,
             valueFrom=EnvVarSource(secretKeyRef=SecretKeySelector(name=held_by, key=key, optional=optional or None)),
@@ -277,16 +321,14 @@ def _environment(pod: PodSettings) -> list[EnvVar]:
         for held, optional in ((pod.secret_environment, False), (pod.optional_secrets, True))
         for name, (held_by, key) in sorted(held.items())
     ]
-    fields = [
-        EnvVar(name=name, valueFrom=EnvVarSource(fieldRef=ObjectFieldSelector(fieldPath=path)))
-        for name, path in sorted(pod.pod_fields.items())
-    ]
-    return plain + secrets + fields
 
 
 def _volumes(pod: PodSettings) -> tuple[list[Volume], list[VolumeMount]]:
     """With a read-only root, /tmp is a volume of the pod."""
     volumes, mounts = [Volume(name="tmp", emptyDir=EmptyDirVolumeSource())], [VolumeMount(mountPath="/tmp", name="tmp")]
+    if pod.tool is not None:
+        volumes.append(Volume(name=TOOL, emptyDir=EmptyDirVolumeSource()))
+        mounts.append(VolumeMount(mountPath=pod.tool.folder, name=TOOL))
     for number, (path, claimed) in enumerate(sorted(pod.claims.items())):
         source = PersistentVolumeClaimVolumeSource(claimName=claimed)
         volumes.append(Volume(name=f"data-{number}", persistentVolumeClaim=source))

@@ -151,6 +151,7 @@ VARIABLES = (
     Variable("HARNESS_EXPERIMENT_TREATMENTS", "experiment", "", "file of an experiment"),
     Variable("HARNESS_WAIT_TIMEOUT", "wait_s", "3600", "maximum seconds of the load; 0: do not wait"),
     Variable("CONTROL_WAIT_TIMEOUT", "start_s", "900", "seconds until the launcher pods run"),
+    Variable("HARNESS_CONTAINER_IMAGE", "tool_image", "", "image of a tool that has no package; default: fmperf's"),
     Variable("HARNESS_CPU_NR", "cpu", "16", "CPUs of a launcher pod, request and limit"),
     Variable("HARNESS_CPU_MEM", "memory", "32Gi", "memory of a launcher pod, request and limit"),
     Variable(
@@ -177,7 +178,6 @@ VARIABLES = (
 _WITHOUT_EFFECT = {  # run.sh's variables without effect, with the reason
     "HARNESS_EXECUTABLE": "launcher pods run `inferometer worker`",
     "HARNESS_CONDA_ENV_NAME": "nothing is analysed in a conda environment",
-    "HARNESS_CONTAINER_IMAGE": "it is fmperf's image, which is not run",
     "HARNESS_PROFILE_HARNESS_LIST": "inferometer profiles lists the profiles",
     "RUN_EXPERIMENT_ANALYZE_LOCALLY": "the analysis is always made here",
     **{f"IMAGE_{part}": "the image is --image, INFEROMETER_IMAGE" for part in ("REGISTRY", "REPO", "NAME", "TAG")},
@@ -223,6 +223,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     stop_on_error: bool = False
     generator: Literal["inferometer", "harness"] = "inferometer"  # who sends the load of the profile
     image: str = f"inferometer:{__version__}"
+    tool_image: str | None = None
     pull_policy: str | None = None
     group: int | None = None
     node_selector: dict[str, str] = {}
