@@ -3,13 +3,14 @@ stored."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from msgspec import structs
 
 from inferometer.conduct.curves import keep_for_machine, load_curve
+from inferometer.dataclass import dataclass
 from inferometer.errors import InferometerError, StoreError, TargetError
 from inferometer.exchange.exporting import write_outputs
 from inferometer.judge.limits import judge_plan

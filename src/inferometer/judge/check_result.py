@@ -1,13 +1,14 @@
 """The result of a check: `CheckResult`, with each measure and each step in its history."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Literal
 
 import msgspec
 from msgspec import structs
 
+from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.judge.changes import MAX_P
 from inferometer.judge.effect import Change, ChangeStatus

@@ -11,13 +11,14 @@ same interval.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from inferometer.dataclass import dataclass
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

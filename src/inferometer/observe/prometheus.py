@@ -7,9 +7,10 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
+from inferometer.dataclass import dataclass
 from inferometer.measure.telemetry import GPU, PICKER, SERVER
 from inferometer.record.record import Sample
 from inferometer.record.sanitize import cut, harmless

@@ -3,13 +3,14 @@ experiment."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from itertools import product
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from pydantic import BeforeValidator, Field
 
+from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.errors import PlanError
 from inferometer.plan.fields import Count, Section

@@ -9,11 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import orjson
 
+from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonValue
 from inferometer.errors import TargetError
 from inferometer.plan.model import Target

@@ -3,9 +3,10 @@
 import ast
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal, cast
 
+from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonValue
 from inferometer.plan.draft import ImagesDraft, PrefixDraft, WorkloadDraft
 from inferometer.plan.foreign.shapes import FIRST_PAIR, Given, about

@@ -5,9 +5,10 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from inferometer.dataclass import dataclass
 from inferometer.errors import PlanError, StoreError
 from inferometer.record.run import Run, engine_words
 from inferometer.show.about import short_model
