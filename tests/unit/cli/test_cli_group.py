@@ -175,6 +175,35 @@ def test_a_signal_ends_any_command_with_its_code(number: signal.Signals, code: i
     assert (done.returncode, done.stderr.strip()) == (code, f"warning: {told}")
 
 
+ENDING_COMMAND = """
+import atexit, os, sys
+from inferometer.cli import main
+from inferometer.cli.group import COMMANDS
+import click
+COMMANDS["show"] = ("__main__:printing", "")
+class Freed:
+    def __del__(self, write=os.write):
+        write(2, b"freed\\n")
+kept = Freed()
+atexit.register(print, "exit handler")
+@click.command()
+def printing():
+    print("printed")
+    return 4
+{before}
+sys.argv = ["inferometer", "show"]
+main()
+"""
+
+
+@pytest.mark.parametrize(("before", "freed"), [("", ""), ("sys.setprofile(lambda *event: None)", "freed\n")])
+def test_a_command_ends_without_freeing_its_objects_but_with_its_exit_handlers(before: str, freed: str) -> None:
+    """Unless a profiler is running, which writes its results afterwards."""
+    command = [sys.executable, "-c", ENDING_COMMAND.format(before=before)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (4, "printed\nexit handler\n", freed)
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["completion", shell]) == 0
