@@ -176,15 +176,10 @@ def test_a_signal_ends_any_command_with_its_code(number: signal.Signals, code: i
 
 
 ENDING_COMMAND = """
-import atexit, os, sys
+import atexit, sys, threading, click
 from inferometer.cli import main
 from inferometer.cli.group import COMMANDS
-import click
 COMMANDS["show"] = ("__main__:printing", "")
-class Freed:
-    def __del__(self, write=os.write):
-        write(2, b"freed\\n")
-kept = Freed()
 atexit.register(print, "exit handler")
 @click.command()
 def printing():
@@ -192,16 +187,25 @@ def printing():
     return 4
 {before}
 sys.argv = ["inferometer", "show"]
-main()
+try:
+    main()
+finally:
+    print("continued")
+    sys.setprofile(None)
 """
+THREAD = "threading.Timer(0.0, threading.main_thread().join).start()"
 
 
-@pytest.mark.parametrize(("before", "freed"), [("", ""), ("sys.setprofile(lambda *event: None)", "freed\n")])
-def test_a_command_ends_without_freeing_its_objects_but_with_its_exit_handlers(before: str, freed: str) -> None:
-    """Unless a profiler is running, which writes its results afterwards."""
+@pytest.mark.parametrize(
+    ("before", "continued"),
+    [("", ""), ("sys.setprofile(lambda *event: None)", "continued\n"), (THREAD, "continued\n")],
+    ids=["alone", "profiler", "thread"],
+)
+def test_a_command_ends_the_process_at_once_but_with_its_exit_handlers(before: str, continued: str) -> None:
+    """Unless a profiler or another thread still has work to do."""
     command = [sys.executable, "-c", ENDING_COMMAND.format(before=before)]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (4, "printed\nexit handler\n", freed)
+    assert (done.returncode, done.stdout, done.stderr) == (4, f"printed\n{continued}exit handler\n", "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
