@@ -6,13 +6,13 @@ from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from inferometer.conduct.curves import keep_for_machine, load_curve
 from inferometer.dataclass import dataclass
 from inferometer.errors import InferometerError, StoreError, TargetError
-from inferometer.exchange.exporting import write_outputs
 from inferometer.judge.limits import judge_plan
 from inferometer.load.facts import facts_of
 from inferometer.load.progress import GOALS, Progress
@@ -48,9 +48,11 @@ from inferometer.store.store import Place, open_store
 from inferometer.target.ask import profiling, request_headers
 from inferometer.target.endpoint import Aim, aiming
 from inferometer.target.probe import TargetFacts
-from inferometer.target.server import StartedServer
 from inferometer.vocabulary import attribute_at, duration_text
 from inferometer.workload.session import context_of, new_nonce, workload_of
+
+if TYPE_CHECKING:
+    from inferometer.target.server import StartedServer
 
 Notes = Callable[[str], None]
 Derive = Callable[[Summary], dict[str, Value]]  # from a summary: additional `values` for it
@@ -63,7 +65,7 @@ def run(
     watch: Watch | None = None,
     notes: Notes | None = None,
     nonce: str | None = None,
-    server: StartedServer | None = None,
+    server: "StartedServer | None" = None,
     wait_for_target_s: float = 0.0,
     derive: Derive | None = None,
 ) -> Run:
@@ -87,7 +89,7 @@ def run(
         folder.abandon(error)
         raise
     finished = finish(plan, folder, state, load_curve(kept_in.home), kept_in, notify, derive, losses)
-    write_outputs(finished, plan.outputs)
+    _write_outputs(finished, plan)
     return finished
 
 
@@ -238,6 +240,13 @@ def measured(plan: Plan, records: Records, gathered: Gathered, curve: Curve | No
     return structs.replace(summary, limits=judge_plan(plan, summary)), facts
 
 
+def _write_outputs(run: Run, plan: Plan) -> None:
+    if plan.outputs:
+        from inferometer.exchange.exporting import write_outputs  # only for a plan with outputs
+
+        write_outputs(run, plan.outputs)
+
+
 def _with_workers(plan: Plan, store: Path, notify: Notes) -> Plan:
     """The plan with a number of workers, if it does not set one. The cores of a cluster are not known yet."""
     if plan.workers != AUTO:
@@ -361,5 +370,5 @@ def simulate_kept(
         records=made.records,
         samples=made.samples,
     )
-    write_outputs(kept, plan.outputs)
+    _write_outputs(kept, plan)
     return kept

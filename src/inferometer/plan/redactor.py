@@ -4,7 +4,6 @@ It imports only the standard library, because the observer's process uses it too
 """
 
 import base64
-import html
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -136,6 +135,8 @@ def forms_of(secret: str) -> set[str]:
     """A secret as it is, and as encoded in URLs, JSON, HTML and base64 (also inside a longer text)."""
     if any("\ud800" <= sign <= "\udfff" for sign in secret):  # undecodable bytes of the environment
         return {secret}
+    import html  # only if there is a secret: it takes 1 ms
+
     written = (quote(secret, safe=""), quote_plus(secret), unquote(secret), html.escape(secret))
     escaped = (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1])
     forms = {secret, *written, *escaped, *_in_base64(secret)}

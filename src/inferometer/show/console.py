@@ -60,7 +60,7 @@ def print_json(content: JsonObject, kind: str | None = None) -> None:
 
 def first_that_fits(tables: Iterable[Table], width: int) -> Table:
     """The first table that fits into the width; if none does, the last. A truncated number would be a wrong one."""
-    endless = Console(width=ENDLESS)
+    endless = Console(width=ENDLESS, markup=False, emoji=False, highlight=False)
     for table in tables:
         if endless.measure(table).maximum <= width:
             break
@@ -70,7 +70,7 @@ def first_that_fits(tables: Iterable[Table], width: int) -> Table:
 def on_a_screen(looks: Iterable[Sequence[RenderableType]], width: int, last_lines: int = 0) -> Sequence[RenderableType]:
     """The first variant, a list of sections, that leaves room for this many final lines on a screen; if none does, the
     last. Each section is followed by a blank line."""
-    console = Console(width=width)
+    console = Console(width=width, markup=False, emoji=False, highlight=False)
     sections: Sequence[RenderableType] = ()
     for sections in looks:
         if sum(len(console.render_lines(section, pad=False)) + 1 for section in sections) <= SCREEN - last_lines:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import orjson
@@ -19,10 +20,12 @@ from inferometer.errors import TargetError
 from inferometer.plan.model import Target
 from inferometer.plan.secrets import key_of, redacted_url, redactor_of, resolve_headers
 from inferometer.record.summary import MeasuredSleep
-from inferometer.target.launch import Launch
 from inferometer.vocabulary import duration_text
 from inferometer.wire.api import api_of
 from inferometer.wire.origin import Origin, TooLarge, trusted_origin, within
+
+if TYPE_CHECKING:
+    from inferometer.target.launch import Launch
 
 # -- ask -------------------------------------------------------------------------------------------------------------
 
@@ -295,7 +298,7 @@ class Reset:
     note: str
 
 
-def reset_prefix_cache(launch: Launch, target: Target) -> Reset:
+def reset_prefix_cache(launch: "Launch", target: Target) -> Reset:
     """Try each path that may reset the cache, until one succeeds."""
     if not launch.resets:
         return Reset(

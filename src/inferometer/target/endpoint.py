@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -18,8 +19,10 @@ from inferometer.record.summary import Startup
 from inferometer.target.ask import Asker
 from inferometer.target.lock import endpoint_claims, held
 from inferometer.target.probe import TargetFacts, base_url, probe
-from inferometer.target.server import LOG, StartedServer, running
 from inferometer.vocabulary import duration_text
+
+if TYPE_CHECKING:
+    from inferometer.target.server import StartedServer
 
 Notify = Callable[[str], None]
 
@@ -29,7 +32,7 @@ class Aim:
     """The plan with an address to measure, and the server behind it if it is known."""
 
     plan: Plan
-    server: StartedServer | None = None
+    server: "StartedServer | None" = None
 
     def known_in(self, environment: Environment) -> Environment:
         """The environment with the server, and with the startup of a server that we started."""
@@ -64,7 +67,7 @@ class Aim:
         return None
 
 
-def _startup(server: StartedServer) -> Startup | None:
+def _startup(server: "StartedServer") -> Startup | None:
     """The startup, for engines whose log shows its phases."""
     if server.ready_s is None or server.server.type in ("simulator", "fleet", "ray-serve"):
         return None
@@ -76,7 +79,7 @@ def _startup(server: StartedServer) -> Startup | None:
 
 @contextmanager
 def aiming(
-    plan: Plan, folder: Path, notify: Notify, server: StartedServer | None = None, wait_s: float = 0.0
+    plan: Plan, folder: Path, notify: Notify, server: "StartedServer | None" = None, wait_s: float = 0.0
 ) -> Iterator[Aim]:
     """The plan's target for the duration of one run. A server that is passed in keeps running afterwards."""
     holder = f"run {folder.name}"
@@ -84,6 +87,8 @@ def aiming(
         if server is not None:
             stack.enter_context(_log_of_run(server, folder))
         elif plan.server is not None:
+            from inferometer.target.server import running  # not for a target that is running already
+
             server = stack.enter_context(
                 running(plan.server, folder, target=plan.target, notify=notify, holder=holder, wait_s=wait_s)
             )
@@ -96,13 +101,13 @@ def aiming(
         yield Aim(aimed, server)
 
 
-def _announced(server: StartedServer) -> str:
+def _announced(server: "StartedServer") -> str:
     if server.ready_s is None:
         return f"{server.name} at {server.url} is ready"
     return f"started {server.name} at {server.url}, ready after {duration_text(server.ready_s)}"
 
 
-def _aimed(plan: Plan, server: StartedServer) -> Plan:
+def _aimed(plan: Plan, server: "StartedServer") -> Plan:
     changes: dict[str, JsonValue] = {"url": [server.url]}
     if server.model is not None and (plan.target.model is not None or server.engine_url != server.url):
         changes["model"] = server.model  # the served name: a file may be served under another name
@@ -114,9 +119,11 @@ def _aimed(plan: Plan, server: StartedServer) -> Plan:
 
 
 @contextmanager
-def _log_of_run(server: StartedServer, folder: Path) -> Iterator[None]:
+def _log_of_run(server: "StartedServer", folder: Path) -> Iterator[None]:
     """For a server with many runs, extracts its output during this run; its complete log is elsewhere. A fleet has the
     log of its router and one for each replica."""
+    from inferometer.target.server import LOG  # not for a target that is running already
+
     whole = [log for log in server.logs if log.exists() and log.parent != folder]
     before = [log.stat().st_size for log in whole]
     names = [LOG, *(f"replica-{number}.log" for number in range(1, len(server.logs)))]

@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, field
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from inferometer.dataclass import dataclass
@@ -14,8 +15,10 @@ from inferometer.plan.model import Target, Timeouts
 from inferometer.plan.secrets import redacted_url
 from inferometer.record.environment import MeasuredTarget
 from inferometer.target.ask import START_ONE, Asker, ServerReply
-from inferometer.target.launch import Launch, engines
 from inferometer.wire.api import MOST_TOKENS, api_of, message_in
+
+if TYPE_CHECKING:
+    from inferometer.target.launch import Launch
 
 LONGEST_NAME = 1000  # characters; of a model, an engine, a version
 
@@ -202,6 +205,8 @@ def _by_header(reply: ServerReply) -> str | None:
 
 
 def _title_of(owner: str) -> str | None:
+    from inferometer.target.launch import engines  # most servers are recognised without
+
     return next((engine.title for engine in engines().values() if owner.lower() in engine.owners), None)
 
 
@@ -253,7 +258,7 @@ class Look:
 
 
 def await_ready(
-    launch: Launch, target: Target, own_paths: list[str], ended: Callable[[], str | None], deadline: float
+    launch: "Launch", target: Target, own_paths: list[str], ended: Callable[[], str | None], deadline: float
 ) -> list[str] | None:
     """The names of the models it serves, None if it has no list of them."""
     ask = _question(launch, target)
@@ -271,7 +276,7 @@ def await_ready(
         pause = min(pause * 1.5, LONGEST_PAUSE_S)
 
 
-def look(ask: Question, launch: Launch, own_paths: list[str]) -> Look:
+def look(ask: Question, launch: "Launch", own_paths: list[str]) -> Look:
     """Query once. Paths in the plan must answer; they replace the engine's own."""
     answered = False
     for path in own_paths or launch.health:
@@ -285,7 +290,7 @@ def look(ask: Question, launch: Launch, own_paths: list[str]) -> Look:
     return _look_at_models(ask, launch, answered, bool(own_paths))
 
 
-def _look_at_models(ask: Question, launch: Launch, answered: bool, own_paths: bool) -> Look:
+def _look_at_models(ask: Question, launch: "Launch", answered: bool, own_paths: bool) -> Look:
     path = str(launch.models)
     reply, why = _ask(ask, path)
     if reply is not None and reply.status in (401, 403):
@@ -324,7 +329,7 @@ def served_models(reply: ServerReply) -> list[str] | None:
     return [own] if isinstance(own, str) else None
 
 
-def check_model(launch: Launch, served: list[str] | None) -> None:
+def check_model(launch: "Launch", served: list[str] | None) -> None:
     """Another process may use the port, or the arguments may name another model."""
     if launch.names and served is not None and not matching(launch.names, served):
         raise NotReadyError(
@@ -353,13 +358,13 @@ def _several(names: list[str]) -> str:
     return ", ".join(map(repr, names[:5])) + (" and more" if len(names) > 5 else "") if names else "no model"
 
 
-def _path_hint(launch: Launch, own_paths: list[str], seen: Look) -> str | None:
+def _path_hint(launch: "Launch", own_paths: list[str], seen: Look) -> str | None:
     if launch.lenient and not own_paths and seen.waits_for.startswith("neither"):
         return "set the path that answers when it is ready: server.ready.path"
     return None
 
 
-def _question(launch: Launch, target: Target) -> Question:
+def _question(launch: "Launch", target: Target) -> Question:
     """With a short timeout, because the check is repeated."""
     patience = min(ANSWER_S, launch.ready_s)
     timeout = Timeouts(connect=min(CONNECT_S, target.timeout.connect, patience), request=patience)

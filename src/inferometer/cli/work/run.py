@@ -1,7 +1,7 @@
 """Measures a target with a plan, or with the plan of a stored run."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +13,9 @@ from inferometer.cli.work.plans import aimed, opened_plan
 from inferometer.cli.work.running import conduct, print_dry_run
 from inferometer.cli.work.stores import store_of
 from inferometer.plan.reading import plan_from
-from inferometer.show.notify import channels_of
+
+if TYPE_CHECKING:
+    from inferometer.show.notify import Channel
 
 
 def run(
@@ -33,7 +35,7 @@ def run(
 ) -> int:
     if every and not dry_run:
         raise click.UsageError("--all needs --dry-run")
-    wait_s, channels = wait_of(wait_for_target), channels_of(notify)
+    wait_s, channels = wait_of(wait_for_target), _channels_of(notify)
     opened = opened_plan(plan_args, quiet=quiet, **flags)
     plan = aimed(opened.plan)
     if harness_timeout is not None and not harnesses:
@@ -110,3 +112,11 @@ def rerun(
 
         return conduct_harnesses(plan, [harness.name], place, as_json=as_json, quiet=quiet, wait_s=wait_s)
     return conduct(plan, place, as_json=as_json, slowest=slowest, quiet=quiet, wait_s=wait_s)
+
+
+def _channels_of(notify: tuple[str, ...]) -> "list[Channel]":
+    if not notify:
+        return []
+    from inferometer.show.notify import channels_of  # only with --notify
+
+    return channels_of(notify)

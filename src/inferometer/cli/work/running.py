@@ -4,23 +4,23 @@ be done, without doing it."""
 import math
 import os
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from inferometer.cli.errors import echo, print_message
 from inferometer.cli.work.printing import exit_code, print_run
 from inferometer.conduct.run import run
 from inferometer.documents.document import JsonValue
 from inferometer.errors import InferometerError
-from inferometer.load.transport import first_request_as_curl
-from inferometer.plan.foreign.shapes import to_yaml as settings_to_yaml
 from inferometer.plan.model import Plan
 from inferometer.plan.text import to_mapping, to_yaml
 from inferometer.record.run import Run
-from inferometer.show.notify import Channel
 from inferometer.show.progress import ProgressLine
-from inferometer.simulator.settings import SimulatorSettings
 from inferometer.store.manifest import checked_label
 from inferometer.store.store import Place, open_store
 from inferometer.workload.session import context_of, new_nonce, workload_of
+
+if TYPE_CHECKING:
+    from inferometer.show.notify import Channel
 
 # -- conduct ---------------------------------------------------------------------------------------------------------
 
@@ -33,7 +33,7 @@ def conduct(
     slowest: int,
     quiet: bool,
     wait_s: float = 0.0,
-    notify: Sequence[Channel] = (),
+    notify: "Sequence[Channel]" = (),
     tags: Sequence[str] = (),
 ) -> int:
     """The run is kept before anything is printed; progress and notes go to stderr, in a pipe one line every 10 s, and
@@ -51,7 +51,7 @@ def conduct(
 
 
 def _notified(
-    measured: Callable[[], tuple[Run, int]], plan: Plan, store: Place, channels: Sequence[Channel], quiet: bool
+    measured: Callable[[], tuple[Run, int]], plan: Plan, store: Place, channels: "Sequence[Channel]", quiet: bool
 ) -> tuple[Run, int]:
     """Make a run, and send how it went, also if it failed."""
     from inferometer.cli.work.notify import notify_error, notify_run  # loads SQLAlchemy: only with --notify
@@ -90,6 +90,9 @@ def _run(plan: Plan, store: Place, quiet: bool, wait_s: float, lines: float) -> 
 def print_dry_run(plan: Plan, settings: dict[str, JsonValue] | None) -> None:
     """What was set (`None`: every setting) as YAML, and the first request as curl in a comment below: the output is
     still a plan."""
+    from inferometer.load.transport import first_request_as_curl  # only with --dry-run
+    from inferometer.plan.foreign.shapes import to_yaml as settings_to_yaml
+
     echo(to_yaml(plan, full=True) if settings is None else settings_to_yaml(plan, settings), nl=False)
     echo("\n# the first request:" + ("" if plan.target.model else f" ({_model_origin(plan)})"))
     curl = first_request_as_curl(plan, os.environ, plan.target.model or _model(plan))
@@ -117,4 +120,6 @@ def _model_origin(plan: Plan) -> str:
 
 def _model(plan: Plan) -> str:
     """A stand-in for the server's answer."""
+    from inferometer.simulator.settings import SimulatorSettings  # only with --dry-run
+
     return "MODEL" if plan.target.url else SimulatorSettings().model
