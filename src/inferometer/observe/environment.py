@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distribution, version
 from itertools import pairwise
 from pathlib import Path
 
@@ -253,8 +253,11 @@ def _open_files_limit() -> int | None:
 
 @cache
 def _version(package: str) -> str | None:
+    """Reads the head of the metadata: `version` parses all of it as an e-mail, 0.5 ms for each package."""
     try:
-        return version(package)
+        head = (distribution(package).read_text("METADATA") or "").partition("\n\n")[0]
+        written = next((line for line in head.splitlines() if line.startswith("Version:")), None)
+        return written.removeprefix("Version:").strip() if written else version(package)
     except PackageNotFoundError:
         return None
 

@@ -194,8 +194,8 @@ class Experiment(Section):
         description="as written, shuffled, or back and forth (ABBA) so that drift cancels (needs 2 repeats)",
     )
     shuffle_seed: Count = Field(0, ge=0, description="seed of the shuffled order")
-    server: ServerUse = Field(ServerUse(), description="when the server is restarted")
-    budget: Budget = Field(Budget(), description="time and failure budget")
+    server: ServerUse = Field(ServerUse.usual(), description="when the server is restarted")
+    budget: Budget = Field(Budget.usual(), description="time and failure budget")
     price_per_gpu_hour: Number | None = Field(None, gt=0, description="hourly price, used for the cost of tokens")
     gpus: Count | None = Field(
         None, ge=1, le=1_000_000, description="number of GPUs of the server; default with a price: 1"

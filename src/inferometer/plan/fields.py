@@ -61,6 +61,12 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
     short_forms: ClassVar[list[JsonObject]] = []  # JSON schemas of values that may replace the mapping
 
+    @classmethod
+    def usual(cls, **values: Any) -> Self:
+        """An instance for the default of a field, without validation: that would build the validator of each section at
+        every start, and the validator of the plan contains them all. A test compares it with the validated one."""
+        return cls.model_construct(**values)
+
     def disagreements(self) -> Iterator[Mistake]:
         """Conflicts between fields of the section; all of them are reported, not only the first."""
         return iter(())

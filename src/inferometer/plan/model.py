@@ -216,10 +216,10 @@ class Traffic(Section):
     """A traffic class: its workload, load, stop rule and limits."""
 
     name: str = Field("default", min_length=1, description="unique in the plan")
-    workload: Workload = Field(Synthetic(), description="workload: what to send")
-    load: Load = Field(Load(type="concurrency", concurrency=8), description="load: when to send")
-    sampling: Sampling = Field(Sampling(), description="sampling parameters")
-    stop: Stop = Field(Stop(), description="stop rule")
+    workload: Workload = Field(Synthetic.usual(), description="workload: what to send")
+    load: Load = Field(Load.usual(type="concurrency", concurrency=8), description="load: when to send")
+    sampling: Sampling = Field(Sampling.usual(), description="sampling parameters")
+    stop: Stop = Field(Stop.usual(), description="stop rule")
     limits: Annotated[list[Limit], one_or_several(Limit)] = Field([], description="limits of this class")
     headers: Headers = Field({}, description="additional headers of its requests", repr=False)
 
@@ -243,20 +243,20 @@ class Plan(Section):
 
     name: str | None = Field(None, description="name, shown in lists and reports")
     about: str | None = Field(None, description="purpose of the plan")
-    target: Target = Field(Target(), description="target: the endpoint to measure")
+    target: Target = Field(Target.usual(), description="target: the endpoint to measure")
     server: Server | None = Field(None, description="a server to start for the run")
-    workload: Workload = Field(Synthetic(), description="workload: what to send")
-    load: Load = Field(Load(type="concurrency", concurrency=8), description="load: when to send")
-    sampling: Sampling = Field(Sampling(), description="sampling parameters")
-    stop: Stop = Field(Stop(), description="stop rule")
-    warmup: Warmup = Field(Warmup(), description="warm-up, not measured")
+    workload: Workload = Field(Synthetic.usual(), description="workload: what to send")
+    load: Load = Field(Load.usual(type="concurrency", concurrency=8), description="load: when to send")
+    sampling: Sampling = Field(Sampling.usual(), description="sampling parameters")
+    stop: Stop = Field(Stop.usual(), description="stop rule")
+    warmup: Warmup = Field(Warmup.usual(), description="warm-up, not measured")
     limits: Annotated[list[Limit], one_or_several(Limit)] = Field([], description="limits that the target must meet")
     traffic: Annotated[list[Traffic], one_or_several(Traffic)] = Field(
         [], description="traffic classes that run at the same time"
     )
     outputs: Annotated[list[Output], one_or_several(Output)] = Field([], description="files written when the run ends")
-    save: Save = Field(Save(), description="texts to store")
-    observe: Observe = Field(Observe(), description="telemetry sampled during the load")
+    save: Save = Field(Save.usual(), description="texts to store")
+    observe: Observe = Field(Observe.usual(), description="telemetry sampled during the load")
     seed: Count = Field(0, ge=0, description="the same seed sends the same requests at the same times")
     workers: Workers = Field(
         1, description="number of load generator processes; auto: as the calibration of this machine demands"
@@ -264,9 +264,9 @@ class Plan(Section):
     place: PlaceName = Field(
         "local", description="where the workers run: here, on a Ray cluster, or in Kubernetes pods"
     )
-    ray: RaySettings = Field(RaySettings(), description="the Ray cluster, with place: ray")
+    ray: RaySettings = Field(RaySettings.usual(), description="the Ray cluster, with place: ray")
     kubernetes: KubernetesSettings = Field(
-        KubernetesSettings(), description="the Kubernetes cluster, with place: kubernetes"
+        KubernetesSettings.usual(), description="the Kubernetes cluster, with place: kubernetes"
     )
     confidence: Number = Field(0.95, gt=0.5, lt=1, description="confidence level of the intervals")
 
@@ -306,9 +306,9 @@ class Plan(Section):
         if self.warmup.tape and _tape(self) is None:
             text = "needs an end by sessions (or by requests of one turn each), the same in every traffic class"
             yield Mistake(("warmup", "tape"), text, ("warmup", "stop"))
-        if self.place != "ray" and self.ray != RaySettings():
+        if self.place != "ray" and self.ray != RaySettings.usual():
             yield Mistake(("ray",), "needs place: ray (--on ray)", ("place", "ray"))
-        if self.place != "kubernetes" and self.kubernetes != KubernetesSettings():
+        if self.place != "kubernetes" and self.kubernetes != KubernetesSettings.usual():
             text = "needs place: kubernetes (--on kubernetes)"
             yield Mistake(("kubernetes",), text, ("place", "kubernetes"))
         stops = [self.stop, *(traffic.stop for traffic in self.traffic)]

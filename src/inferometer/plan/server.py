@@ -234,7 +234,7 @@ class Server(Section):
     prepare: Annotated[list[Prepare], one_or_several(Prepare)] = Field(
         [], description="commands to run before the server starts"
     )
-    ready: Ready = Field(Ready(), description="how to find out that the server is ready")
+    ready: Ready = Field(Ready.usual(), description="how to find out that the server is ready")
     url: Url | None = Field(None, description="external server: its URL")
     image: Line | None = Field(None, min_length=1, description="of a container")
     engine: Literal["docker", "podman"] | None = Field(

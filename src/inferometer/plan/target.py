@@ -106,10 +106,10 @@ class Target(Section):
     key_env: str = Field(
         "OPENAI_API_KEY", description="environment variable with the API key; for anthropic ANTHROPIC_API_KEY"
     )
-    tls: Tls = Field(Tls(), description="certificates")
+    tls: Tls = Field(Tls.usual(), description="certificates")
     proxy: Url | None = Field(None, description="HTTP proxy, http://host:port", repr=False)
-    timeout: Timeouts = Field(Timeouts(), description="timeouts")
-    bounds: Bounds = Field(Bounds(), description="limits on the size of answers")
+    timeout: Timeouts = Field(Timeouts.usual(), description="timeouts")
+    bounds: Bounds = Field(Bounds.usual(), description="limits on the size of answers")
     preconnect: bool = Field(True, description="open the connections before the load starts")
     exclusive: bool = Field(
         True, description="refuse to measure a server that another run on this machine is measuring"

@@ -93,45 +93,51 @@ def to_yaml(plan: Plan, full: bool = False) -> str:
 def to_mapping(plan: Plan, full: bool = False) -> dict[str, JsonValue]:
     """The effective plan as plain values in readable form: `60s`, `ttft p99 < 500ms`."""
     shown = redacted(plan)
+    dumped: dict[str, Any] = shown.model_dump(context=HUMAN)
     if full:
-        return shown.model_dump(context=HUMAN)
-    mapping = _lean(shown, None)
+        return dumped
+    mapping = _lean(shown, None, dumped)
     if shown.traffic:
-        mapping["traffic"] = [_lean_class(traffic, shown) for traffic in shown.traffic]
+        classes = zip(shown.traffic, dumped["traffic"], strict=True)
+        mapping["traffic"] = [_lean_class(traffic, shown, values) for traffic, values in classes]
     if any(isinstance(traffic.workload, TraceFile) for traffic in shown.classes):  # without a load, a trace is replayed
-        mapping["load"] = _written(shown, "load", shown.load, None)
+        mapping["load"] = _written("load", shown.load, None, dumped)
     return mapping
 
 
-def _lean_class(traffic: Traffic, plan: Plan) -> dict[str, JsonValue]:
+def _lean_class(traffic: Traffic, plan: Plan, dumped: JsonValue) -> dict[str, JsonValue]:
     """A class without inherited settings, so that it inherits them again when it is read back."""
     inherited = {name: getattr(plan, name) for name in short.INHERITED}
-    return _lean(traffic, Traffic.model_construct(name="", headers={}, **inherited))
+    return _lean(traffic, Traffic.model_construct(name="", headers={}, **inherited), dumped)
 
 
-def _lean(section: Section, usual: Section | None) -> dict[str, JsonValue]:
-    """The fields of a section that differ from the defaults, or from another section."""
+def _lean(section: Section, usual: Section | None, dumped: JsonValue) -> dict[str, JsonValue]:
+    """The fields of a section that differ from the defaults, or from another section. `dumped` is the section as the
+    plan's serializer wrote it: one of its own would have to be built at every start."""
+    if not isinstance(dumped, dict) or not dumped.keys() >= type(section).model_fields.keys():  # a subclass
+        dumped = section.model_dump(context=HUMAN)
     fields: dict[str, JsonValue] = {}
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
         default = getattr(usual, name) if usual is not None else field.get_default(call_default_factory=True)
         if value != default and name not in section.derived():
-            fields[name] = _written(section, name, value, default)
+            fields[name] = _written(name, value, default, dumped)
     return fields
 
 
-def _written(section: Section, name: str, value: Any, default: Any) -> JsonValue:
+def _written(name: str, value: Any, default: Any, dumped: dict[str, JsonValue]) -> JsonValue:
+    plain = dumped[name]
     if isinstance(value, Load | Server):  # completely, with its type, because the fields belong to the type
-        return {"type": value.type, **_lean(value, None)}
+        return {"type": value.type, **_lean(value, None, plain)}
     if isinstance(value, WorkloadSection) and type(value) is not type(default):
-        return {"type": value.type, **_lean(value, None)}
+        return {"type": value.type, **_lean(value, None, plain)}
     if isinstance(value, Section) and not isinstance(value, Lengths | Pause | Precision):  # these write themselves
-        return _lean(value, default if type(default) is type(value) else None)
+        return _lean(value, default if type(default) is type(value) else None, plain)
     if name == "stages":
-        return [_lean(stage, None) for stage in value]
+        assert isinstance(plain, list)
+        return [_lean(stage, None, values) for stage, values in zip(value, plain, strict=True)]
     if name == "url" and len(value) == 1:
         return str(value[0])
-    plain: JsonValue = section.model_dump(context=HUMAN, include={name})[name]
     return int(plain) if isinstance(plain, float) and plain.is_integer() and abs(plain) < 1e15 else plain
 
 

@@ -193,6 +193,11 @@ class Lengths(Part):
         """The lengths of a short form, for Python: `Lengths.of(512)`."""
         return cls.model_validate(value)
 
+    @classmethod
+    def exactly(cls, tokens: int) -> Self:
+        """For the default of a field."""
+        return cls.usual(type="fixed", value=tokens)
+
     @property
     def mean_value(self) -> float | None:
         if self.type != "mixture":

@@ -79,7 +79,7 @@ class Conversations(Dataset):
 
     turns: TurnsMode = Field("single", description=_TURNS)
     answers: Literal["recorded", "live"] = Field("recorded", description=_ANSWERS)
-    think: Pause = Field(Pause(type="fixed", value=0.0), description="pause between an answer and the next turn")
+    think: Pause = Field(Pause.usual(type="fixed", value=0.0), description="pause between an answer and the next turn")
     conversations: Count | None = Field(None, ge=1, description="number of conversations to choose before cutting")
     min_messages: Count | None = Field(None, ge=1, description="skip shorter conversations")
     prefix_header: str | None = Field(
@@ -145,7 +145,7 @@ class Sonnet(DataFile):
     """Lines of verse, combined to prompts of a given length with a shared prefix."""
 
     type: Literal["sonnet"] = Field("sonnet", description="source of the prompts")
-    input_tokens: Lengths = Field(Lengths.of(550), description="length of each prompt")
+    input_tokens: Lengths = Field(Lengths.exactly(550), description="length of each prompt")
     prefix_tokens: Tokens = Field(200, ge=0, description="length of the shared prefix")
 
     @property
@@ -231,7 +231,7 @@ class TraceFile(FileSection):
 
     replayed: ClassVar[bool] = True  # it has arrival times: without a load it is replayed
 
-    window: RecordedWindow = Field(RecordedWindow(), description="time range of the recording to use")
+    window: RecordedWindow = Field(RecordedWindow.usual(), description="time range of the recording to use")
     limit: Count | None = Field(None, ge=1, description="number of rows to use")
     sort: bool = Field(False, description="sort rows by time; otherwise rows out of order are an error")
     max_tokens: Count | None = Field(None, ge=1, description="skip longer prompts")

@@ -30,7 +30,7 @@ class ImageSize(Section):
 class Images(Section):
     """Images in addition to the text; every image is new."""
 
-    count: Lengths = Field(Lengths.of(1), description="images per prompt: a number, or a distribution such as 1-3")
+    count: Lengths = Field(Lengths.exactly(1), description="images per prompt: a number, or a distribution such as 1-3")
     width: Count = Field(512, ge=1, le=16384, description="pixels")
     height: Count = Field(512, ge=1, le=16384, description="pixels")
     sizes: list[ImageSize] = Field([], description="several sizes with weights, instead of width and height")
@@ -61,7 +61,7 @@ class VideoSize(Section):
 class Videos(Section):
     """Videos in addition to the text; every video is new."""
 
-    count: Lengths = Field(Lengths.of(1), description="videos per prompt: a number, or a distribution such as 1-2")
+    count: Lengths = Field(Lengths.exactly(1), description="videos per prompt: a number, or a distribution such as 1-2")
     width: Count = Field(640, ge=1, le=16384, description="pixels")
     height: Count = Field(360, ge=1, le=16384, description="pixels")
     frames: Count = Field(16, ge=1, le=10_000, description="number of frames")
@@ -91,7 +91,7 @@ class SoundLength(Section):
 class Sounds(Section):
     """Sound in addition to the text, as WAV; every sound is new."""
 
-    count: Lengths = Field(Lengths.of(1), description="audio clips per prompt: a number, or a distribution")
+    count: Lengths = Field(Lengths.exactly(1), description="audio clips per prompt: a number, or a distribution")
     duration: Duration = Field(1.0, gt=0, le=MOST_SOUND_S, description="length of each")
     durations: list[SoundLength] = Field([], description="several durations with weights, instead of duration")
     content: Literal["noise", "silence"] = Field(
@@ -225,7 +225,7 @@ class Tools(Section):
     definitions: list[dict[str, JsonValue]] = Field(
         [], description="tools in OpenAI's form; default: one that queries data"
     )
-    response_tokens: Lengths = Field(Lengths.of(8), description="length of a tool's answer")
+    response_tokens: Lengths = Field(Lengths.exactly(8), description="length of a tool's answer")
     choice: str = Field("required", description="tool_choice of these turns; other turns have none")
 
 
@@ -235,7 +235,7 @@ class FixedText(WorkloadSection):
     type: Literal["text"] = Field("text", description="source of the prompts")
     text: str = Field(min_length=1, description="the prompt; {index} is the number of the request")
     repeat: Count = Field(1, ge=1, le=100_000, description="how often it is repeated in a prompt")
-    output_tokens: Lengths | None = Field(Lengths.of(64), description="null: the server decides when to stop")
+    output_tokens: Lengths | None = Field(Lengths.exactly(64), description="null: the server decides when to stop")
 
     @property
     def mean_output(self) -> float | None:
@@ -254,8 +254,8 @@ class Synthetic(WorkloadSection):
     """Synthetic text of given lengths."""
 
     type: Literal["synthetic"] = Field("synthetic", description="source of the prompts")
-    input_tokens: Lengths = Field(Lengths.of(256), description="length of each prompt")
-    output_tokens: Lengths | None = Field(Lengths.of(64), description="null: the server decides when to stop")
+    input_tokens: Lengths = Field(Lengths.exactly(256), description="length of each prompt")
+    output_tokens: Lengths | None = Field(Lengths.exactly(64), description="null: the server decides when to stop")
     pairs: list[Pair] = Field([], description="pairs of input and output lengths, instead of both fields")
     count: Requests | None = Field(None, ge=1, description="number of different prompts; then they repeat")
     prompt_as: Literal["text", "token_ids"] = Field("text", description="send prompts as text or token ids")
@@ -265,14 +265,14 @@ class Synthetic(WorkloadSection):
         None, description="tokenizer for exact lengths: a folder, a model's name, or `server` for its /tokenize"
     )
     prefix: Prefix | None = Field(None, description="shared prefixes")
-    turns: Lengths = Field(Lengths.of(1), description="turns per session, each with the full history")
+    turns: Lengths = Field(Lengths.exactly(1), description="turns per session, each with the full history")
     turn_tokens: Lengths | None = Field(
         None, description="new input tokens of each later turn; default: suffix_tokens, else input_tokens"
     )
     history: Literal["live", "made"] = Field(
         "live", description="history of later turns: generated answers, or synthetic ones of the requested length"
     )
-    think: Pause = Field(Pause(type="fixed", value=0.0), description="pause between an answer and the next turn")
+    think: Pause = Field(Pause.usual(type="fixed", value=0.0), description="pause between an answer and the next turn")
     turn_interval: Duration | None = Field(
         None, gt=0, description="a next turn is due so long after the one before was, or when its answer has come"
     )
@@ -318,7 +318,7 @@ class Synthetic(WorkloadSection):
     @property
     def media(self) -> Media:
         """The media of each prompt, in addition to those of its prefix."""
-        return Media(images=self.images, videos=self.videos, audio=self.audio)
+        return Media.usual(images=self.images, videos=self.videos, audio=self.audio)
 
     @property
     def media_fields(self) -> list[tuple[str, ...]]:
@@ -380,13 +380,13 @@ class ConversationPieces(WorkloadSection):
     min_tokens: Tokens = Field(1500, ge=1, description="length of the shortest prompt")
     max_tokens: Tokens = Field(8192, ge=1, description="length of the longest prompt")
     question_tokens: Lengths = Field(
-        Lengths(type="lognormal", mean=161, std=250, min=4), description="length of a user's message"
+        Lengths.usual(type="lognormal", mean=161.0, std=250.0, min=4), description="length of a user's message"
     )
     answer_tokens: Lengths = Field(
-        Lengths(type="lognormal", mean=338, std=300, min=4), description="length of a recorded answer"
+        Lengths.usual(type="lognormal", mean=338.0, std=300.0, min=4), description="length of a recorded answer"
     )
     output_tokens: Lengths | None = Field(
-        Lengths(type="uniform", min=10, max=200), description="null: the server decides when to stop"
+        Lengths.usual(type="uniform", min=10, max=200), description="null: the server decides when to stop"
     )
     nonce_tokens: Tokens = Field(8, ge=0, description="random tokens per run that prevent hits in old caches")
     tokenizer: str | None = Field(
