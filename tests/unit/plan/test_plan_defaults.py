@@ -31,14 +31,14 @@ def test_defaults_are_as_validation_makes_them() -> None:
 
 
 def test_a_plan_of_flags_builds_one_validator_of_sections() -> None:
-    """Each takes 0.3 to 5 ms, and that of the plan contains them all."""
+    """Each takes 0.3 to 5 ms, and that of the plan contains them all. `Tls` is a default of the workload's context."""
     script = (
         "import inferometer.cli.work.run; from inferometer.plan.fields import Section\n"
         "from inferometer.plan.reading import plan_from; from inferometer.plan.text import to_mapping\n"
         "plan = plan_from({'target': {'url': 'http://a'}, 'stop': {'requests': 10}})\n"
         "plan.model_dump(mode='json'); to_mapping(plan)\n"
         "def all_of(kind): return [kind, *(inner for below in kind.__subclasses__() for inner in all_of(below))]\n"
-        "print({kind.__name__ for kind in all_of(Section) if kind.__pydantic_complete__} - {'Tls'})"  # of `WorkloadContext`
+        "print({kind.__name__ for kind in all_of(Section) if kind.__pydantic_complete__} - {'Tls'})"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "{'Plan'}\n"
