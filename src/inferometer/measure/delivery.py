@@ -69,7 +69,7 @@ def delivery(answers: Answers, plan: Plan, traffic: Traffic, facts: Facts) -> De
 def _lateness(answers: Answers) -> Lateness:
     delays = request_values("send_delay", answers)
     of = sample(delays[~np.isnan(delays)])
-    largest = float(of.ordered[-1]) if len(of) else None
+    largest = of.largest if len(of) else None
     return Lateness(p50=quantile(of, 0.5), p99=quantile(of, 0.99), max=largest)
 
 

@@ -10,6 +10,7 @@ same interval.
 """
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from statistics import NormalDist
@@ -195,6 +196,10 @@ MERGE_ABOVE = 1.28  # merge blocks while their lag-1 correlation is positive at 
 # (bench/coverage.py).
 MEMORY_OF_MEANS, MEMORY_OF_SHARES = 0.5, 1 / 3
 MOST_REPEATED = 2  # times as many as there are values
+CUTS = (0.48, 0.52, 0.89, 0.91, 0.94, 0.96, 0.985)  # around p50, p90, p95 and p99
+NEAR = 64  # the neighbourhood of a rank is this share of all values, on both sides
+WORTH_CUTTING = 50_000  # values; fewer are sorted in 2 ms
+FEW = 0.25  # of the values: it is faster to choose them than to weight all with 0 or 1
 NORMAL_ABOVE = 50.0  # n q (1-q) from which binomial ranks by Cornish-Fisher are right to one rank
 RANK_WITHIN = 1e-3  # of a rank, before it is rounded outwards
 
@@ -250,16 +255,72 @@ class Distribution(Protocol):
         """Sum of (value - middle)^2 times weight."""
 
 
+class Ordered:
+    """Values in ascending order, of which only the neighbourhoods of requested ranks are sorted: for the usual
+    quantiles with their intervals this takes half the time of sorting all values."""
+
+    __slots__ = ("_ends", "_near", "_sorted", "_starts", "_values")
+
+    def __init__(self, values: Floats) -> None:
+        n = len(values)
+        cuts = [int(share * n) for share in CUTS] if n >= WORTH_CUTTING else []
+        self._values: Floats = np.partition(values, cuts) if cuts else np.sort(values)
+        self._ends = [0, *cuts, n]  # of parts: each value is at least as large as all values in earlier parts
+        self._starts: list[float] = self._values[cuts].tolist()  # the least value of each part but the first
+        self._sorted = [not cuts] * (len(cuts) + 1)
+        self._near = n // NEAR
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, rank: int) -> float:
+        part = self._part_of(rank)
+        if not self._sorted[part] and self._ends[part + 1] - self._ends[part] > 4 * self._near:
+            self._cut(part, rank)
+            part = self._part_of(rank)
+        return float(self._sorted_part(part)[rank - self._ends[part]])
+
+    def count_up_to(self, value: float, side: Side) -> int:
+        """The number of values below this one ("left"), or up to it ("right")."""
+        part = (bisect_left if side == "left" else bisect_right)(self._starts, value)
+        return self._ends[part] + int(np.searchsorted(self._sorted_part(part), value, side=side))
+
+    def least(self) -> float:
+        return float(self._values[: self._ends[1]].min())
+
+    def largest(self) -> float:
+        return float(self._values[self._ends[-2] :].max())
+
+    def _part_of(self, rank: int) -> int:
+        return bisect_right(self._ends, rank) - 1
+
+    def _cut(self, part: int, rank: int) -> None:
+        """Divides a large part before and after the neighbourhood of a rank."""
+        start, end = self._ends[part], self._ends[part + 1]
+        cuts = [cut for cut in (rank - self._near, rank + self._near) if start < cut < end]
+        self._values[start:end].partition([cut - start for cut in cuts])
+        self._ends[part + 1 : part + 1] = cuts
+        self._starts[part:part] = self._values[cuts].tolist()
+        self._sorted[part : part + 1] = [False] * (len(cuts) + 1)
+
+    def _sorted_part(self, part: int) -> Floats:
+        values = self._values[self._ends[part] : self._ends[part + 1]]
+        if not self._sorted[part]:
+            values.sort()
+            self._sorted[part] = True
+        return values
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class SortedSample:
-    """A distribution held in memory and sorted once for all of its quantiles."""
+    """A distribution held in memory and ordered once for all of its quantiles."""
 
     values: Floats
     weights: Floats | None  # None: all 1
     block: Ints
     blocks: int
     block_weights: Floats
-    ordered: Floats  # a value of weight 3 occurs three times, unless there is `cumulative`
+    ordered: Ordered | Floats  # a value of weight 3 occurs three times, unless there is `cumulative`
     cumulative: Floats | None  # weights up to and including each ordered value
     squared_weights: float | None = None  # their sum; None: all 1
 
@@ -272,24 +333,34 @@ class SortedSample:
 
     @property
     def least(self) -> float:
-        return float(self.ordered[0])
+        return self.ordered.least() if isinstance(self.ordered, Ordered) else float(self.ordered[0])
 
     @property
     def largest(self) -> float:
-        return float(self.ordered[-1])
+        return self.ordered.largest() if isinstance(self.ordered, Ordered) else float(self.ordered[-1])
 
     def value_at(self, share: float) -> float:
         return float(self.ordered[_rank_at(self, share)])
 
     def share_up_to(self, value: float, side: Side) -> float:
+        if isinstance(self.ordered, Ordered):
+            return self.ordered.count_up_to(value, side) / len(self.ordered)
+        assert self.cumulative is not None
         index = int(np.searchsorted(self.ordered, value, side=side))
-        if self.cumulative is None:
-            return index / len(self.ordered)
         return float(self.cumulative[index - 1]) / self.total if index else 0.0
 
     def sums_up_to(self, value: float, side: Side) -> Floats:
         below = self.values < value if side == "left" else self.values <= value
+        if self.cumulative is None:  # counts, so that differences of sums are exact
+            count = np.count_nonzero(below)
+            if count < FEW * len(below):
+                return self._chosen(below)
+            if count > (1 - FEW) * len(below):
+                return self.block_weights - self._chosen(~below)
         return _by_block(self.block, below if self.weights is None else self.weights * below, self.blocks)
+
+    def _chosen(self, which: Mask) -> Floats:
+        return _by_block(self.block[which], None if self.weights is None else self.weights[which], self.blocks)
 
     def block_sums(self) -> Floats:
         return _by_block(self.block, self._weighted(), self.blocks)
@@ -311,17 +382,17 @@ def sample(values: Floats, weights: Floats | None = None, at: Ints | None = None
     block = _even_blocks(len(values), blocks) if at is None else _time_blocks(at, blocks)
     if weights is None or (len(weights) and float(weights.min()) == float(weights.max())):
         sizes = _by_block(block, None, blocks)
-        return SortedSample(values, None, block, blocks, sizes, np.sort(values), None)
+        return SortedSample(values, None, block, blocks, sizes, Ordered(values), None)
     sizes, squares = _by_block(block, weights, blocks), float(weights @ weights)
     return SortedSample(values, weights, block, blocks, sizes, *_ordered(values, weights), squares)
 
 
-def _ordered(values: Floats, weights: Floats) -> tuple[Floats, Floats | None]:
+def _ordered(values: Floats, weights: Floats) -> tuple[Ordered | Floats, Floats | None]:
     """Sorted values with their cumulative weights; or each value repeated by its weight, which is sorted eight times as
     fast and takes hardly more memory if few weights exceed 1."""
     counts = weights.astype(np.int64)
     if counts.sum() <= MOST_REPEATED * len(values) and bool((counts == weights).all()):
-        return np.sort(np.repeat(values, counts)), None
+        return Ordered(np.repeat(values, counts)), None
     order = np.argsort(values)
     return values[order], np.cumsum(weights[order])
 
@@ -341,7 +412,8 @@ def _even_blocks(n: int, blocks: int) -> Ints:
 def _time_blocks(at: Ints, blocks: int) -> Ints:
     first = int(at.min()) if len(at) else 0
     span = (int(at.max()) - first + 1) if len(at) else 1
-    return np.minimum(((at - first) * (blocks / span)).astype(np.int64), blocks - 1)
+    block = ((at - first) * (blocks / span)).astype(np.int64)
+    return np.minimum(block, blocks - 1, out=block)
 
 
 def needed_for(q: float, confidence: float = 0.95) -> int:

@@ -197,3 +197,32 @@ def test_medians_and_quantiles_without_sorting(n: int) -> None:
     assert quantiles.middle_of(values) == np.median(values)
     shares = (0.01, 0.5, 0.99, 1.0)
     assert quantiles.values_at(values, shares) == [quantiles.quantile(quantiles.sample(values), q) for q in shares]
+
+
+@pytest.mark.parametrize("kind", ["different", "rounded", "equal", "infinite"])
+@pytest.mark.parametrize("n", [1, quantiles.WORTH_CUTTING - 1, quantiles.WORTH_CUTTING, 3 * quantiles.WORTH_CUTTING])
+def test_partly_sorted_values_are_those_of_a_full_sort(n: int, kind: str) -> None:
+    """Ranks and counts in any order, so that parts are cut, sorted and searched in any order."""
+    rng = np.random.default_rng(n)
+    drawn = np.round(rng.random(n), {"rounded": 2, "equal": 0}.get(kind, 17))
+    if kind == "infinite":
+        drawn[rng.random(n) < 0.03] = np.inf
+    full, ordered = np.sort(drawn), quantiles.Ordered(drawn)
+    assert (len(ordered), ordered.least(), ordered.largest()) == (n, full[0], full[-1])
+    for rank in [*rng.integers(0, n, 40).tolist(), n - 1, 0]:
+        assert ordered[rank] == full[rank]
+        for value in (float(full[rank]), float(drawn[rank]), 0.5):
+            assert ordered.count_up_to(value, "left") == np.searchsorted(full, value, "left")
+            assert ordered.count_up_to(value, "right") == np.searchsorted(full, value, "right")
+    assert (ordered.least(), ordered.largest()) == (full[0], full[-1])
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_sums_of_few_and_of_many_values_are_exact(repeated: bool) -> None:
+    rng = np.random.default_rng(7)
+    values, at = rng.random(5000), rng.integers(0, 1000, 5000)
+    weights = rng.integers(1, 3, 5000).astype(np.float64) if repeated else None
+    of = quantiles.sample(values, weights, at)
+    for value in (0.01, 0.5, 0.99):
+        below = (values < value) * (1.0 if weights is None else weights)
+        assert of.sums_up_to(value, "left").tolist() == np.bincount(of.block, below, of.blocks).tolist()
