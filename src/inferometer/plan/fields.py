@@ -6,7 +6,7 @@ The text of a `ValueError` here continues a path: `load.rate` + ` must be a numb
 import re
 import shlex
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, cast
 
 from pydantic import (
     AfterValidator,
@@ -65,7 +65,7 @@ class Section(BaseModel):
     def usual(cls, **values: Any) -> Self:
         """An instance for the default of a field, without validation: that would build the validator of each section at
         every start, and the validator of the plan contains them all. A test compares it with the validated one."""
-        return cls.model_construct(**values)
+        return cast(Self, cls.model_construct(**values))
 
     def disagreements(self) -> Iterator[Mistake]:
         """Conflicts between fields of the section; all of them are reported, not only the first."""
