@@ -8,12 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferometer.errors import PlanError
-from inferometer.plan.dumper import Dumper
 from inferometer.plan.model import Plan
 from inferometer.plan.overrides import known_paths, override, parse_override, value_at, written
 from inferometer.plan.reading import mapping_in, plan_from
 from inferometer.plan.secrets import redacted
-from inferometer.plan.text import json_schema, parse_yaml, to_yaml
+from inferometer.plan.text import Dumper, json_schema, parse_yaml, to_yaml
 from inferometer.vocabulary import MEASURES
 
 SCHEMA = jsonschema.Draft202012Validator(json_schema())

@@ -8,13 +8,12 @@ recursion nor nested aliases.
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import yaml
 
 from inferometer.dataclass import dataclass
 from inferometer.documents.json_text import MOST_DEPTH, RefusedError, bounded_int
-
-if TYPE_CHECKING:
-    import yaml
 
 MOST_VALUES = 4_000_000  # with every alias expanded: ten lines of nested aliases make a billion
 INT = re.compile(r"[-+]?(?:[0-9][0-9_]*|0o[0-7]+|0x[0-9a-fA-F]+)")
@@ -30,6 +29,7 @@ _WORDS: dict[str, Any] = {
 }
 _TAG = "tag:yaml.org,2002:"
 _UNREADABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C: ten times as fast
 
 
 @dataclass(slots=True)
@@ -46,14 +46,11 @@ class _Open:
 
 def yaml_value(text: str) -> tuple[Any, list[str]]:
     """The parsed value, `None` for an empty text, and a sentence for each duplicate key."""
-    import yaml  # 10 ms, and most runs read none
-
     if (wrong := _UNREADABLE.search(text)) is not None:
         refused = RefusedError(f"holds a character that YAML does not allow, U+{ord(wrong[0]):04X}")
         raise refused.at(text, wrong.start())
     try:
-        parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C: ten times as fast
-        return _Document().read(yaml.parse(text, Loader=parser))
+        return _Document().read(yaml.parse(text, Loader=_Parser))
     except yaml.MarkedYAMLError as error:
         raise RefusedError(_complaint(error, text), *_position(error, text), "see https://yaml.org for YAML") from None
     except (yaml.YAMLError, RecursionError, UnicodeError) as error:
@@ -72,8 +69,6 @@ class _Document:
         self._root: list[Any] = []
 
     def read(self, events: Iterator[Any]) -> tuple[Any, list[str]]:
-        import yaml
-
         for event in events:
             match event:
                 case yaml.ScalarEvent():
@@ -96,7 +91,7 @@ class _Document:
         self._add(value, 1, 0, event, is_merge)
 
     def _begin(self, event: Any) -> None:
-        is_mapping = event.__class__.__name__ == "MappingStartEvent"
+        is_mapping = isinstance(event, yaml.MappingStartEvent)
         kind = "map" if is_mapping else "seq"
         if event.tag not in (None, "!", f"{_TAG}{kind}"):
             raise _unknown_tag(event)
@@ -241,7 +236,7 @@ def _refused(event: Any, text: str, hint: str | None = None) -> RefusedError:
     return RefusedError(text, event.start_mark.line + 1, event.start_mark.column + 1, hint)
 
 
-def _position(error: "yaml.MarkedYAMLError", text: str) -> tuple[int | None, int | None]:
+def _position(error: yaml.MarkedYAMLError, text: str) -> tuple[int | None, int | None]:
     """Line and column; if the text ends early, the position after its last character."""
     mark = error.problem_mark or error.context_mark
     if mark is None:
@@ -250,7 +245,7 @@ def _position(error: "yaml.MarkedYAMLError", text: str) -> tuple[int | None, int
     return (mark.line + 1, mark.column + 1) if mark.line < len(rows) else (len(rows), len(rows[-1]) + 1)
 
 
-def _complaint(error: "yaml.MarkedYAMLError", text: str) -> str:
+def _complaint(error: yaml.MarkedYAMLError, text: str) -> str:
     complaint = ", ".join(part for part in (error.context, error.problem) if part)
     mark = error.problem_mark
     rows = text.splitlines()

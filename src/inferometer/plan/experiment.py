@@ -13,12 +13,11 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from inferometer.documents.document import JsonObject, JsonValue, settings_of
 from inferometer.errors import PlanError
-from inferometer.plan.dumper import Dumper
 from inferometer.plan.fields import HUMAN, Count, Duration, Mistake, Number, Section, SectionError, one_or_several
 from inferometer.plan.overrides import written
 from inferometer.plan.reading import read_mapping
 from inferometer.plan.secrets import redacted_fields
-from inferometer.plan.text import DIALECT, as_written, parse_yaml
+from inferometer.plan.text import DIALECT, Dumper, as_written, parse_yaml
 
 # -- levels ----------------------------------------------------------------------------------------------------------
 

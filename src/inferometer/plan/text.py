@@ -2,11 +2,14 @@
 starred), and its JSON schema."""
 
 import json
+import re
 from typing import Any
+
+import yaml
 
 from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.documents.json_text import RefusedError, json_value
-from inferometer.documents.yaml_text import yaml_value
+from inferometer.documents.yaml_text import FLOAT, INT, yaml_value
 from inferometer.errors import PlanError
 from inferometer.plan import short
 from inferometer.plan.fields import HUMAN, Section
@@ -49,16 +52,31 @@ def as_written(value: JsonValue) -> str:
         return str(int(value))
     if value is None or isinstance(value, bool | int):  # nine of ten; PyYAML takes 0.3 ms for each
         return _cut("null" if value is None else str(value).lower())
-    import yaml  # 10 ms, and rarely needed here
-
-    from inferometer.plan.dumper import Dumper
-
     text = yaml.dump(value, Dumper=Dumper, default_flow_style=True, width=10**6, allow_unicode=True)
     return _cut(" ".join(text.removesuffix("...\n").split()))
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+class Dumper(yaml.SafeDumper):
+    """Writes text that the loader above reads back, with quotes where YAML 1.1 or 1.2 would read another type."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent_text(dumper: Dumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None  # PyYAML quotes text that a block cannot hold
+    if INT.fullmatch(text) or FLOAT.fullmatch(text):
+        style = "'"
+    if re.search("[\r\x85\u2028\u2029\ufeff]", text):  # other line breaks come back as spaces
+        style = '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+Dumper.add_representer(str, _represent_text)
 
 
 # -- writing ---------------------------------------------------------------------------------------------------------
@@ -69,10 +87,6 @@ def to_yaml(plan: Plan, full: bool = False) -> str:
     mapping = to_mapping(plan, full)
     if not mapping:
         return "{}  # all defaults\n"
-    import yaml  # only to print a plan
-
-    from inferometer.plan.dumper import Dumper
-
     return yaml.dump(mapping, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 

@@ -16,10 +16,10 @@ from typing import Any, TypedDict
 
 import msgspec
 import orjson
+import yaml
 
 from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject, JsonValue
-from inferometer.documents.simple_yaml import simple_mapping, simple_text
 from inferometer.errors import StoreError, TargetError
 from inferometer.plan.stored import StoredPlan
 from inferometer.record.columns import Records
@@ -88,6 +88,8 @@ def is_run_id(name: str) -> bool:
 
 PLAN, RECORDS, SAMPLES = "plan.yaml", "records.parquet", "samples.parquet"
 OBSERVER_LOG = "log-observer.bin"
+_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # in C: five times as fast
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 LARGEST_IN_MEMORY = 25 * HELD_READS  # bytes of logs; a read takes 24 or slightly more
 FOLDERS_READ: deque[Path] = deque(maxlen=1000)  # the last ones read by this process
 LEAST_FREE = 16 * 2**20  # bytes; a run of 10,000 requests of 100 tokens has a log of 25 MB
@@ -197,18 +199,10 @@ class RunFolder:
 
 
 def plan_bytes(plan: JsonObject) -> bytes:
-    text = simple_text(dict(plan)) or _yaml_text(dict(plan))
-    return f"# schema: {schema_of('plan')}\n{text}".encode()
-
-
-def _yaml_text(plan: JsonObject) -> str:
-    import yaml  # 10 ms, and most plans are simple
-
-    dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # in C: five times as fast
-    text: str = yaml.dump(plan, Dumper=dumper, sort_keys=False, allow_unicode=True)
+    text = yaml.dump(dict(plan), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     if not is_harmless(text):  # such characters are stored as escapes, and read back unchanged
-        text = yaml.dump(plan, Dumper=dumper, sort_keys=False, allow_unicode=False)
-    return text
+        text = yaml.dump(dict(plan), Dumper=_Dumper, sort_keys=False, allow_unicode=False)
+    return f"# schema: {schema_of('plan')}\n{text}".encode()
 
 
 def json_bytes(kind: str, content: JsonObject) -> bytes:
@@ -472,26 +466,14 @@ def read_json(file: Path, kind: str) -> Settings:
     return checked(content, file)
 
 
-def _yaml_value(text: str, file: Path) -> Any:
-    import yaml  # 10 ms, and most plans are simple
-
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        return yaml.load(text, Loader=loader) or {}
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise StoreError(f"{file}: not YAML: {error}") from error
-
-
 def _read_plan(file: Path) -> Settings:
     if not is_there(file):
         return {}
     try:
         text = file_bytes(file).decode()
-    except ValueError as error:
+        plan = yaml.load(text, Loader=_Loader) or {}
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise StoreError(f"{file}: not YAML: {error}") from error
-    plan = simple_mapping(text)
-    if plan is None:
-        plan = _yaml_value(text, file)
     first_line = text.partition("\n")[0]
     if first_line.startswith("# schema: "):
         check_schema(file, "plan", first_line.removeprefix("# schema: "))

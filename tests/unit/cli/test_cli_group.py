@@ -56,28 +56,6 @@ def test_help_of_all_commands_imports_little_more() -> None:
     assert done.stdout.endswith("\n0 []\n")
 
 
-def test_a_plain_run_imports_only_what_it_uses() -> None:
-    """Each of them takes 1 to 12 ms: YAML, servers that are started, exports, notifications, settings of the simulator,
-    escapes of HTML."""
-    unused = (
-        *(
-            "yaml",
-            "html",
-            "inferometer.simulator.settings",
-            "inferometer.target.server",
-            "inferometer.target.container",
-        ),
-        *("inferometer.exchange.exporting", "inferometer.measure.rosetta", "inferometer.show.notify"),
-        *("inferometer.plan.foreign.shapes", "inferometer.plan.dumper"),
-    )
-    script = (
-        "import sys, inferometer.cli.work.run, inferometer.conduct.run, inferometer.show.summary;"
-        f"print([name for name in {unused} if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
-
-
 @pytest.mark.parametrize("name", commands_with_options())
 def test_the_work_of_a_command_takes_the_parameters_that_it_declares(name: str) -> None:
     command = commands_with_options()[name]

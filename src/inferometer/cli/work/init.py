@@ -11,10 +11,10 @@ from inferometer.cli.errors import echo, print_message
 from inferometer.cli.work.plans import changed_plan
 from inferometer.dataclass import dataclass
 from inferometer.errors import PlanError
-from inferometer.plan.dumper import Dumper
 from inferometer.plan.foreign.shapes import to_yaml
 from inferometer.plan.opening import OURS, find_profile, profiles
 from inferometer.plan.reading import mapping_in
+from inferometer.plan.text import Dumper
 from inferometer.show.console import console, emit, plain_table
 
 

@@ -12,12 +12,12 @@ from inferometer.exchange.harness import (
     single,
     synthetic,
 )
-from inferometer.plan.dumper import Dumper
 from inferometer.plan.foreign.common import Foreign
 from inferometer.plan.foreign.fmperf import QUESTION, from_mapping
 from inferometer.plan.foreign.shapes import tidy
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import mapping_in
+from inferometer.plan.text import Dumper
 
 NAME = "fmperf"
 PROFILE = "fmperf.yaml"

@@ -16,12 +16,12 @@ from inferometer.exchange.harness import (
     synthetic,
     timed,
 )
-from inferometer.plan.dumper import Dumper
 from inferometer.plan.foreign.common import Foreign, without_missing
 from inferometer.plan.foreign.inference_perf import from_mapping
 from inferometer.plan.foreign.shapes import tidy
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import mapping_in
+from inferometer.plan.text import Dumper
 from inferometer.plan.workloads import Lengths, Synthetic
 
 NAME = "inference-perf"

@@ -13,11 +13,10 @@ from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.documents.json_text import json_value
 from inferometer.plan.draft import CaseDraft, ExperimentDraft, LoadDraft, PlanDraft, Setting, StageDraft
-from inferometer.plan.dumper import Dumper
 from inferometer.plan.foreign.common import Account, Settings
 from inferometer.plan.model import Plan
 from inferometer.plan.overrides import written
-from inferometer.plan.text import to_mapping
+from inferometer.plan.text import Dumper, to_mapping
 from inferometer.plan.workloads.lengths import Lengths
 
 # -- shapes ----------------------------------------------------------------------------------------------------------

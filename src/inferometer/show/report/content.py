@@ -9,7 +9,7 @@ from rich.table import Table as RichTable
 
 from inferometer.judge.compare import Comparison
 from inferometer.measure.values import Quantity, quantities
-from inferometer.plan.dumper import Dumper
+from inferometer.plan.text import Dumper
 from inferometer.record.encoding import document_of, environment_document
 from inferometer.record.run import KINDS, STATES, Run
 from inferometer.show.about import MOST_TILES, About, about_of, done_table, one_of_each, own_plan, plan_texts
