@@ -3,14 +3,13 @@ affects both. Each block is a run."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from msgspec import structs
 
 from inferometer.conduct.run import Notes, run
-from inferometer.dataclass import dataclass
 from inferometer.errors import LostError, PlanError, TargetError
 from inferometer.judge.compare import Comparison, everything, headline, named
 from inferometer.judge.effect import ALPHA, MARGIN, Change, Sides, changes

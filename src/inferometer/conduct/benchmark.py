@@ -12,13 +12,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from msgspec import structs
 
-from inferometer.dataclass import dataclass
 from inferometer.errors import DataError, PlanError, TargetError
 from inferometer.measure.custom import EXPECTED, documents_in, measures_in, summary_of
 from inferometer.observe.environment import environment

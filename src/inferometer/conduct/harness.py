@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
 
@@ -14,7 +14,6 @@ from msgspec import structs
 
 from inferometer.conduct.run import run
 from inferometer.conduct.startup import startup_of_server
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import settings_of
 from inferometer.errors import DataError, PlanError, StoreError, Terminated
 from inferometer.exchange.exporting import write_outputs

@@ -5,7 +5,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from msgspec import structs
 
 from inferometer.conduct.curves import keep_curve as keep_curve
 from inferometer.conduct.curves import load_curve, machine
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject
 from inferometer.errors import InferometerError
 from inferometer.load.shard import ShardJob, ShardReport, run_shard

@@ -5,7 +5,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -23,7 +23,6 @@ from inferometer.conduct.treatments import (
     treatments_of,
 )
 from inferometer.conduct.worker import STORE, Work, plan_key, read_work, results_folder
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonValue
 from inferometer.errors import InferometerError, LostError, PlanError, StoreError
 from inferometer.exchange.exporting import write

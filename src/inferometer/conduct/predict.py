@@ -3,12 +3,11 @@ can take within limits. `conduct/fit.py` creates the models."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from inferometer.conduct.fit import Notify, usable
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject
 from inferometer.errors import PlanError
 from inferometer.measure.values import Quantity, quantities

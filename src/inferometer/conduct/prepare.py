@@ -3,13 +3,13 @@ interrupted experiment."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 
 from inferometer.conduct.offline import known_context
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject
 from inferometer.errors import InferometerError, PlanError, StoreError, TargetError
 from inferometer.measure.window import InFlight

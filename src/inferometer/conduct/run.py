@@ -3,7 +3,7 @@ stored."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from inferometer.conduct.curves import keep_for_machine, load_curve
-from inferometer.dataclass import dataclass
 from inferometer.errors import InferometerError, StoreError, TargetError
 from inferometer.judge.limits import judge_plan
 from inferometer.load.facts import facts_of

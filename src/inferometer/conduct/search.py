@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Literal
@@ -14,7 +14,6 @@ from typing import Literal
 from msgspec import structs
 
 from inferometer.conduct.run import Notes, run
-from inferometer.dataclass import dataclass
 from inferometer.errors import InferometerError, LostError, PlanError, TargetError, Terminated
 from inferometer.judge.limits import ended_by, invalid_codes, losses
 from inferometer.judge.search import (

@@ -3,14 +3,13 @@ nothing is repeated after an interruption."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
 from inferometer.conduct.offline import offline
 from inferometer.conduct.prepare import Engines, NotStarted, Prepared, Servers, done_cases, loads_between, shared
 from inferometer.conduct.run import Derive, run, simulate_kept
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonValue
 from inferometer.errors import InferometerError, StoreError
 from inferometer.judge.compare import Comparison, compare, paired_change

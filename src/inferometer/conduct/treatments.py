@@ -4,6 +4,7 @@ and the manifests of their launcher pods."""
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import msgspec
 from lightkube.resources.core_v1 import PersistentVolumeClaim
 
 from inferometer.conduct.harness import rendered_for
-from inferometer.dataclass import dataclass
 from inferometer.errors import PlanError, TargetError
 from inferometer.exchange.harness import HARNESSES, OURS, beside, checked_name, harness_named
 from inferometer.plan.cases import cases_of

@@ -7,12 +7,11 @@ recursion nor nested aliases.
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.json_text import MOST_DEPTH, RefusedError, bounded_int
 
 MOST_VALUES = 4_000_000  # with every alias expanded: ten lines of nested aliases make a billion

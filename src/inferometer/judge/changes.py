@@ -9,13 +9,12 @@ point detection to hunt for performance regressions", ICPE 2023.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby, pairwise
 
 import numpy as np
 
-from inferometer.dataclass import dataclass
 from inferometer.measure.quantiles import Floats, t_cdf
 
 WINDOW = 50  # points; these three are Otava's defaults

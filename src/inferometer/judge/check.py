@@ -2,13 +2,12 @@
 then."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 from msgspec import structs
 
-from inferometer.dataclass import dataclass
 from inferometer.errors import PlanError
 from inferometer.judge.changes import MAGNITUDE, MAX_P, WINDOW, ChangePoint, change_points, student_p
 from inferometer.judge.check_result import (

@@ -1,14 +1,13 @@
 """The result of a check: `CheckResult`, with each measure and each step in its history."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
 import msgspec
 from msgspec import structs
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.judge.changes import MAX_P
 from inferometer.judge.effect import Change, ChangeStatus

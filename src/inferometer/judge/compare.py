@@ -2,13 +2,12 @@
 all."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import msgspec
 import numpy as np
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject
 from inferometer.errors import PlanError
 from inferometer.judge.changes import change_points, regimes

@@ -3,12 +3,12 @@ worse, same or unclear, corrected for the number of measures compared at once.""
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 import numpy as np
 
-from inferometer.dataclass import dataclass
 from inferometer.measure.quantiles import Floats, t_cdf, t_quantile
 from inferometer.vocabulary import Direction
 

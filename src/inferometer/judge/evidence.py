@@ -4,12 +4,11 @@ requests are drawn in blocks, because a slow second is slow for all of them."""
 import math
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
 import numpy as np
 
-from inferometer.dataclass import dataclass
 from inferometer.judge.changes import change_points, regimes
 from inferometer.measure.describe import share_of
 from inferometer.measure.inputs import Answers

@@ -4,11 +4,11 @@ comparison, and those that a reader of it should know."""
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import Document, JsonObject, JsonValue
 from inferometer.measure.values import quantities
 from inferometer.plan.stored import stored

@@ -8,12 +8,11 @@ often: with ten of them in a search, the lowest that missed by chance would be t
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import msgspec
 
-from inferometer.dataclass import dataclass
 from inferometer.plan.limit import Limit
 from inferometer.record.summary import Attainment, ClassSummary, LimitResult, StageSummary, Summary, SummarySection
 from inferometer.vocabulary import number_text, percent_text

@@ -5,11 +5,11 @@ gaps of a constant rate, of a ramp and of stages all have mean 1, so one test co
 """
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from msgspec.structs import replace
 
-from inferometer.dataclass import dataclass
 from inferometer.measure.inputs import Answers, Facts, WorkerFacts
 from inferometer.measure.quantiles import Floats, Ints, gamma_cdf, kolmogorov_p, ks_statistic, quantile, sample
 from inferometer.measure.registry import request_values

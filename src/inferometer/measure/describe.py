@@ -3,12 +3,11 @@ failures."""
 
 import math
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 from msgspec.structs import replace
 
-from inferometer.dataclass import dataclass
 from inferometer.measure import quantiles
 from inferometer.measure.inputs import Answers
 from inferometer.measure.quantiles import Distribution, Floats

@@ -2,14 +2,13 @@
 known of a run apart from its plan and its records."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
-from inferometer.dataclass import dataclass
 from inferometer.measure.quantiles import Floats, Ints
 from inferometer.record.columns import MISSING, Mask, Reads, Records, known
 from inferometer.record.environment import Curve

@@ -2,11 +2,11 @@
 and tokens they exchanged."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from msgspec.structs import replace
 
-from inferometer.dataclass import dataclass
 from inferometer.measure.hardware import gpu_summary, gpu_values, host_summary
 from inferometer.measure.inputs import Answers
 from inferometer.measure.registry import request_values

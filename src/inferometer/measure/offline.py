@@ -1,14 +1,13 @@
 """Numbers and verdict of offline runs: latencies of batches, one measure per case, and the throughput of a workload."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Literal
 
 import numpy as np
 from msgspec import structs
 
-from inferometer.dataclass import dataclass
 from inferometer.measure import quantiles
 from inferometer.measure.describe import described
 from inferometer.measure.registry import Measure

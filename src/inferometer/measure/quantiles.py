@@ -12,14 +12,13 @@ same interval.
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-from inferometer.dataclass import dataclass
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

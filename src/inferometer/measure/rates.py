@@ -1,11 +1,11 @@
 """Arrivals per second and requests in flight: over the window, over the run, and in the busiest second."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
-from inferometer.dataclass import dataclass
 from inferometer.measure.inputs import Answers, seconds_between
 from inferometer.measure.quantiles import Floats, Ints, share_interval
 from inferometer.measure.registry import REGISTRY, request_values

@@ -6,11 +6,11 @@ A function returns one value per request, NaN if undefined, or one per gap betwe
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from inferometer.dataclass import dataclass
 from inferometer.errors import InferometerError
 from inferometer.measure.inputs import Answers, Gaps, numbers, seconds_between
 from inferometer.measure.quantiles import Floats, Ints

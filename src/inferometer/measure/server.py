@@ -3,12 +3,11 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import Document
 from inferometer.measure.telemetry import DCGM, GPU, HOST, ROUTER, SERVER, named
 from inferometer.record.columns import Categorical, Floats, Ints, Records, known

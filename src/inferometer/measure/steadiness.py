@@ -2,12 +2,12 @@
 level of TPOT, and whether the queue only grows."""
 
 import math
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from msgspec import structs
 
-from inferometer.dataclass import dataclass
 from inferometer.measure.describe import describe, share_of
 from inferometer.measure.inputs import Answers, Facts, seconds_between
 from inferometer.measure.quantiles import Floats, quantile, sample, t_cdf

@@ -3,14 +3,13 @@
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 import numpy as np
 from msgspec import structs
 
-from inferometer.dataclass import dataclass
 from inferometer.measure.accuracy import lateness_moves, tokens, uncertainty, with_clock_errors, with_error
 from inferometer.measure.delivery import delivery
 from inferometer.measure.describe import ALWAYS, describe, describe_all, described, per_request_names

@@ -3,10 +3,10 @@ measure of gaps as a distribution, sorted in memory or tallied."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from inferometer.dataclass import dataclass
 from inferometer.measure.inputs import Answers, Gaps
 from inferometer.measure.quantiles import (
     MOST_REPEATED,

@@ -3,10 +3,10 @@ compare and check; and the cost of tokens."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from inferometer.dataclass import dataclass
 from inferometer.record.summary import Basis, Ends, MeasureSummary, Summary, Value
 from inferometer.vocabulary import MEASURES, WEAK_MARK, Direction, bound_text, spread_text, value_text
 

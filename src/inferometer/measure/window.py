@@ -1,13 +1,12 @@
 """Which part of a run is measured: the window, and the requests in flight over time. Records hold everything; the
 window is chosen here, afterwards."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Self
 
 import numpy as np
 
-from inferometer.dataclass import dataclass
 from inferometer.measure.inputs import Answers, Facts
 from inferometer.measure.quantiles import Floats
 from inferometer.plan.model import Plan, Traffic

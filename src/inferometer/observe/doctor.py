@@ -7,13 +7,12 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, distribution, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from inferometer.dataclass import dataclass
 from inferometer.observe.gpu import AMD_COMMAND
 from inferometer.vocabulary import duration_text, size_text
 from inferometer.wire.child import SAFE_PATH

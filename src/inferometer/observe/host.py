@@ -5,9 +5,9 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from inferometer.dataclass import dataclass
 from inferometer.measure.telemetry import HOST
 from inferometer.record.record import Sample
 

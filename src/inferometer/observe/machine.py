@@ -5,10 +5,9 @@ import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from inferometer.dataclass import dataclass
 from inferometer.errors import PlanError
 from inferometer.observe.doctor import Check, unknown, warned_if
 from inferometer.plan.model import Plan, Traffic

@@ -7,10 +7,9 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from inferometer.dataclass import dataclass
 from inferometer.measure.telemetry import GPU, PICKER, SERVER
 from inferometer.record.record import Sample
 from inferometer.record.sanitize import cut, harmless

@@ -10,14 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonValue
 from inferometer.errors import InferometerError
 from inferometer.measure.telemetry import DCGM

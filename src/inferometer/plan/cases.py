@@ -8,14 +8,13 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import Document, JsonObject, JsonValue, text_of
 from inferometer.errors import PlanError
 from inferometer.plan import short

@@ -6,6 +6,7 @@ The text of a `ValueError` here continues a path: `load.rate` + ` must be a numb
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self, cast
 
 from pydantic import (
@@ -25,7 +26,6 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from inferometer import vocabulary
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.documents.json_text import MOST_INT
 

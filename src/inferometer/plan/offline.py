@@ -3,14 +3,13 @@ experiment."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from pydantic import BeforeValidator, Field
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.errors import PlanError
 from inferometer.plan.fields import Count, Section

@@ -5,11 +5,10 @@ import difflib
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject, JsonValue, settings_of
 from inferometer.errors import PlanError
 from inferometer.plan.foreign.common import AccountEntry, Foreign, IsExperiment

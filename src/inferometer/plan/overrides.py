@@ -6,10 +6,10 @@ import re
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Final, Union, get_args
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import Document, JsonObject, JsonValue
 from inferometer.errors import PlanError
 from inferometer.plan import short

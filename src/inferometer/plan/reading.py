@@ -3,12 +3,12 @@ there, and the value as it was written."""
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject, JsonValue, is_unicode, settings_of
 from inferometer.documents.files import file_bytes, stdin_bytes, text_in, unpacked
 from inferometer.documents.json_text import MOST_DEPTH, RefusedError

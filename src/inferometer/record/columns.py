@@ -7,7 +7,7 @@ is None. Mask with `known(column)` before any arithmetic.
 import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, Self
 
@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from inferometer.dataclass import dataclass
 from inferometer.record.record import Record, Sample, Samples
 from inferometer.vocabulary import attribute_at
 

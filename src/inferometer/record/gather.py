@@ -4,14 +4,13 @@ clocks, or, if there are none, by the real-time offsets in the headers of the lo
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject
 from inferometer.record.columns import BATCH_READS, Mask, Records, SampleColumns
 from inferometer.record.log import UNREADABLE, Entry, Header, HostClock, LogReader, Note

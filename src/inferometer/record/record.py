@@ -6,11 +6,10 @@ Logs hold records as arrays: new fields go to the end, with a default.
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
-
-from inferometer.dataclass import dataclass
 
 if TYPE_CHECKING:
     from inferometer.record.columns import Categorical, Floats, Ints, SampleColumns

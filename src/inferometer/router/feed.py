@@ -3,10 +3,10 @@ memory to an observer. Lightweight, because it runs in the router's own process.
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import msgspec
 
-from inferometer.dataclass import dataclass
 from inferometer.measure.telemetry import ROUTER
 from inferometer.record.record import Sample
 from inferometer.router.policy import Eviction, PolicyState

@@ -3,13 +3,12 @@ request its replica, the reason, and how much of it was cached there and elsewhe
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
 import numpy as np
 
-from inferometer.dataclass import dataclass
 from inferometer.measure.telemetry import ROUTER
 from inferometer.record.record import Sample, Samples
 from inferometer.router.feed import Choice, of_choice

@@ -4,13 +4,12 @@ single simulator. Records contain the replica; the router's decisions and the re
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import structs
 
-from inferometer.dataclass import dataclass
 from inferometer.errors import PlanError
 from inferometer.load.answer import new_record
 from inferometer.load.clock import Clock, Done, Ended, Ticket, VirtualClock

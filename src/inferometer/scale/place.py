@@ -10,10 +10,9 @@ and `record.gather` merges the logs.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from inferometer.dataclass import dataclass
 from inferometer.errors import PlanError
 from inferometer.plan.model import Lengths, Load, Plan, Traffic
 from inferometer.record.environment import Curve

@@ -2,10 +2,9 @@
 the clock of a separate host. Tests compare the gathered logs with the run of a single worker."""
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from inferometer.dataclass import dataclass
 from inferometer.load.arrivals import pace_of
 from inferometer.load.clock import VirtualClock
 from inferometer.load.drive import Drive

@@ -3,12 +3,12 @@ and what was done."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 from rich.table import Table
 
-from inferometer.dataclass import dataclass
 from inferometer.judge.identity import identity
 from inferometer.measure.values import Quantity
 from inferometer.plan.model import Plan, Server

@@ -2,14 +2,13 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
 from msgspec import structs
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject
 from inferometer.judge.check_result import Checked, CheckResult
 from inferometer.judge.compare import Comparison

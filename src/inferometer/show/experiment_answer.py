@@ -2,10 +2,9 @@
 best. Pages, reports and messages show the same; its numbers are those of `--json`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import Document, JsonObject
 from inferometer.judge.compare import Comparison
 from inferometer.judge.effect import Change

@@ -2,13 +2,13 @@
 benchmark."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from inferometer.dataclass import dataclass
 from inferometer.measure.values import Quantity, quantities
 from inferometer.plan.stored import StoredPlan
 from inferometer.record.environment import BenchmarkEnd

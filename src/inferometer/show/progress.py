@@ -9,10 +9,10 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, TextIO
 
-from inferometer.dataclass import dataclass
 from inferometer.load.progress import BEFORE_LOAD, PHASES, Phase, Progress
 from inferometer.show.console import console
 from inferometer.vocabulary import NANOSECONDS, duration_text, number_text, percent_text

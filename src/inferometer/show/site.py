@@ -4,7 +4,7 @@ written only if their content changed."""
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ import msgspec
 import orjson
 
 from inferometer import __version__
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject
 from inferometer.errors import InferometerError, StoreError
 from inferometer.record.files import replacing, translated_errors

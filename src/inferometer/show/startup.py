@@ -1,12 +1,12 @@
 """A startup for people: how long until ready, the tree of its phases, sizes and rates; several side by side."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from inferometer.dataclass import dataclass
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import Run
 from inferometer.record.summary import Phase, Process, Startup

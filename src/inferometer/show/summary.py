@@ -2,13 +2,13 @@
 instrument's own error."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from io import StringIO
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from inferometer.dataclass import dataclass
 from inferometer.measure.summary import slowest
 from inferometer.measure.verdict import failures_text
 from inferometer.plan.model import Plan

@@ -2,11 +2,11 @@
 reported during the load, and whether it agrees with our records."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from rich.table import Table
 from rich.text import Text
 
-from inferometer.dataclass import dataclass
 from inferometer.measure.hardware import BUSY, STOLEN
 from inferometer.measure.summary import SlowRequest
 from inferometer.measure.telemetry import PICKER, SERVER

@@ -5,7 +5,7 @@ import io
 from array import array
 from collections import deque
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +13,6 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonValue
 from inferometer.simulator.dialects import Answering, EventFrames, Frames, TokenFrames, chunk, chunks
 from inferometer.simulator.engine import Batch, Sequence

@@ -22,12 +22,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
 
-from inferometer.dataclass import dataclass
 from inferometer.simulator.metronome_process import Truth
 from inferometer.vocabulary import NANOSECONDS, seconds
 from inferometer.wire.child import python_command

@@ -5,12 +5,11 @@ Each answer is one object with its progress; the engine is the same for all.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import orjson
 
-from inferometer.dataclass import dataclass
 from inferometer.simulator.bodies import (
     AnthropicBlock,
     AnthropicMessage,

@@ -5,10 +5,9 @@ import heapq
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Self
 
-from inferometer.dataclass import dataclass
 from inferometer.simulator.tokens import Tokens
 
 # -- blocks of the KV cache --------------------------------------------------------------------------------------------

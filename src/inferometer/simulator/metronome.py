@@ -15,6 +15,7 @@ import signal
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
 from itertools import compress
@@ -24,7 +25,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from inferometer.dataclass import dataclass
 from inferometer.simulator.metronome_process import MODEL, StreamRequest, score
 from inferometer.vocabulary import NANOSECONDS, seconds
 from inferometer.wire.compiled import compiled

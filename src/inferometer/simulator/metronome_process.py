@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Literal, TypedDict
@@ -16,7 +17,6 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 import orjson
 
-from inferometer.dataclass import dataclass
 from inferometer.errors import TargetError
 from inferometer.record.columns import Ints, Mask, Records, known, offsets_of
 from inferometer.wire.child import python_command

@@ -20,11 +20,11 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import ceil, exp
 
 import numpy as np
 
-from inferometer.dataclass import dataclass
 from inferometer.load.clock import Clock, Timer
 from inferometer.simulator.engine import Batch, Sequence, SimulatorEngine
 from inferometer.simulator.loop import EngineLoop, StepEnds

@@ -5,12 +5,12 @@ import json
 import random
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from string import ascii_letters, digits
 from typing import Any, cast
 
 import orjson
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject, JsonValue, settings_of
 from inferometer.plan.structured import Structured
 from inferometer.simulator.bodies import RequestBody, Schema, StreamOptions, Thinking

@@ -4,7 +4,7 @@ import random
 import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias, TypedDict, cast
 
 import numpy as np
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject, JsonValue, settings_of
 from inferometer.errors import PlanError
 from inferometer.plan.fields import Count, Duration, Section

@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from inferometer.dataclass import dataclass
 from inferometer.errors import StoreError
 from inferometer.judge.identity import Identity, identity
 from inferometer.measure.values import Quantity, indexed

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -15,7 +15,6 @@ import msgspec
 import orjson
 from msgspec import structs
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import Document, JsonObject
 from inferometer.errors import UNREACHABLE, StoreError
 from inferometer.judge.compare import Comparison, PairedChange

@@ -10,6 +10,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypedDict
@@ -18,7 +19,6 @@ import msgspec
 import orjson
 import yaml
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.errors import StoreError, TargetError
 from inferometer.plan.stored import StoredPlan

@@ -6,7 +6,7 @@ import hashlib
 import re
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,7 +14,6 @@ import msgspec
 import orjson
 from msgspec import structs
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.files import Content, pieces_of
 from inferometer.errors import PlanError, StoreError
 from inferometer.record.files import check_schema, replacing, schema_of, translated_errors

@@ -4,6 +4,7 @@ matched by RE2, in time linear in the text; the command line falls back to Pytho
 import difflib
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Literal
@@ -11,7 +12,6 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, not_, or_, select
 from sqlalchemy.sql import operators
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonValue
 from inferometer.errors import PlanError
 from inferometer.measure.values import canonical

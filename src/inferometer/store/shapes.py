@@ -11,6 +11,7 @@ import os
 import shlex
 import stat
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -19,7 +20,6 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject, JsonValue, is_unicode
 from inferometer.errors import StoreError
 from inferometer.record.encoding import converted, environment_from, summary_from, verdict_from

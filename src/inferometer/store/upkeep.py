@@ -3,6 +3,7 @@ unexpected error is due to a damaged run or to a bug of ours."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,7 +11,6 @@ import msgspec
 from msgspec import structs
 from sqlalchemy import Column, Connection, func, select
 
-from inferometer.dataclass import dataclass
 from inferometer.errors import InferometerError, PlanError, StoreError
 from inferometer.record.parquet import read_parquet, read_samples
 from inferometer.store.entry import CHANGING, DAMAGED, Entry

@@ -9,12 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import orjson
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonValue
 from inferometer.errors import TargetError
 from inferometer.plan.model import Target

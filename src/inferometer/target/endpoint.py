@@ -3,13 +3,12 @@
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonValue
 from inferometer.errors import TargetError
 from inferometer.plan.model import Plan

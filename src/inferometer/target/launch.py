@@ -4,13 +4,12 @@ that `target.server` runs; and converts settings to command line flags."""
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject
 from inferometer.errors import PlanError, TargetError
 from inferometer.plan.model import Server, Target

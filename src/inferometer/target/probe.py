@@ -4,11 +4,10 @@ ready; and, if it is not, what the end of its log means."""
 import re
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import Document
 from inferometer.errors import TargetError
 from inferometer.plan.model import Target, Timeouts

@@ -8,10 +8,10 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from inferometer.dataclass import dataclass
 from inferometer.errors import TargetError
 from inferometer.plan.redactor import Redactor, environment_redactor
 from inferometer.record.files import translated_errors

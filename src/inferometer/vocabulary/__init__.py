@@ -4,13 +4,13 @@ and the registries' `"module:attribute"` notation. The definitions of measures a
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
 from importlib import import_module
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from inferometer.dataclass import dataclass
 from inferometer.vocabulary.formats import (
     RATE_UNITS,
     WEAK_MARK,

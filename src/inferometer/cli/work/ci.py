@@ -3,7 +3,7 @@
 import io
 import platform
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from inferometer.cli.errors import echo
 from inferometer.cli.work.notify import notify_outcomes
 from inferometer.cli.work.stores import store_of
 from inferometer.conduct.compare import check_run, runs_named
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject
 from inferometer.documents.files import file_bytes, text_in
 from inferometer.documents.json_text import json_value

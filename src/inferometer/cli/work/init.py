@@ -1,7 +1,7 @@
 """Lists and prints built-in plans, and writes a commented plan to start from."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,6 @@ import yaml
 
 from inferometer.cli.errors import echo, print_message
 from inferometer.cli.work.plans import changed_plan
-from inferometer.dataclass import dataclass
 from inferometer.errors import PlanError
 from inferometer.plan.foreign.shapes import to_yaml
 from inferometer.plan.opening import OURS, find_profile, profiles

@@ -1,7 +1,7 @@
 """Runs an experiment, case by case."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,6 @@ from inferometer.conduct.prepare import (
     resume,
     unfinished,
 )
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject
 from inferometer.errors import StoreError
 from inferometer.plan.cases import Case, server_starts

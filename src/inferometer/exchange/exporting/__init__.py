@@ -2,7 +2,7 @@
 and output of an exporter, and writing: to a file, into a folder, to a stream, or as a plan's `outputs`."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, TypeVar
@@ -10,7 +10,6 @@ from typing import Any, BinaryIO, TypeAlias, TypeVar
 import orjson
 from pydantic import ValidationError
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import Document, JsonValue
 from inferometer.errors import PlanError, StoreError
 from inferometer.measure.inputs import Facts

@@ -3,11 +3,10 @@ plan to its command and files, and names its result files. Nothing is started he
 rendered command."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeGuard
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.errors import PlanError
 from inferometer.plan.foreign.common import Foreign

@@ -2,13 +2,12 @@
 the field, and the runs are compared."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from inferometer.dataclass import dataclass
 from inferometer.errors import DataError
 from inferometer.exchange.importing.recognise import check_format, format_named, read_source, recognise
 from inferometer.exchange.importing.source import ImportedRun, ImportFormat, ResultRow, Source

@@ -8,7 +8,7 @@ import shutil
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ import orjson
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import settings_of
 from inferometer.documents.files import GZIP, Content, pieces_of, release
 from inferometer.errors import DataError, StoreError

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from inferometer.dataclass import dataclass
 from inferometer.errors import DataError
 from inferometer.exchange.importing.units import MOST_COUNT
 from inferometer.record.columns import Records, offsets_of, read_cuts

@@ -1,12 +1,11 @@
 """`Source`: a file as it was read; `ImportedRun`: a run of another tool, in our names and units."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from mmap import mmap
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject
 from inferometer.documents.json_text import Entries
 from inferometer.errors import DataError

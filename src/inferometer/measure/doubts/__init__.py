@@ -4,8 +4,8 @@ doubt. Everything else worth reporting is a note, which never changes the status
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
-from inferometer.dataclass import dataclass
 from inferometer.measure.inputs import Facts
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.summary import ClassSummary, LevelsOfPart, Summary, SummarySection

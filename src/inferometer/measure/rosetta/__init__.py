@@ -4,12 +4,12 @@ quantiles."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Self
 
 import msgspec
 import numpy as np
 
-from inferometer.dataclass import dataclass
 from inferometer.errors import PlanError
 from inferometer.measure.inputs import Answers, numbers, seconds_between
 from inferometer.measure.quantiles import Floats, Ints

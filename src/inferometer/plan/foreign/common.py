@@ -4,11 +4,10 @@ used."""
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 from inferometer import vocabulary
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.errors import PlanError
 from inferometer.plan.draft import ExperimentDraft, PlanDraft

@@ -6,11 +6,10 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.json_text import json_value
 from inferometer.errors import InferometerError, PlanError
 from inferometer.plan.cases import cases_of

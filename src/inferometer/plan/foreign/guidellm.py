@@ -5,10 +5,10 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, TypedDict, cast
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import Document, JsonObject, JsonValue, settings_of
 from inferometer.documents.json_text import json_value
 from inferometer.errors import PlanError

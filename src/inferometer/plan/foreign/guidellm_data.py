@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonValue
 from inferometer.documents.json_text import json_value
 from inferometer.plan.draft import ImagesDraft, WorkloadDraft

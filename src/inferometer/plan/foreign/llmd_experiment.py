@@ -4,11 +4,10 @@ case."""
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypedDict, cast
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.documents.json_text import json_value
 from inferometer.errors import PlanError

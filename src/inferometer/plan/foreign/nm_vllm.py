@@ -3,12 +3,11 @@ its workflow: each combination of arguments a plan or an offline throughput."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path, PurePath
 from typing import Any, cast
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.errors import PlanError
 from inferometer.plan.draft import CaseDraft, ExperimentDraft, PlanDraft, ThroughputDraft, WorkloadDraft

@@ -4,12 +4,11 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path, PurePath
 from typing import Any
 
-from inferometer.dataclass import dataclass
 from inferometer.errors import PlanError
 from inferometer.plan.experiment import Experiment, experiment_from
 from inferometer.plan.foreign import llmd, llmd_experiment, nm_vllm, templates, vllm_bench, vllm_offline

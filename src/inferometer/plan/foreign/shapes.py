@@ -5,11 +5,11 @@ import copy
 import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, cast
 
 import yaml
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.documents.json_text import json_value
 from inferometer.plan.draft import CaseDraft, ExperimentDraft, LoadDraft, PlanDraft, Setting, StageDraft

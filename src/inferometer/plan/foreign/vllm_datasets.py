@@ -3,10 +3,9 @@
 import ast
 import math
 from collections.abc import Callable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonValue
 from inferometer.plan.draft import ImagesDraft, PrefixDraft, WorkloadDraft
 from inferometer.plan.foreign.shapes import FIRST_PAIR, Given, about

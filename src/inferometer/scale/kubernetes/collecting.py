@@ -1,7 +1,7 @@
 """Copies results from a claim: collector pods print them piece by piece, and they are reassembled here."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,6 @@ from lightkube.resources.core_v1 import ConfigMap, PersistentVolumeClaim, Pod, S
 from lightkube.resources.rbac_authorization_v1 import Role, RoleBinding
 from msgspec import structs
 
-from inferometer.dataclass import dataclass
 from inferometer.errors import LostError
 from inferometer.scale.kubernetes.carrying import Cursor, Unpacking
 from inferometer.scale.kubernetes.client import FORBIDDEN, Cluster, ClusterError

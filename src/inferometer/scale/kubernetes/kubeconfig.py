@@ -6,13 +6,12 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, cast
 
 import msgspec
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonValue, settings_of
 from inferometer.documents.files import file_bytes, text_in
 from inferometer.documents.json_text import RefusedError

@@ -8,7 +8,7 @@ live removes it, and the cluster's garbage collector removes the rest.
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -18,7 +18,6 @@ from lightkube.resources.batch_v1 import Job
 from lightkube.resources.core_v1 import Event, PersistentVolumeClaim, Pod
 from lightkube.resources.rbac_authorization_v1 import Role, RoleBinding
 
-from inferometer.dataclass import dataclass
 from inferometer.errors import InferometerError, LostError, PlanError, TargetError
 from inferometer.scale.kubernetes import manifests
 from inferometer.scale.kubernetes.client import FORBIDDEN, Cluster, ClusterError

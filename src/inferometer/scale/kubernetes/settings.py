@@ -6,14 +6,13 @@ import secrets
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import msgspec
 
 from inferometer import __version__
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject, JsonValue, text_of
 from inferometer.documents.files import file_bytes, text_in
 from inferometer.documents.json_text import RefusedError

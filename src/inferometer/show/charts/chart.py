@@ -3,12 +3,12 @@ light and in dark."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from inferometer.dataclass import dataclass
 from inferometer.measure.inputs import Answers, Facts
 from inferometer.measure.registry import REGISTRY, request_values
 from inferometer.measure.tally import condensed, gap_batches

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, TypedDict
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.measure.values import Quantity, common_basis, quantities, quantity_on
 from inferometer.plan.experiment import LEVEL, number_of

@@ -1,11 +1,10 @@
 """A measure over time: a line for each series, and its change points."""
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NotRequired, TypedDict
 
-from inferometer.dataclass import dataclass
 from inferometer.judge.changes import change_points
 from inferometer.judge.identity import identity
 from inferometer.measure.values import common_basis, quantities

@@ -4,11 +4,10 @@ dominated by others. Points of one series are joined in the order of load; on a 
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TypedDict
 
-from inferometer.dataclass import dataclass
 from inferometer.measure.values import common_basis, quantities
 from inferometer.record.run import Run
 from inferometer.record.summary import Basis

@@ -4,14 +4,13 @@ time limit of every answer."""
 import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from html import escape
 from http.cookies import SimpleCookie
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from inferometer.dataclass import dataclass
 from inferometer.record.sanitize import json_bytes
 
 Scope = MutableMapping[str, Any]

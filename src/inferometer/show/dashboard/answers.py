@@ -2,9 +2,8 @@
 and how a run in progress is read, because that code is above this room."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import Document, JsonObject
 from inferometer.errors import PlanError, StoreError
 from inferometer.judge.compare import Comparison

@@ -2,6 +2,7 @@
 control in `access`."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from html import escape
 from typing import Annotated, Any
 
@@ -13,7 +14,6 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 
 from inferometer import __version__
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject
 from inferometer.errors import InferometerError, PlanError, StoreError
 from inferometer.record.sanitize import harmless, json_text

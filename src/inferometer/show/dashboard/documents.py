@@ -2,12 +2,11 @@
 seconds, bytes, tokens and shares; a missing one is null."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject, JsonValue
 from inferometer.judge.compare import OBSERVED
 from inferometer.measure.values import Quantity, quantities

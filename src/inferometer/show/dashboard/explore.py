@@ -2,10 +2,9 @@
 hardware as points of trade-off charts and rows of a table."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from inferometer.dataclass import dataclass
 from inferometer.judge.compare import Comparison
 from inferometer.record.run import Run, engine_words
 from inferometer.record.summary import Summary

@@ -4,10 +4,9 @@ series are the identities in it, named by what differs in their plans: lengths, 
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 
-from inferometer.dataclass import dataclass
 from inferometer.errors import StoreError
 from inferometer.judge.changes import change_points
 from inferometer.measure.values import Quantity, canonical, quantities

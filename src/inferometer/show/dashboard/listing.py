@@ -5,10 +5,9 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from inferometer.dataclass import dataclass
 from inferometer.errors import PlanError, StoreError
 from inferometer.record.run import Run, engine_words
 from inferometer.show.about import short_model

@@ -3,11 +3,11 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from statistics import median
 
-from inferometer.dataclass import dataclass
 from inferometer.errors import StoreError
 from inferometer.measure.values import quantities
 from inferometer.record.run import Run

@@ -3,13 +3,12 @@ view loads its data with a script: from the server's API, or from the files of t
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from importlib.resources import files
 
 from inferometer import __version__
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject
 from inferometer.show.charts.chart import Theme, config
 from inferometer.show.charts.registry import vega_bundle

@@ -4,10 +4,9 @@ channels, and the secrets each needs: only from the environment, never from plan
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject
 from inferometer.errors import PlanError
 from inferometer.record.files import schema_of

@@ -5,13 +5,13 @@ import smtplib
 import socket
 import ssl
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.utils import format_datetime, make_msgid, parseaddr
 from urllib.parse import unquote, urlsplit
 
-from inferometer.dataclass import dataclass
 from inferometer.record.sanitize import cut
 from inferometer.show.notify import Event, first_of
 from inferometer.show.notify.posting import Undelivered

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,6 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, MetaData, String, Table, Text, delete, insert, select, text
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonObject
 from inferometer.errors import StoreError
 from inferometer.judge.check_result import CheckResult

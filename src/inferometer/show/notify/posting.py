@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from html import escape
@@ -16,7 +17,6 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from inferometer import __version__
-from inferometer.dataclass import dataclass
 from inferometer.record.sanitize import cut, one_line
 from inferometer.show.notify import Channel, Event, first_of
 from inferometer.vocabulary import duration_text

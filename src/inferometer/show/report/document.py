@@ -2,7 +2,7 @@
 charts."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
@@ -13,7 +13,6 @@ from markupsafe import Markup
 from rich import table as rich_table
 from rich.text import Text as RichText
 
-from inferometer.dataclass import dataclass
 from inferometer.measure.values import Quantity, alike
 from inferometer.record.run import Run
 from inferometer.record.sanitize import harmless, json_text

@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ from markupsafe import Markup
 from msgspec.structs import asdict
 
 from inferometer import __version__
-from inferometer.dataclass import dataclass
 from inferometer.errors import MissingExtra, PlanError
 from inferometer.measure.values import alike, quantities
 from inferometer.record.files import replacing, translated_errors, write_text

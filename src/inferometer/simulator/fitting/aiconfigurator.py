@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from inferometer.dataclass import dataclass
 from inferometer.errors import PlanError
 from inferometer.record.columns import known
 from inferometer.simulator.fitting.calibration import Observed

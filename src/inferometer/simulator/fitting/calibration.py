@@ -7,12 +7,11 @@ determine stay at their prior, and are named. Gauss-Newton is implemented in thi
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from inferometer.dataclass import dataclass
 from inferometer.errors import InferometerError
 from inferometer.plan.model import Plan, Server
 from inferometer.record.columns import Records

@@ -2,11 +2,11 @@
 step, by least squares and medians. Terms that the steps do not show are missing; `calibration` completes them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from inferometer.dataclass import dataclass
 from inferometer.record.columns import Records, known
 
 Floats = NDArray[np.float64]

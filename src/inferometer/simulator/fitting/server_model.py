@@ -3,6 +3,7 @@ errors of the fit, and the fitted range of load. It is readable, and `server.arg
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -10,7 +11,6 @@ import numpy as np
 import yaml
 from pydantic import Field, ValidationError
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.document import JsonValue
 from inferometer.documents.files import file_bytes, text_in
 from inferometer.documents.json_text import RefusedError

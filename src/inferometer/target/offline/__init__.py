@@ -5,12 +5,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
-from inferometer.dataclass import dataclass
 from inferometer.errors import InferometerError, MissingExtra, PlanError, TargetError
 from inferometer.record.environment import MeasuredTarget
 from inferometer.vocabulary import NANOSECONDS, attribute_at

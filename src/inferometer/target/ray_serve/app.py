@@ -5,7 +5,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -13,7 +13,6 @@ from ray import serve
 from ray.util import metrics as ray_metrics
 from starlette.responses import Response, StreamingResponse
 
-from inferometer.dataclass import dataclass
 from inferometer.router.feed import PATH as JOURNAL
 from inferometer.router.journal import write_events
 from inferometer.simulator.server import SimulatorServer

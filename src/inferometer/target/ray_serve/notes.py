@@ -6,10 +6,10 @@ import exists only once.
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from inferometer.dataclass import dataclass
 from inferometer.measure.telemetry import ROUTER
 from inferometer.record.record import Sample
 from inferometer.router.feed import Choice, Feed

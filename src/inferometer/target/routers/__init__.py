@@ -2,9 +2,9 @@
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from inferometer.dataclass import dataclass
 from inferometer.errors import PlanError
 from inferometer.plan.server import Router
 from inferometer.target.launch import Launch, LaunchPlace

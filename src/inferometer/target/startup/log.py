@@ -4,11 +4,11 @@ its process and its time; and which engine wrote the log if it is not vLLM."""
 import re
 from calendar import isleap
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, cached_property, lru_cache
 from typing import BinaryIO, NamedTuple
 
-from inferometer.dataclass import dataclass
 from inferometer.target.launch import engines
 
 # -- wordings ----------------------------------------------------------------------------------------------------------

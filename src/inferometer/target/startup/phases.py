@@ -3,10 +3,9 @@ seconds that a line reports, else from the timestamps of two lines. A phase with
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
-from inferometer.dataclass import dataclass
 from inferometer.target.startup.log import Message, Value, Wording, reading
 
 MOST_OF_A_KIND = 100  # marks of the same meaning and process: an idle engine may log for days that it waits for work

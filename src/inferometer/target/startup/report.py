@@ -11,13 +11,13 @@ import zlib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from msgspec import structs
 
-from inferometer.dataclass import dataclass
 from inferometer.documents.files import opened
 from inferometer.documents.json_text import RefusedError
 from inferometer.errors import DataError
