@@ -107,6 +107,8 @@ def treatments_of(request: TreatmentRequest, cluster: Cluster | None, notes: Not
             endpoint = _endpoint(settings, cluster, method, model, notes)
             named = model if request.names_models or method in (STANDALONE, MODELSERVICE) else None
             cases = _cases(request, model, endpoint.url, notes)
+            if request.sender not in OURS:
+                cases = [one for case in cases for one in _rates_of(*case)]
             for name, plan, parameters in cases:
                 many = {"model": model} if len(models) > 1 else {}
                 many |= {"method": method} if len(settings.methods) > 1 else {}
@@ -193,6 +195,22 @@ def _cases(request: TreatmentRequest, model: str, url: str, notes: Notes) -> lis
         return [("", plan_from(foreign.plan, aim, settings.profile), {})]
     cases = cases_of(experiment_from(foreign.experiment, aim, settings.profile), settings.profile)
     return [(case.name, case.plan, case.parameters) for case in cases]
+
+
+def _rates_of(name: str, plan: Any, parameters: Mapping[str, Any]) -> list[tuple[str, Any, Mapping[str, Any]]]:
+    """One case for each stage of a plan, because other tools send one rate per result; the plan itself if its stages
+    are not plain rates."""
+    stages = plan.load.stages if isinstance(plan, Plan) and plan.load.type == "stages" else []
+    if not stages or any(not stage.rate or stage.to is not None or stage.process == "gamma" for stage in stages):
+        return [(name, plan, parameters)]
+    cases: list[tuple[str, Any, Mapping[str, Any]]] = []
+    for stage in stages:
+        load = plan.load.model_copy(update={"type": stage.process, "rate": stage.rate, "stages": []})
+        stop = plan.stop.model_copy(update={"duration": stage.duration})
+        named = " ".join(filter(None, (name, f"rate={stage.rate:g}")))
+        one = plan.model_copy(update={"load": load, "stop": stop})
+        cases.append((named, one, {**parameters, "load.rate": stage.rate}))
+    return cases
 
 
 def _tell(texts: Sequence[str], notes: Notes) -> None:
