@@ -19,7 +19,7 @@ from inferometer.store.store import Place, open_store
 
 
 def print_rendered(plan: Plan, names: Sequence[str]) -> None:
-    """What each harness would be given: its command and its files."""
+    """Prints the command and the files that each harness would get."""
     for name in names:
         if name in OURS:
             echo(f"# {name}: {OURS[name]}")
@@ -43,7 +43,7 @@ def conduct_harnesses(
     time_limit: str | None = None,
     tags: Sequence[str] = (),
 ) -> int:
-    """The runs of a plan by each harness, kept and printed; the exit code is the worst of them."""
+    """Makes and prints one run per harness; returns the worst exit code."""
     checked_tags = [checked_label(tag, "tag") for tag in tags]
     limit_s = TIME_LIMIT_S if time_limit is None else duration_of("--harness-timeout", time_limit)
     line = ProgressLine(lines=1 if as_json else math.inf)
@@ -70,7 +70,7 @@ def conduct_harnesses(
 
 
 def _print_runs(runs: Sequence[Run], *, as_json: bool) -> None:
-    """One as any run, several as a table of what each tool reports."""
+    """Prints a single run like any other, several as a table of what each tool reports."""
     if len(runs) == 1:
         print_run(runs[0], as_json=as_json, slowest=0)
     elif as_json:

@@ -11,7 +11,7 @@ def harnesses(as_json: bool) -> None:
     for name in HARNESSES:
         harness = harness_named(name)
         program = program_of(harness)
-        absent = "not installed" if harness.requirements else "by its image only"
+        absent = "not installed" if harness.requirements else "only as an image"
         rows[name] = (harness.title, str(program) if program else absent)
     if as_json:
         print_json(
