@@ -114,7 +114,7 @@ def results_table(summary: Summary) -> Table:
     if summary.delivery:
         table.add_row("delivery", _delivery(summary.delivery, summary))
         if resent := summary.delivery.resent:
-            table.add_row("", f"{resent:,} sent again: the kept-alive connection was dead")
+            table.add_row("", f"{resent:,} sent again: the keep-alive connection was closed")
     if summary.instrument:
         table.add_row("instrument", _instrument(summary.instrument))
     return table
@@ -126,7 +126,7 @@ def _in_flight(concurrency: Concurrency) -> str:
 
 
 def _goodput(goodput: Goodput, brief: bool) -> str:
-    undefined = f"; {goodput.undefined:,} without a defined measure" if goodput.undefined and not brief else ""
+    undefined = f"; {goodput.undefined:,} without a value for a limit" if goodput.undefined and not brief else ""
     limits = "the limits" if brief else " and ".join(goodput.limits)
     share = f"{percent_text(goodput.share)} of the requests met {limits}"
     return f"{value_text(goodput.value, goodput.unit)}: {share}{undefined}"
@@ -184,7 +184,7 @@ def _delivery(delivery: Delivery, summary: Summary) -> str:
 def _instrument(instrument: Instrument) -> str:
     """Our own contribution, from the calibration of this machine at the load of this run."""
     if not instrument.calibrated:
-        return "own error unknown: measure it with inferometer calibrate"
+        return "own error unknown; inferometer calibrate measures it"
     ttft, read = instrument.ttft_error_p99, instrument.read_error_p99
     load = f"{number_text(instrument.streams)} streams, {number_text(instrument.events_per_s)} events/s"
     beyond = ", outside the calibrated range" if instrument.extrapolated else ""
@@ -336,7 +336,7 @@ def _validity(run: Run) -> str:
     if of_measures or any(rate.interval for rate in summary.rates.values()):
         return "the numbers below hold within their confidence intervals"
     if run.environment.imported is not None:
-        return "the numbers below are as stated in the imported file, which has no confidence intervals"
+        return "the numbers below are those of the imported file, which has no confidence intervals"
     return "nothing contradicts the numbers below; they have no confidence intervals"
 
 
