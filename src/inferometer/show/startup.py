@@ -151,9 +151,9 @@ def _phases(startup: Startup, shown: Sequence[Phase], bars: bool, processes: boo
     for missing in startup.unmatched if len(shown) == len(startup.phases) else ():
         table.add_row(Text(missing.title), Text("unmatched", "yellow"))
     if startup.before_log_s:  # interpreter and imports, if the engine does not log them
-        table.add_row(Text("before its first line", "dim"), Text(f"~{duration_text(startup.before_log_s)}", "dim"))
+        table.add_row(Text("before the first log line", "dim"), Text(f"~{duration_text(startup.before_log_s)}", "dim"))
     if startup.unexplained_s:
-        table.add_row(Text("in no phase", "dim"), Text(duration_text(startup.unexplained_s), "dim"))
+        table.add_row(Text("outside all phases", "dim"), Text(duration_text(startup.unexplained_s), "dim"))
     return table
 
 

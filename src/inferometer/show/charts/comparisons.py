@@ -265,7 +265,7 @@ def map_view(rows: Sequence[MapCell], axes: Sequence[str], subject: str) -> Spec
     }
     names = {"mark": {"type": "text", "fontSize": 11, "dy": -6}, "encoding": places | {"text": {"field": "winner"}}}
     ties = {"mark": {"type": "text", "fontSize": 10, "dy": 9}, "encoding": places | {"text": {"field": "mark"}}}
-    title = titled(f"Which strategy has the {subject}", f"faded with ≈: {TIED} to that many others")
+    title = titled(f"Which strategy has the {subject}", f"faded with ≈ N: {TIED} to N other strategies")
     return view(title, rows, [squares, names, ties], height=46 * len({row["up"] for row in rows}))
 
 

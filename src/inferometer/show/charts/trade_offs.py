@@ -139,7 +139,7 @@ def latency_by_rate(runs: Sequence[Plottable]) -> Spec:
 def throughput_by_user_speed(runs: Sequence[Plottable]) -> Spec:
     rows, axis = speed_rows(runs)
     unknown = sum(1 for run in plotted(runs) if per_gpu(run) is None)
-    some = f"; not per GPU, as {unknown} of {len(runs)} runs have no number of GPUs" if unknown < len(runs) else ""
+    some = f"; not per GPU: {unknown} of {len(runs)} runs have no number of GPUs" if unknown < len(runs) else ""
     subtitle = "each point is a run, joined in the order of load; up and right is better"
     title = titled(f"{axis} by interactivity", subtitle + (some if unknown else ""))
     across, up = x("speed", SPEED), y("throughput", _named(axis))

@@ -287,7 +287,7 @@ def files_of(store: Store, run: Run) -> list[FileRow]:
 def file_text(store: Store, run: Run, name: str) -> str:
     """A text file of a run; of a large one only the end."""
     if run.folder is None or name not in {file.name for file in files_of(store, run)}:
-        raise NotFound(f"{run.id}: no file {name[:80]!r} that could be shown")
+        raise NotFound(f"{run.id}: no file {name[:80]!r} that can be shown")
     with inside(store.home, run.folder / name).open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - LARGEST_SHOWN))
