@@ -42,10 +42,10 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; errors are printed on stderr."""
     if "inferometer.store.folder" in sys.modules:  # cached by an earlier command of this process
         sys.modules["inferometer.store.folder"].FOLDERS_READ.clear()
-    words = sys.argv[1:] if arguments is None else list(arguments)
+    typed = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        _check_words(words)
-        code = group.main(words, prog_name="inferometer", standalone_mode=False)
+        _check_arguments(typed)
+        code = group.main(typed, prog_name="inferometer", standalone_mode=False)
     except ReaderGoneError:
         _forget_stdout()
         return BROKEN_PIPE
@@ -54,15 +54,15 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         return _interrupted(interrupt)
     except click.NoSuchOption as mistake:
-        return report(unknown_option(mistake, words))
+        return report(unknown_option(mistake, typed))
     except Exception as mistake:
-        return report(_blamed(mistake))
+        return report(_cause_of(mistake))
     return code if isinstance(code, int) else 0
 
 
-def _check_words(words: Sequence[str]) -> None:
+def _check_arguments(typed: Sequence[str]) -> None:
     """Arguments are stored, sent and printed, which is not possible with bytes that are not UTF-8."""
-    if broken := [word for word in words if not is_unicode(word)]:
+    if broken := [argument for argument in typed if not is_unicode(argument)]:
         hint = "rename files with such names"
         raise WrongUseError(f"an argument must be text in UTF-8, got {broken[0][:200]!a}", hint)
 
@@ -84,7 +84,7 @@ def _interrupted(cause: BaseException | None) -> int:
     return code
 
 
-def _blamed(mistake: Exception) -> Exception:
+def _cause_of(mistake: Exception) -> Exception:
     """If this command has read a damaged run, an unexpected error is reported as that damage."""
     if isinstance(mistake, InferometerError | click.exceptions.ClickException | OSError):
         return mistake

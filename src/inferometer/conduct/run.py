@@ -291,9 +291,9 @@ class InterruptNote:
             pending = [shard for shard in self._shards.values() if not shard.interrupted and shard.phase != "done"]
             if again or not pending:
                 self._over = True
-                self._tell()
+                self._announce_wait()
 
-    def _tell(self) -> None:
+    def _announce_wait(self) -> None:
         in_flight = sum(shard.in_flight for shard in self._shards.values())
         if in_flight:
             requests = "1 request" if in_flight == 1 else f"{in_flight:,} requests"

@@ -14,7 +14,7 @@ from inferometer.plan.model import Plan
 from inferometer.record.summary import Summary
 from inferometer.record.verdict import Reason, Status, Verdict, judged, worst
 
-OURS = (
+CLIENT_CODES = (
     "client_failed",
     "late_sends",
     "shortfall",
@@ -96,4 +96,4 @@ def _of_classes(doubts: list[Reason], plan: Plan) -> dict[str, Status]:
     return {name: worst([doubt for doubt in doubts if doubt.traffic in (None, name)]) for name in names}
 
 
-__all__ = ["LEADING", "OURS", "failures_text", "judges_failures", "queue_grows", "verdict"]
+__all__ = ["CLIENT_CODES", "LEADING", "failures_text", "judges_failures", "queue_grows", "verdict"]

@@ -189,16 +189,16 @@ class Broadcast:
         self._failures: list[str] = []
         self._done = done
         for upstream in upstreams:
-            HealthExchange(upstream, request_bytes(request, upstream, peer), self._hear(upstream.name))
+            HealthExchange(upstream, request_bytes(request, upstream, peer), self._on_answer(upstream.name))
         if not upstreams:
             done(["no replica is healthy"])
 
-    def _hear(self, name: str) -> Callable[[int | None, bytes, str], None]:
-        def heard(status: int | None, _body: bytes, reason: str) -> None:
+    def _on_answer(self, name: str) -> Callable[[int | None, bytes, str], None]:
+        def answered(status: int | None, _body: bytes, reason: str) -> None:
             if status is None or not 200 <= status < 300:
                 self._failures.append(f"{name}: {reason or f'status {status}'}")
             self._left -= 1
             if not self._left:
                 self._done(self._failures)
 
-        return heard
+        return answered

@@ -323,10 +323,10 @@ class PipelinedLoop:
     def _finish(self, finished: list[Sequence]) -> None:
         """Finish sequences whose last tokens are known."""
         self._send(self.clock.now())
-        self.clock.call_at(self.step_ends.last, lambda: self._tell(finished))
+        self.clock.call_at(self.step_ends.last, lambda: self._report_finished(finished))
         self._frontend.work(self.clock.now(), self._frontend.half_request_ns * len(finished))
 
-    def _tell(self, finished: list[Sequence]) -> None:
+    def _report_finished(self, finished: list[Sequence]) -> None:
         for sequence in finished:
             self._on_finished(sequence)
             del self._unfinished[sequence]

@@ -342,7 +342,7 @@ def _ask(asker: Asker, path: str) -> str | None:
 PATIENCE_S = 15 * 60.0
 
 
-LOOK_S = 0.1
+POLL_S = 0.1
 
 
 _HINT = (
@@ -386,7 +386,7 @@ def _await(asker: Asker, sleeping: bool, until: float) -> None:
             raise TargetError(
                 f"{asker.where} is not {what} yet, it reports is_sleeping={state}", "look at the server's log"
             )
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
 
 
 def _is_sleeping(asker: Asker) -> bool | None:

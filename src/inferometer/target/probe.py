@@ -22,7 +22,7 @@ LONGEST_NAME = 1000  # characters; of a model, an engine, a version
 _NO_SUCH_PATH = {404, 405, 501}
 
 
-_LOOK_S = 5.0  # longest wait for an empty request to be refused, which takes milliseconds
+_PROBE_TIMEOUT_S = 5.0  # longest wait for an empty request to be refused, which takes milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,9 @@ def _refuse_chat_only(target: Target) -> None:
     """A server that offers chat but no completions would answer every request of the load with 404."""
     if target.api != "completions" or target.path is not None:
         return
-    patient = target.timeout.model_copy(update={"request": min(target.timeout.request or _LOOK_S, _LOOK_S)})
+    patient = target.timeout.model_copy(
+        update={"request": min(target.timeout.request or _PROBE_TIMEOUT_S, _PROBE_TIMEOUT_S)}
+    )
     url, completions, chat = target.url[0], api_of("completions").path, api_of("chat").path
     asker = Asker(target.model_copy(update={"timeout": patient}), base_url(url))
     try:  # without a body: if the path exists the request is refused as incomplete, without generating a token

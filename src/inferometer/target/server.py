@@ -49,7 +49,7 @@ from inferometer.wire.origin import origin_of
 
 # -- prepare ---------------------------------------------------------------------------------------------------------
 
-HANDED_ON = "INFEROMETER_ENV"
+ENVIRONMENT_FILE = "INFEROMETER_ENV"
 GRACE_S = 2.0
 
 
@@ -90,7 +90,7 @@ def _run(
     with tempfile.NamedTemporaryFile("r", prefix="inferometer-env-", encoding="utf-8", errors="replace") as handed:
         argv = _argv(step)
         try:
-            own = {**env, HANDED_ON: handed.name}
+            own = {**env, ENVIRONMENT_FILE: handed.name}
             process = StartedProcess(argv, log, token, env=own, folder=working, echo=echo, redactor=redactor)
         except OSError as error:
             raise not_started(f"prepare: {title(step)}", argv, error, "is it spelled right, and on PATH?") from None

@@ -8,7 +8,7 @@ from inferometer.cli.errors import echo, print_message
 from inferometer.cli.options import duration_of
 from inferometer.cli.work.printing import exit_code, print_run
 from inferometer.conduct.harness import TIME_LIMIT_S, HarnessOptions, rendered_for, run_harnesses
-from inferometer.exchange.harness import OURS
+from inferometer.exchange.harness import BUILT_IN
 from inferometer.plan.model import Plan
 from inferometer.record.run import Run, document
 from inferometer.show.console import console, emit, print_json
@@ -21,8 +21,8 @@ from inferometer.store.store import Place, open_store
 def print_rendered(plan: Plan, names: Sequence[str]) -> None:
     """Prints the command and the files that each harness would get."""
     for name in names:
-        if name in OURS:
-            echo(f"# {name}: {OURS[name]}")
+        if name in BUILT_IN:
+            echo(f"# {name}: {BUILT_IN[name]}")
             continue
         rendered, differences = rendered_for(plan, name)
         for difference in differences:

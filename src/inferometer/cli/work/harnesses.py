@@ -1,13 +1,13 @@
 """Lists the load generators of other tools, and installs them."""
 
 from inferometer.cli.errors import echo, print_message
-from inferometer.exchange.harness import HARNESSES, NAMES, OURS, environments, harness_named
+from inferometer.exchange.harness import BUILT_IN, HARNESSES, NAMES, environments, harness_named
 from inferometer.exchange.harness.environments import program_of
 from inferometer.show.console import console, emit, plain_table, print_json
 
 
 def harnesses(as_json: bool) -> None:
-    rows = {name: (text, "built in") for name, text in OURS.items()}
+    rows = {name: (text, "built in") for name, text in BUILT_IN.items()}
     for name in HARNESSES:
         harness = harness_named(name)
         program = program_of(harness)

@@ -11,7 +11,7 @@ from inferometer.cli.errors import echo, print_message
 from inferometer.cli.work.plans import changed_plan
 from inferometer.errors import PlanError
 from inferometer.plan.foreign.shapes import to_yaml
-from inferometer.plan.opening import OURS, find_profile, profiles
+from inferometer.plan.opening import BUILT_IN, find_profile, profiles
 from inferometer.plan.reading import mapping_in
 from inferometer.plan.text import Dumper
 from inferometer.show.console import console, emit, plain_table
@@ -28,7 +28,7 @@ def _print_all() -> None:
     table = plain_table("profile", "description", wrap="description")
     for profile in profiles():
         sentence = profile.about.partition(". ")[0].rstrip(".")
-        origin = "" if profile.origin == OURS else f"({profile.origin})"
+        origin = "" if profile.origin == BUILT_IN else f"({profile.origin})"
         table.add_row(profile.name, " ".join(filter(None, [sentence, origin])))
     emit(table, console())
 

@@ -22,7 +22,7 @@ from inferometer.record.encoding import document_of
 from inferometer.record.sanitize import json_text
 from inferometer.target.server import StartedServer, running
 
-CHECK_INTERVAL_S = 0.2
+POLL_S = 0.2
 
 
 def serve(
@@ -121,4 +121,4 @@ def _watch(server: StartedServer) -> None:
     """Waits until Ctrl-C; if the server exits by itself, raises an error with the end of its log."""
     while True:
         server.check()
-        time.sleep(CHECK_INTERVAL_S)
+        time.sleep(POLL_S)

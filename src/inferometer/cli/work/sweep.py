@@ -197,9 +197,9 @@ def _print_dry_run(prepared: Prepared, kept: KeptExperiment | None, as_json: boo
     done = done_cases(kept, prepared) if kept else {}
     lines = expectations(prepared, kept)
     left = [case for case in prepared.cases if case.key not in done]
-    each_case = prepared.experiment.server.restart == "each-case"
+    restarts = prepared.experiment.server.restart == "each-case"
     is_virtual = prepared.experiment.time == "virtual"
-    starts = 0 if is_virtual else server_starts(left, restart_every_case=each_case)
+    starts = 0 if is_virtual else server_starts(left, restart_every_case=restarts)
     expected = [(case.name, lines[case.key], case.key in done) for case in prepared.cases]
     if not as_json:
         print_dry_run(expected, starts, console(), is_virtual)

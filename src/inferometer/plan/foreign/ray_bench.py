@@ -74,8 +74,8 @@ def from_argv(argv: Sequence[str]) -> Foreign:
     if not rates:
         load = load_of(given.number("request-rate", math.inf), cap, requests)
         return Foreign.of(given.account, without_missing({**common, "load": load, "stop": {"requests": requests}}))
-    each = {**common, "load": load_of(rates[0], cap, requests), "stop": {"requests": requests}}
-    experiment: ExperimentDraft = {"plan": without_missing(each), "axes": {"load.rate": rates}}
+    one_rate = {**common, "load": load_of(rates[0], cap, requests), "stop": {"requests": requests}}
+    experiment: ExperimentDraft = {"plan": without_missing(one_rate), "axes": {"load.rate": rates}}
     if warm:  # each rate has a separate warm-up pass
         return Foreign.of(given.account, {}, experiment)
     load = {"type": "stages", "stages": _stages(rates, requests), "max_concurrency": cap}

@@ -37,7 +37,7 @@ from inferometer.store.store import Store
 
 NOTEBOOK = "notifications.json"
 TURN_S = 30.0  # maximum time of an earlier sender
-_NAP_S = 0.05
+_POLL_S = 0.05
 _TURN = 0x496E666572  # our key for PostgreSQL's advisory locks
 _TABLE = Table("notifications", MetaData(), Column("subject", String, primary_key=True), Column("note", Text))
 
@@ -91,7 +91,7 @@ def _await_turn(lock: int, file: Path, until: float) -> None:
             except BlockingIOError:
                 if time.monotonic() >= until:
                     raise StoreError(f"{file}: another command has been sending notifications for too long") from None
-            time.sleep(_NAP_S)
+            time.sleep(_POLL_S)
 
 
 def _read(file: Path) -> Notes:
@@ -189,9 +189,9 @@ def _deliver_news(
         what = tuple(sorted({*finding.what, *(known.what if known else ())}))
         note = Alert(what, (), finding.event.run, since)
     sent = deliver(finding.event, due) if due else []
-    heard = {*note.channels, *(item.channel for item in sent if item.arrived)}
-    if heard:  # else no channel was reached: it is still new
-        notes[finding.subject] = replace(note, channels=tuple(sorted(heard)))
+    notified = {*note.channels, *(item.channel for item in sent if item.arrived)}
+    if notified:  # else no channel was reached: it is still new
+        notes[finding.subject] = replace(note, channels=tuple(sorted(notified)))
     return sent
 
 
