@@ -392,7 +392,7 @@ def find_run(db: Connection, wanted: str, store: str, home: Path) -> RunMatch:
     if fitting:
         ids = [match.id for match in fitting]
         raise StoreError(f"{wanted!r} fits {len(ids)} runs: {_listed(ids)}", "give more of the id")
-    raise StoreError(f"no run {wanted!r}; the nearest is {_nearest(db, wanted)}", "inferometer list shows them all")
+    raise StoreError(f"no run {wanted!r}; did you mean {_nearest(db, wanted)}?", "inferometer list shows all runs")
 
 
 def _exact(db: Connection, wanted: str) -> list[RunMatch]:

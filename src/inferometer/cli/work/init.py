@@ -98,7 +98,7 @@ PARTS = (
     PlanPart(
         "server",
         "Instead of a url: a server to start before the run and stop after it.",
-        {"type": "simulator  # or vllm, sglang, llama-server, ...: inferometer serve --help"},
+        {"type": "simulator  # or vllm, sglang, llamacpp, ...: inferometer serve --help"},
     ),
     PlanPart(
         "workload",

@@ -86,8 +86,11 @@ def untag(run: str, tags: tuple[str, ...], store: str | None) -> None:
 def baseline(name: str | None, run: str | None, remove: bool, store: str | None) -> None:
     kept_in = store_of(store)
     if name is None:
-        for baseline_name, id_ in sorted(kept_in.baselines().items()):
+        named = sorted(kept_in.baselines().items())
+        for baseline_name, id_ in named:
             echo(f"{baseline_name}  {id_}")
+        if not named:
+            echo("no baselines; set one: inferometer store baseline main latest", err=True)
     elif remove:
         kept_in.remove_baseline(name)
         echo(f"{name}: baseline removed")
