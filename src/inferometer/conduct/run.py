@@ -327,13 +327,13 @@ def _state(end: ShardsEnd[ShardReport], losses: Sequence[Note]) -> State:
 
 
 _FLEET = "inferometer.router.virtual:simulated_fleet_run"
-_ALONE = "inferometer.simulator.virtual:simulated_run"
+_SINGLE = "inferometer.simulator.virtual:simulated_run"
 
 
 def simulate(plan: Plan, note: Notes = lambda _text: None) -> Run:
     """Predict the result of a plan without a server and without a network."""
     is_fleet = plan.server is not None and plan.server.type == "fleet"
-    made: Run = attribute_at(_FLEET if is_fleet else _ALONE)(plan, note)
+    made: Run = attribute_at(_FLEET if is_fleet else _SINGLE)(plan, note)
     return made
 
 

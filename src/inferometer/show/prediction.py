@@ -43,7 +43,7 @@ RATE_TITLES = {"request_rate": "request throughput", "output_rate": "output thro
 LONGEST_NAME = 17  # with seven numbers in 80 columns
 SETTING_TITLES = {"max_sequences": "sequences", "max_batched_tokens": "token budget"}
 MAIN = ("ttft", "tpot", "e2e", "output_rate")
-ERRORS_ARE = {"in sample": "on the runs of the fit", "leave-one-out": "each run left out of its fit"}
+ERROR_SOURCES = {"in sample": "on the runs of the fit", "leave-one-out": "each run left out of its fit"}
 
 
 def print_model(model: ServerModel, to: Console) -> None:
@@ -64,7 +64,7 @@ def print_model(model: ServerModel, to: Console) -> None:
         to.print("error of the model on each run (predicted / measured − 1):")
         emit(errors_table({run.name: run.errors for run in model.runs}), to)
         to.print(
-            _errors_text({run.name: run.errors for run in model.runs}, ERRORS_ARE[model.errors_are]), soft_wrap=True
+            _errors_text({run.name: run.errors for run in model.runs}, ERROR_SOURCES[model.errors_are]), soft_wrap=True
         )
     for note in model.notes:
         to.print(f"note: {note}", soft_wrap=True)
