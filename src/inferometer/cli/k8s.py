@@ -99,7 +99,7 @@ _OPTIONS = (
         "wait_s",
         type=int,
         metavar="SECONDS",
-        help="Maximum time to wait for the end of the load; 0: do not wait. [default: 3600]",
+        help="Maximum duration of the load; 0: do not wait for its end. [default: 3600]",
     ),
     click.option(
         "--start-wait",

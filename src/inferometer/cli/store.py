@@ -88,7 +88,7 @@ def remeasure() -> None:
     """Recompute the numbers and the verdict of each RUN from its records, with the current definitions. Default: all
     runs that an older version measured.
 
-    The previous numbers stay in the run folder, as older-summary.json and older-verdict.json.
+    The original numbers stay in the run folder, as older-summary.json and older-verdict.json.
     """
 
 
