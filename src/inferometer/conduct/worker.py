@@ -73,7 +73,7 @@ def work(
     notes: Notes | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> tuple[Work, Run | None]:
-    """Run the plan as `_work` says. However it ends, a second container of the pod is told to end."""
+    """Run the plan, see `_work`. However that ends, a second container of the pod is stopped."""
     try:
         return _work(plan_file, results, pods, tool, stack, watch, notes or (lambda _text: None), environ)
     finally:

@@ -432,7 +432,7 @@ def _command_line(line: str, name: str) -> AuditResult:
     try:
         argv = _words(_PLACEHOLDER.sub(lambda match: match[0].strip("<>").replace(" ", "_"), line))
     except ValueError:
-        return AuditResult(name, "no plan", "goes on in lines that are not here")
+        return AuditResult(name, "no plan", "continues in lines that are missing here")
     try:
         return _judged(explain_command(argv), name)
     except (NoPlanError, NeedsFileError) as error:
