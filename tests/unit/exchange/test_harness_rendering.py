@@ -137,7 +137,7 @@ def test_fmperf_is_rendered_for_its_image_alone() -> None:
     assert told.items() <= rendered.env.items()
     assert any("arrivals are not Poisson" in note for note in notes)
     assert any("ignore_eos" in note for note in notes)
-    with pytest.raises(TargetError, match="runs by its image only") as error:
+    with pytest.raises(TargetError, match="runs only as an image") as error:
         installed(harness)
     assert "k8s run -l fmperf" in str(error.value.hint)
 
