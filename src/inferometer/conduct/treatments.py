@@ -107,7 +107,7 @@ def treatments_of(request: TreatmentRequest, cluster: Cluster | None, notes: Not
             endpoint = _endpoint(settings, cluster, method, model, notes)
             named = model if request.names_models or method in (STANDALONE, MODELSERVICE) else None
             cases = _cases(request, model, endpoint.url, notes)
-            if request.sender not in OURS:
+            if request.sender not in BUILT_IN:
                 cases = [one for case in cases for one in _rates_of(*case)]
             for name, plan, parameters in cases:
                 many = {"model": model} if len(models) > 1 else {}
