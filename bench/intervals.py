@@ -66,7 +66,7 @@ def main() -> None:
 
 def rows(model: ServerModel, judged: dict[str, Run]) -> Iterator[dict[str, Any]]:
     for times in TIMES:
-        predict.FARTHER = times
+        predict.OUTSIDE_FACTOR = times
         for name, run in judged.items():
             (row,), _ = predict.validate(model, [run])
             widths = [math.log(high / low) / 2 for low, high in row.intervals.values()]

@@ -49,7 +49,7 @@ def test_the_overview_says_what_got_worse_first(tab: Tab, address: str) -> None:
     assert tab.run("document.querySelectorAll('svg.spark').length") >= 2
     names = tab.run("[...document.querySelectorAll('table.overview td.name')].map(e => e.innerText)")
     assert {"batch 1", "batch 16"} <= set(names), "rows of one heading differ"
-    assert "A/B test: speed 4 and 5" in text and "B is better" in text and "holds 30 req/s" in text
+    assert "A/B test: speed 4 vs 5" in text and "B is better" in text and "sustains 30 req/s" in text
     assert "highest output token throughput: 780 tok/s at 1 in flight, 300 in (8 cases, 1 without a run)" in text
     assert "NaN" not in text and "undefined" not in text
     check_stays_home(tab, address)
@@ -267,7 +267,7 @@ def test_the_answer_of_a_search_has_the_load_and_the_limit_that_breaks(tab: Tab,
     tab.wait("document.querySelector('.answer b')")
     card = tab.run("document.querySelector('.answer b').innerText")
     assert card == search_sentence(kept.result)
-    assert card == "holds 30 req/s (30 to 40) within tpot p90 < 15ms; first broken by tpot p90 < 15ms at 40 req/s"
+    assert card == "sustains 30 req/s (30 to 40) within tpot p90 < 15ms; first broken by tpot p90 < 15ms at 40 req/s"
     check_drawn(tab)
     assert "limit: tpot p90 < 15ms" in tab.run("document.querySelector('figure.chart').textContent")
     assert tab.run("document.querySelectorAll('table.answers tbody tr').length") == 4

@@ -120,7 +120,7 @@ def test_search_finds_servers_and_settings_and_measures_its_answer(model: Path, 
         *words, *limit, "--max-sequences", "2", "--confirm", simulator, "--store", str(tmp_path)
     )
     assert done.returncode in (0, 4), done.stderr  # two seconds are too short for a valid measurement
-    assert "the share of one replica; the server needs max_sequences 2" in done.stderr
+    assert "the share of one replica in the first row; the server must be started with max_sequences 2" in done.stderr
     assert "  measured" in done.stdout and "  predicted" in done.stdout
 
 

@@ -171,7 +171,7 @@ def test_serve_prints_the_url_and_ends_with_ctrl_c(serve, tmp_path: Path):
     process.send_signal(signal.SIGINT)
     rest, told = process.communicate(timeout=30)
     assert (process.returncode, rest) == (0, "")
-    assert "hint: inferometer run --url http://127.0.0.1:" in told and "ended command" in told
+    assert "hint: inferometer run --url http://127.0.0.1:" in told and "stopped command" in told
     assert not any(map(alive, pids))
 
 

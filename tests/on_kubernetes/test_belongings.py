@@ -157,9 +157,9 @@ def test_a_dry_run_of_e2e_prints_and_makes_nothing(
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--skip"], "--skip: k8s e2e takes the stack down at its end"),
-        (["--debug"], "--debug: k8s e2e takes"),
-        (["--wait", "0"], "--wait 0: k8s e2e takes"),
+        (["--skip"], "--skip: k8s e2e removes the stack at its end"),
+        (["--debug"], "--debug: k8s e2e removes"),
+        (["--wait", "0"], "--wait 0: k8s e2e removes"),
         (["-U", "http://elsewhere:1"], "measures the stack that it starts"),
         (["-t", "modelservice"], "measures the stack that it starts"),
         (["-m", "a,b"], "starts one model, got 2: a, b"),

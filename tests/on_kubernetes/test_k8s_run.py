@@ -430,7 +430,7 @@ def test_a_dry_run_creates_nothing_and_the_server_checks_it(
     kinds = [document["kind"] for document in yaml.safe_load_all(printed)]
     assert "Job" in kinds and "ConfigMap" in kinds and "ServiceAccount" in kinds
     assert "HF_TOKEN: '***'" in printed and "whispered" not in printed
-    assert "the server accepts all of them" in told
+    assert "the API server accepts all manifests" in told
     assert execute(["k8s", "run", *words, "-t", "nowhere"]) == 0  # the last -t counts
     printed, told = capsys.readouterr()
     assert "no endpoint for method nowhere" in told and "http://mock:1234" in printed

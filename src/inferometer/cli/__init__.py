@@ -1,5 +1,5 @@
 """The command line. Each module declares a few commands: their options, examples and help. The functions that do the
-work are in `inferometer.cli.work` and are imported when a command runs, so that help is fast."""
+work are in `inferometer.cli.work` and are only imported when a command runs, so that help is fast."""
 
 import atexit
 import gc
@@ -18,8 +18,8 @@ from inferometer.cli.group import ReaderGoneError, WrongUseError, group, unknown
 from inferometer.documents.document import is_unicode
 from inferometer.errors import InferometerError, Terminated
 
-# Objects between two collections: Python's own 700 take an eighth of a short command, because all that imports made is
-# looked through, and 100,000 a twentieth.
+# New objects between two garbage collections. Collections traverse everything that imports created: with Python's
+# default of 700 they take an eighth of the time of a short command, with 100,000 a twentieth.
 GARBAGE_AT = 500_000
 
 
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's idle threads would spin during the load
     gc.set_threshold(GARBAGE_AT)
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # where there is no µ, a ? is better than no result
+        sys.stdout.reconfigure(errors="replace")  # if the encoding has no µ, a ? is better than no result
     end_on_term()
     code = execute(arguments)
     try:
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _forget_stdout()
     if arguments is None and _is_alone():
         _end(code)
-    gc.freeze()  # at its end Python would look through all objects twice more
+    gc.freeze()  # else Python would traverse all objects twice more at exit
     sys.exit(code)
 
 
@@ -62,41 +62,41 @@ def _end(code: int) -> NoReturn:
 
 
 def execute(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and give its exit code; what went wrong is printed on stderr."""
-    if "inferometer.store.folder" in sys.modules:  # by a command before this one
+    """Run one command line and return its exit code; errors are printed on stderr."""
+    if "inferometer.store.folder" in sys.modules:  # cached by an earlier command of this process
         sys.modules["inferometer.store.folder"].FOLDERS_READ.clear()
-    words = sys.argv[1:] if arguments is None else list(arguments)
+    typed = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        _check_words(words)
-        code = group.main(words, prog_name="inferometer", standalone_mode=False)
+        _check_arguments(typed)
+        code = group.main(typed, prog_name="inferometer", standalone_mode=False)
     except ReaderGoneError:
         _forget_stdout()
         return BROKEN_PIPE
-    except click.Abort as aborted:  # what click makes of an interrupt
+    except click.Abort as aborted:  # click raises it for a KeyboardInterrupt
         return _interrupted(aborted.__cause__)
     except KeyboardInterrupt as interrupt:
         return _interrupted(interrupt)
     except click.NoSuchOption as mistake:
-        return report(unknown_option(mistake, words))
+        return report(unknown_option(mistake, typed))
     except Exception as mistake:
-        return report(_blamed(mistake))
+        return report(_cause_of(mistake))
     return code if isinstance(code, int) else 0
 
 
-def _check_words(words: Sequence[str]) -> None:
-    """What is typed is stored, sent and printed: bytes that are no text could be none of these."""
-    if broken := [word for word in words if not is_unicode(word)]:
+def _check_arguments(typed: Sequence[str]) -> None:
+    """Arguments are stored, sent and printed, which is not possible with bytes that are not UTF-8."""
+    if broken := [argument for argument in typed if not is_unicode(argument)]:
         hint = "rename files with such names"
         raise WrongUseError(f"an argument must be text in UTF-8, got {broken[0][:200]!a}", hint)
 
 
 def _open_standard_files() -> None:
-    """Whoever starts us with one of them closed, as some services do, wants nothing of it; what is opened next, such as
-    a log, must not get its number."""
+    """Opens stdin, stdout and stderr on /dev/null if they are closed, as some services start us: else the next opened
+    file, such as a log, would get their number."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)
     os.close(number)
-    sys.stdin = sys.stdin or open(0)  # noqa: SIM115 - for as long as we live
+    sys.stdin = sys.stdin or open(0)  # noqa: SIM115 - open until exit
     sys.stdout = sys.stdout or open(1, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w")  # noqa: SIM115
 
@@ -107,8 +107,8 @@ def _interrupted(cause: BaseException | None) -> int:
     return code
 
 
-def _blamed(mistake: Exception) -> Exception:
-    """An unexpected error is the fault of a run that is not as it was written, if this command has read one."""
+def _cause_of(mistake: Exception) -> Exception:
+    """If this command has read a damaged run, an unexpected error is reported as that damage."""
     if isinstance(mistake, InferometerError | click.exceptions.ClickException | OSError):
         return mistake
     if "inferometer.store.folder" not in sys.modules:
@@ -119,5 +119,5 @@ def _blamed(mistake: Exception) -> Exception:
 
 
 def _forget_stdout() -> None:
-    """Keeps the interpreter from complaining about the pipe once more when it flushes at exit."""
+    """Prevents a second error about the pipe when the interpreter flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -20,7 +20,7 @@ Examples:
   inferometer compare a1,a2,a3,a4,a5 b1,b2,b3,b4,b5
       groups of repeats: needed to detect a change of a few percent
   inferometer compare before-upgrade after-upgrade
-      all runs with these tags
+      two tags: all runs with one against all runs with the other
   inferometer compare baseline:main latest --measure ttft.p99,tpot.p50,output_rate
       a named baseline, and only three measures: fewer comparisons detect smaller changes
 """
@@ -36,12 +36,12 @@ Examples:
     metavar="NAMES",
     help="Compare only these measures: ttft.p99,output_rate. Repeatable.",
 )
-@click.option("--all", "every", is_flag=True, help="Compare every measure that has a better direction.")
+@click.option("--all", "every", is_flag=True, help="Compare every measure for which higher or lower is better.")
 @click.option(
     "--with-repeats",
     "repeats",
     is_flag=True,
-    help="Add to each side all runs with the same identity, versions and commit.",
+    help="Add to each side all runs of the same workload, stack, hardware, versions and commit.",
 )
 @click.option(
     "--margin",
@@ -49,9 +49,9 @@ Examples:
     default=5.0,
     show_default=True,
     metavar="PERCENT",
-    help="Call a change the same if it is certainly smaller than this.",
+    help="Report a change as the same if it is certainly smaller than this.",
 )
-@click.option("--force", is_flag=True, help="Compare even if runs are invalid or are on both sides.")
+@click.option("--force", is_flag=True, help="Compare even if a run is invalid or on both sides.")
 @spread_option
 @click.option("--fail-on-worse", is_flag=True, help="Exit with 1 if any measure is worse.")
 @click.option("--strict", is_flag=True, help="With --fail-on-worse: exit with 4 if the result is unclear.")

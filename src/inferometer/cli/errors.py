@@ -23,13 +23,13 @@ from inferometer.record.sanitize import harmless
 
 
 def echo(text: object = "", *, nl: bool = True, err: bool = False) -> None:
-    """Names of models, plans and files may hold anything: nothing in them commands the terminal."""
+    """Prints text without control sequences: names of models, plans and files may contain any characters."""
     click.echo(harmless(str(text)), nl=nl, err=err)
 
 
-# -- mistakes --------------------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------------------------
 
-UNEXPECTED = 70  # sysexits.h EX_SOFTWARE: a mistake of ours
+UNEXPECTED = 70  # sysexits.h EX_SOFTWARE: a bug of ours
 INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143  # 128 + the signal, as in shells
 EXIT_CODES = {
     0: "success: all limits are met, or none were set; a doubtful run prints a warning on stderr",
@@ -43,14 +43,14 @@ EXIT_CODES = {
     BROKEN_PIPE: "the reader of stdout closed the pipe (`| head`)",
     TERMINATED: "terminated by SIGTERM; the run is stored",
 }
-_signals: list[int] = []  # that ended this process, as far as it went on after them
+_signals: list[int] = []  # received: the signals that end this process
 
 _MEMORY_HINT = "use a machine with more free memory, or allow this process more (ulimit -v, the limit of a container)"
 _COLOURS = {"error": "red", "warning": "yellow", "hint": "cyan", "note": "cyan"}
 
 
 def end_on_term() -> None:
-    """TERM ends a command as Ctrl-C does: through every `finally`, with what was measured kept."""
+    """SIGTERM ends a command as Ctrl-C does: every `finally` runs, and the measurements so far are stored."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminate)
 
@@ -66,7 +66,7 @@ def interrupted_code() -> int:
 
 
 def report(mistake: Exception) -> int:
-    """Tell a person what went wrong and give the exit code."""
+    """Print the error on stderr and return the exit code."""
     if os.environ.get("INFEROMETER_TRACEBACK"):
         shown = "".join(traceback.format_exception(mistake))
         click.echo(harmless(environment_redactor(os.environ).hide(shown)), err=True)
@@ -95,12 +95,12 @@ def report(mistake: Exception) -> int:
 def print_message(kind: str, text: str) -> None:
     """One line on stderr: `note: ...`, `warning: ...`."""
     prefix = click.style(f"{kind}:", fg=_COLOURS[kind], bold=kind != "note") if _coloured() else f"{kind}:"
-    safe = environment_redactor(os.environ).hide(text)  # the last edge: a message of whatever was not foreseen
+    safe = environment_redactor(os.environ).hide(text)  # last safeguard: an unforeseen message may contain a secret
     click.echo(f"{prefix} {harmless(safe)}", err=True)
 
 
 def notes_once(above: Callable[[Callable[[], None]], None] = lambda speak: speak()) -> Callable[[str], None]:
-    """Prints notes, each once, because every step or case would repeat them. `above` prints above a live table."""
+    """Prints every note only once, although every step or case repeats it. `above` prints above a live table."""
     seen: set[str] = set()
 
     def note(text: str) -> None:
@@ -124,7 +124,7 @@ def _coloured() -> bool:
 
 
 def _sentence(text: str) -> str:
-    """click's messages in our style: no capital, no full stop."""
+    """click's message in our style: no capital at the start, no full stop."""
     return text[:1].lower() + text[1:].removesuffix(".")
 
 

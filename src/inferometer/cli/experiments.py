@@ -23,13 +23,13 @@ Examples:
   inferometer search --url http://localhost:8000 --limit 'ttft p99 < 500ms' --limit 'tpot p90 < 50ms'
       the highest request rate within both limits
   inferometer search chat --url http://localhost:8000 --concurrency 32 --over concurrency
-      a ready plan and its limits; over the number of requests in flight, starting at 32
+      a built-in plan with its limits; varies the number of requests in flight, starting at 32
   inferometer search --limit 'ttft p90 < 200ms' --limit 'tpot p90 < 10ms' --budget 2min
-      what is known after two minutes, on the built-in simulator
+      stop after two minutes and report the result so far; on the built-in simulator
   inferometer search --limit 'ttft p90 < 200ms' --model-file h200-8b.yaml
-      predicted in seconds by a model that `inferometer fit` made
+      predict it in seconds, with a model that `inferometer fit` made
   inferometer search --limit 'ttft p90 < 200ms' --model-file h200-8b.yaml --replicas 1,2,4 --price 3.5
-      for several numbers of servers, with the cost per million output tokens
+      for several numbers of replicas, with the cost per million output tokens
   inferometer search --limit 'ttft p90 < 200ms' --model-file h200-8b.yaml --confirm http://localhost:8000
       predict the rate, then measure it and show both
 """
@@ -48,8 +48,7 @@ Examples:
 @click.option(
     "--step",
     metavar="TIME",
-    help="How long each load is tried. [default: as long as the limits need to be decided and the budget allows, at "
-    "most 60s]",
+    help="Duration of each step. [default: long enough to decide the limits, as far as the budget allows, at most 60s]",
 )
 @click.option(
     "--within",
@@ -62,22 +61,26 @@ Examples:
 @click.option(
     "--budget",
     metavar="TIME",
-    help="Time limit of the whole search, without the start of a server; the result so far is reported.",
+    help="Time limit of the whole search, not counting the start of a server; then the result so far is reported.",
 )
-@click.option("--least", metavar="N", help="Lowest load to try. [default: a thousandth of the start, or 1 request]")
-@click.option("--most", metavar="N", help="Highest load to try. [default: a thousand times the start]")
+@click.option(
+    "--least", metavar="N", help="Lowest load to try. [default: a thousandth of the first load, or 1 request]"
+)
+@click.option("--most", metavar="N", help="Highest load to try. [default: a thousand times the first load]")
 @model_file_option()
 @capacity_flags("--model-file")
-@click.option("--confirm", metavar="URL", help="With --model-file: measure the answer on this server, and show both.")
+@click.option(
+    "--confirm", metavar="URL", help="With --model-file: measure the predicted load on this server, and show both."
+)
 @json_option
 @quiet_option
 @store_option
 @work_in("inferometer.cli.work.search:search")
 def search() -> None:
-    """Find the highest load within the limits of PLAN.
+    """Find the highest load that meets the limits of PLAN.
 
-    Loads are doubled until a limit is missed, then the range is halved until it is narrow. Each load is stored
-    as a run. The search starts at a load found by a probe of two seconds, or at --rate (--concurrency).
+    The load is doubled until a limit is missed, then the range is halved until it is narrow enough. Each load is stored
+    as a run. The first load comes from a two-second probe, or from --rate (--concurrency).
     """
 
 
@@ -96,9 +99,9 @@ Examples:
   inferometer sweep --switch-off examples/mixed-classes.yaml
       measure how each traffic class of a plan affects the others
   inferometer sweep routing --set repeats=10
-      a ready experiment: routing strategies on a fleet in virtual time, as Ray's prefix-aware sweep compares them
+      a built-in experiment: routing strategies on a fleet in virtual time, as in Ray's prefix-aware sweep
   inferometer sweep experiment.yaml --model-file h200-8b.yaml
-      predict all cases by a model that `inferometer fit` made, in virtual time
+      predict all cases in virtual time, with a model that `inferometer fit` made
   inferometer sweep config.yml
       an inference-perf file with load.sweep: a burst, then rates up to the throughput of the burst
   inferometer sweep -- guidellm benchmark run --target http://host:8000 --rate-type sweep --data prompt_tokens=256
@@ -116,7 +119,9 @@ Examples:
     metavar="[ID]",
     help="Resume the last experiment of this file, or the one with this id.",
 )
-@click.option("--fresh", is_flag=True, help="Start over without a note about an unfinished experiment.")
+@click.option(
+    "--fresh", is_flag=True, help="Start a new experiment, without the note that an earlier one is unfinished."
+)
 @click.option("--force", is_flag=True, help="Resume although the file was edited; unchanged cases are not repeated.")
 @click.option("--retry-failed", is_flag=True, help="When resuming, repeat failed cases.")
 @click.option(
@@ -147,9 +152,9 @@ Examples:
 def sweep() -> None:
     """Run an experiment: all cases of FILE, each stored as a run.
 
-    FILE has a plan and its variations: axes (all combinations), zipped lists, named cases, levels between two measured
-    ends, exclusions, repeats. It may be another tool's file, or after `--` another tool's command line. A failed case
-    is recorded and the others continue.
+    FILE has a plan and its variations: axes (all combinations), zipped lists, named cases, load levels between two
+    measured ends, exclusions, repeats. It may be another tool's file, or after `--` another tool's command line. A
+    failed case is recorded and the others continue.
     """
 
 
@@ -164,9 +169,9 @@ Examples:
   inferometer ab --a server:simulator --b 'server:{type: simulator, args: {speed: 1.3}}' --block 5s
       start two servers and run both at the same time
   inferometer ab plan.yaml --a stable.yaml --b canary.yaml --set-b server.env.CUDA_VISIBLE_DEVICES=1
-      take target and server of each side from its own plan
+      take the target and server of each side from its own plan
   inferometer ab --a http://localhost:8000 --b http://localhost:8000 --concurrency 16
-      A/A test: the differences that noise alone makes on this machine and server
+      A/A test: how large differences are by noise alone, on this machine and server
 """
 
 
@@ -202,8 +207,8 @@ Examples:
 @click.option(
     "--measure", "measures", multiple=True, metavar="NAMES", help="Compare only these measures: ttft.p99,output_rate."
 )
-@click.option("--all", "every", is_flag=True, help="Compare every measure that has a better direction.")
-@click.option("--margin", default="5%", show_default=True, metavar="SHARE", help="Call a smaller change the same.")
+@click.option("--all", "every", is_flag=True, help="Compare every measure for which higher or lower is better.")
+@click.option("--margin", default="5%", show_default=True, metavar="SHARE", help="Report a smaller change as the same.")
 @click.option("--fail-on-worse", is_flag=True, help="Exit with 1 if B is worse in any measure.")
 @work_flags
 @json_option

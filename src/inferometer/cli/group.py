@@ -18,7 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("inferometer.cli.plan:init", "Write a commented plan to start from."),
     "rerun": ("inferometer.cli.run:rerun", "Repeat a stored run with the same plan and seed."),
     "sweep": ("inferometer.cli.experiments:sweep", "Run an experiment: many cases of one plan, each stored as a run."),
-    "search": ("inferometer.cli.experiments:search", "Find the highest load within the limits."),
+    "search": ("inferometer.cli.experiments:search", "Find the highest load that meets the limits."),
     "ab": ("inferometer.cli.experiments:ab", "Compare two targets in alternating blocks."),
     "benchmark": ("inferometer.cli.harnesses:benchmark", "Run your own benchmark and store its measurements."),
     "show": ("inferometer.cli.store:show", "Show a stored run, by default the latest."),
@@ -46,23 +46,26 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "startup": ("inferometer.cli.serve:startup", "Measure how long a server takes to start, by phase."),
     "harnesses": (
         "inferometer.cli.harnesses:harnesses",
-        "List other load generators that run in Inferometer's place, or install one.",
+        "List or install other load generators (guidellm, aiperf, ...) that can send the load.",
     ),
     "doctor": ("inferometer.cli.instrument:doctor", "Check this machine and the target for problems before a run."),
-    "serve": ("inferometer.cli.serve:serve", "Start a server as a plan would and run it in the foreground."),
-    "route": ("inferometer.cli.serve:route", "Route requests over replicas: a streaming proxy with routing policies."),
+    "serve": (
+        "inferometer.cli.serve:serve",
+        "Start an inference server (vllm, sglang, simulator, ...) and run it in the foreground.",
+    ),
+    "route": ("inferometer.cli.serve:route", "Route requests to replicas: a streaming proxy with routing policies."),
     "simulate": (
         "inferometer.cli.predict:simulate",
         "Run a plan against the simulator in virtual time, or serve the simulator.",
     ),
-    "fit": ("inferometer.cli.predict:fit", "Learn a model of a server from measured runs."),
+    "fit": ("inferometer.cli.predict:fit", "Fit a model of a server to measured runs."),
     "predict": ("inferometer.cli.predict:predict", "Predict a run, or the highest load, with a model of a server."),
     "validate": ("inferometer.cli.predict:validate", "Compare a model's predictions with measured runs."),
     "calibrate": ("inferometer.cli.instrument:calibrate", "Measure the load generator's own error on this machine."),
     "k8s": ("inferometer.cli.k8s:k8s", "Measure in a Kubernetes cluster: launcher pods, results, clean-up."),
     "worker": (
         "inferometer.cli.k8s:worker",
-        "Measure a plan in a pod (the command that the pods of k8s run execute).",
+        "Measure a plan in a pod; the pods that `k8s run` starts execute this command.",
     ),
     "completion": ("inferometer.cli.options:completion", "Print the tab completion script for a shell."),
 }
@@ -93,12 +96,12 @@ TRACEBACK = click.Option(
 
 
 class ReaderGoneError(Exception):
-    """Whoever read our output, `| head`, has seen enough."""
+    """The reader of stdout closed the pipe, as `| head` does."""
 
 
-# -- what other tools call it ----------------------------------------------------------------------------------------
+# -- options of other tools ------------------------------------------------------------------------------------------
 
-_OTHER_OPTIONS: dict[str, str] = {  # ours, to the names that it has elsewhere
+_OTHER_OPTIONS: dict[str, str] = {  # our option: its names in other tools
     "--rate": "--rps --qps --request-rate --requests-per-second --arrival-rate --rate-limit -r",
     "--concurrency": "--max-concurrency --users --num-users --vus --clients --connections --parallel "
     "--num-concurrent-requests --parallelism -c",
@@ -128,7 +131,7 @@ _OTHER_OPTIONS: dict[str, str] = {  # ours, to the names that it has elsewhere
     "--store": "--results-dir --db",
     "--server": "--engine --start-server",
 }
-_OTHER_SETTINGS: dict[str, str] = {  # what --set does here
+_OTHER_SETTINGS: dict[str, str] = {  # options of other tools that are settings of the plan here
     "--temperature": "sampling.temperature=0",
     "--top-p": "sampling.top_p=0.9",
     "--ignore-eos": "sampling.ignore_eos=true",
@@ -144,7 +147,7 @@ _OTHER_SETTINGS: dict[str, str] = {  # what --set does here
     "--shared-prefix-len": "workload.prefix.tokens=128",
     "--ready-check-timeout-sec": "server.ready.timeout=60s",
 }
-_OTHER_WAYS: dict[str, str] = {  # what is done in another way
+_OTHER_WAYS: dict[str, str] = {  # options without a counterpart: what to do instead
     "--api-key": "set the key in the environment variable OPENAI_API_KEY, or name another in INFEROMETER_KEY_ENV",
     "--key": "set the key in the environment variable OPENAI_API_KEY, or name another in INFEROMETER_KEY_ENV",
     "--host": "inferometer run --url http://HOST:PORT",
@@ -178,11 +181,11 @@ _OTHER_TOOLS = {"vllm", "sglang", "guidellm", "genai-perf", "aiperf", "inference
 
 
 class WrongUseError(InferometerError):
-    """A command line that means nothing here, with what was probably meant."""
+    """An unknown option or command, with the one that was probably meant."""
 
 
 def unknown_option(mistake: click.NoSuchOption, arguments: Sequence[str]) -> InferometerError:
-    """What an option of another tool is called here, or the one of ours that is closest."""
+    """The error for an unknown option: names our option if another tool's was used, else the closest one."""
     context = mistake.ctx
     path = context.command_path if context else "inferometer"
     options = {name: option for option in context.command.params for name in option.opts} if context else {}
@@ -200,14 +203,14 @@ def unknown_option(mistake: click.NoSuchOption, arguments: Sequence[str]) -> Inf
 
 
 def _ours(name: str, value: str) -> str | None:
-    """Our name of another tool's option; the path behind --endpoint, as vllm bench takes it, is our --api."""
+    """Our name of another tool's option; the path after `--endpoint`, as in vllm bench, is our `--api`."""
     if name == "--endpoint" and value.startswith("/"):
         return "--api"
     return next((ours for ours, others in _OTHER_OPTIONS.items() if name in others.split()), None)
 
 
 def _translated(typed: Sequence[str], options: Mapping[str, click.Parameter]) -> Iterator[str]:
-    """The whole line under our names. An option that has none here is left out, with its value."""
+    """The whole command line with our option names. Options without a counterpart are left out with their values."""
     at, address = 0, {"--host": "", "--port": ""}
     while at < len(typed):
         flag, equals, value = typed[at].partition("=")
@@ -235,7 +238,7 @@ def _is_switch(option: click.Parameter | None) -> bool:
 
 
 def _shown(value: str, option: click.Parameter) -> str:
-    """The typed value behind our option; not where it may hold a secret."""
+    """The value after our option; a placeholder if it may contain a secret."""
     if _is_switch(option):
         return ""
     if not value or "@" in value or option.name in ("header", "headers"):
@@ -244,7 +247,7 @@ def _shown(value: str, option: click.Parameter) -> str:
 
 
 def _value_of(option: str, arguments: Sequence[str]) -> str:
-    """What was typed behind an option, empty where nothing was."""
+    """The value after an option on the command line, empty if there is none."""
     for at, argument in enumerate(arguments):
         if argument.startswith(f"{option}="):
             return argument.partition("=")[2]
@@ -254,7 +257,7 @@ def _value_of(option: str, arguments: Sequence[str]) -> str:
 
 
 def unknown_command(command: str, path: str) -> InferometerError:
-    """The command that was probably meant."""
+    """The error for an unknown command, with the one that was probably meant."""
     text = f"no command {command!r}"
     if command in _OTHER_TOOLS:
         return WrongUseError(text, f"{path} run -- {command} ... runs its command line")
@@ -274,7 +277,7 @@ def unknown_command(command: str, path: str) -> InferometerError:
 
 @contextmanager
 def _watching_reader() -> Iterator[None]:
-    """click would end a broken pipe with exit code 1, which means a failed limit here."""
+    """click would exit with 1 on a broken pipe, but our exit code 1 means a failed limit."""
     try:
         yield
     except BrokenPipeError:
@@ -282,10 +285,10 @@ def _watching_reader() -> Iterator[None]:
 
 
 class LazyGroup(click.Group):
-    """Imports a command's file when the command is called, not when it is listed."""
+    """Imports a command's module when the command is called, not when it is listed."""
 
     def make_context(self, *arguments: Any, **more: Any) -> click.Context:
-        """Prints the help, where that is requested."""
+        """Also prints the help, if it is requested."""
         with _watching_reader():
             return super().make_context(*arguments, **more)
 

@@ -1,5 +1,5 @@
-"""`inferometer harnesses` and `inferometer benchmark`: other load generators, or a user's own benchmark, run instead
-of ours and stored like any other run."""
+"""`inferometer harnesses` and `inferometer benchmark`: other load generators, or a user's own benchmark, instead of our
+load generator; their results are stored like any other run."""
 
 import click
 
@@ -8,13 +8,13 @@ from inferometer.cli.options import json_option, quiet_option, store_option, wor
 EXAMPLES = """\b
 Examples:
   inferometer harnesses
-      list them, and which are installed
+      list them, and show which are installed
   inferometer harnesses install guidellm
-      into an environment of its own
+      install it into a virtual environment of its own
   inferometer run --harness guidellm plan.yaml
 \b
 Environment variables:
-  INFEROMETER_HARNESSES  folder with an environment for each harness
+  INFEROMETER_HARNESSES  folder with the virtual environments of the harnesses
 """
 
 
@@ -22,16 +22,18 @@ Environment variables:
 @json_option
 @work_in("inferometer.cli.work.harnesses:harnesses")
 def harnesses() -> None:
-    """List other load generators that run in Inferometer's place, or install one."""
+    """List or install other load generators (guidellm, aiperf, ...) that can send the load."""
 
 
 @harnesses.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--python", metavar="PATH", help="Python for the environment. [default: this one, if it is new enough]")
+@click.option(
+    "--python", metavar="PATH", help="Python for the virtual environment. [default: this one, if it is new enough]"
+)
 @quiet_option
 @work_in("inferometer.cli.work.harnesses:install")
 def install() -> None:
-    """Install harnesses from PyPI, each into an environment of its own."""
+    """Install harnesses from PyPI, each into a virtual environment of its own."""
 
 
 BENCHMARK_EXAMPLES = """\b
@@ -63,7 +65,11 @@ Examples:
 @click.option(
     "--output", "--file", "output", metavar="FILE", help="File to which the command writes its JSON. [default: stdout]"
 )
-@click.option("--direction", type=click.Choice(["higher", "lower"]), help="Better direction, for measures without one.")
+@click.option(
+    "--direction",
+    type=click.Choice(["higher", "lower"]),
+    help="Which direction is better, for measures that do not state it.",
+)
 @click.option("--timeout", metavar="TIME", help="Stop the benchmark after this time. [default: 1h]")
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="Set an environment variable. Repeatable.")
 @click.option("--folder", metavar="FOLDER", help="Working directory.")

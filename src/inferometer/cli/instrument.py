@@ -55,6 +55,7 @@ def doctor() -> None:
 def calibrate() -> None:
     """Measure the load generator's own error on this machine, and store it as a curve.
 
-    Our client reads from a server that logs when it sent each token. Later runs read the error at their own load from
-    the curve and show it with the result. Leave the machine idle meanwhile. With --store the curve is stored there
-    instead."""
+    Inferometer's client reads from a server that logs when it sent each token. Later runs read the error at their own
+    load from the curve and show it with the result. Leave the machine idle meanwhile. With --store, the curve is stored
+    in that store instead.
+    """

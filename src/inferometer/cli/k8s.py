@@ -1,5 +1,5 @@
-"""`inferometer k8s` and `inferometer worker`: measure in a Kubernetes cluster, deploy a server there, and what the pods
-execute."""
+"""`inferometer k8s` and `inferometer worker`: measure in a Kubernetes cluster, deploy a server there; and the command
+that the pods execute."""
 
 import re
 from pathlib import Path
@@ -42,13 +42,13 @@ _OPTIONS = (
         "-m",
         "--models",
         metavar="LIST",
-        help="Models, measured in turn. [default: the plan's, or what is served; for a profile llm-d's]",
+        help="Models, measured one after the other. [default: the plan's, else the served one; for a profile, llm-d's]",
     ),
     click.option(
         "-p",
         "--namespace",
         metavar="A[,B]",
-        help="Namespace of the stack, and of the launcher pods. [default: llmdbench]",
+        help="Namespace of the stack and, after a comma, of the launcher pods. [default: llmdbench]",
     ),
     click.option(
         "-t",
@@ -56,12 +56,15 @@ _OPTIONS = (
         metavar="LIST",
         help="standalone, modelservice, or part of a service's or pod's name. [default: modelservice]",
     ),
-    click.option("-l", "--harness", metavar="NAME", help="Tool that the profile belongs to. [default: inference-perf]"),
+    click.option(
+        "-l", "--harness", metavar="NAME", help="Tool that the profile is written for. [default: inference-perf]"
+    ),
     click.option(
         "--load-generator",
         "generator",
         type=click.Choice(["inferometer", "harness"]),
-        help="What sends the profile's load: Inferometer, or the harness, if the image has it. [default: inferometer]",
+        help="Which tool sends the load of the profile: Inferometer, or the harness, if the image has it. [default: "
+        "inferometer]",
     ),
     click.option(
         "-w",
@@ -71,13 +74,15 @@ _OPTIONS = (
         metavar="NAME",
         help="Profile: its name or path. [default: sanity_random]",
     ),
-    click.option("-k", "--pvc", "claim", metavar="NAME", help="Claim for the results. [default: workload-pvc]"),
-    click.option("--pvc-size", "claim_size", metavar="SIZE", help="Its size, if it does not exist. [default: 20Gi]"),
-    click.option("--storage-class", metavar="NAME", help="Its storage class. [default: that of the cluster]"),
+    click.option(
+        "-k", "--pvc", "claim", metavar="NAME", help="Persistent volume claim for the results. [default: workload-pvc]"
+    ),
+    click.option("--pvc-size", "claim_size", metavar="SIZE", help="Size of a new claim. [default: 20Gi]"),
+    click.option("--storage-class", metavar="NAME", help="Storage class of a new claim. [default: the cluster's]"),
     click.option(
         "--access-mode",
         type=click.Choice(["ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"]),
-        help="Its access mode. [default: ReadWriteMany]",
+        help="Access mode of a new claim. [default: ReadWriteMany]",
     ),
     click.option(
         "-e",
@@ -85,7 +90,7 @@ _OPTIONS = (
         "--experiments",
         "experiment",
         metavar="FILE",
-        help="Experiment: its treatments, measured in turn.",
+        help="Experiment file; its treatments are measured one after the other.",
     ),
     click.option(
         "-s",
@@ -94,10 +99,14 @@ _OPTIONS = (
         "wait_s",
         type=int,
         metavar="SECONDS",
-        help="Maximum time of the load; 0: do not wait. [default: 3600]",
+        help="Maximum duration of the load; 0: do not wait for its end. [default: 3600]",
     ),
     click.option(
-        "--start-wait", "start_s", type=int, metavar="SECONDS", help="Maximum time until pods run. [default: 900]"
+        "--start-wait",
+        "start_s",
+        type=int,
+        metavar="SECONDS",
+        help="Maximum time to wait until the pods run. [default: 900]",
     ),
     click.option(
         "-j",
@@ -105,10 +114,14 @@ _OPTIONS = (
         "pods",
         type=int,
         metavar="N",
-        help="Launcher pods, each with the whole load. [default: 1]",
+        help="Number of launcher pods; each sends the whole load. [default: 1]",
     ),
     click.option(
-        "-U", "--endpoint-url", "url", metavar="URL", help="Measure this address; no rights on the stack are needed."
+        "-U",
+        "--endpoint-url",
+        "url",
+        metavar="URL",
+        help="URL to measure; needs no permissions in the namespace of the stack.",
     ),
     click.option(
         "--image",
@@ -117,25 +130,27 @@ _OPTIONS = (
         help="Image of the pods. [default: $INFEROMETER_IMAGE, else inferometer:VERSION]",
     ),
     click.option(
-        "--pull-policy", type=click.Choice(["Always", "IfNotPresent", "Never"]), help="When the image is pulled."
+        "--pull-policy", type=click.Choice(["Always", "IfNotPresent", "Never"]), help="When to pull the image."
     ),
-    click.option("--cpu", metavar="N", help="CPUs of a pod, request and limit. [default: 16]"),
-    click.option("--memory", metavar="SIZE", help="Memory of a pod, request and limit. [default: 32Gi]"),
+    click.option("--cpu", metavar="N", help="CPU request and limit of a pod. [default: 16]"),
+    click.option("--memory", metavar="SIZE", help="Memory request and limit of a pod. [default: 32Gi]"),
     click.option(
         "--launcher-node",
         "launcher_nodes",
         multiple=True,
         metavar="K=V",
-        help="Pods only on nodes with this label. Repeatable.",
+        help="Run the pods only on nodes with this label. Repeatable.",
     ),
-    click.option("--fs-group", "group", type=int, metavar="ID", help="Group that owns the claim's files."),
+    click.option(
+        "--fs-group", "group", type=int, metavar="ID", help="Id of the group that owns the files of the claim."
+    ),
     click.option("-g", "--envvars", "passed", metavar="LIST", help="Environment variables to pass to the pods."),
     click.option(
         "-q",
         "--serviceaccount",
         "service_account",
         metavar="NAME",
-        help="Service account of the pods. [default: a new one without rights]",
+        help="Service account of the pods. [default: a new one without permissions]",
     ),
     click.option(
         "--id", metavar="ID", help="Id of the experiment. If it has results, only the missing treatments run."
@@ -144,32 +159,36 @@ _OPTIONS = (
         "-r",
         "--output",
         metavar="PLACE",
-        help="Folder, s3:// or gs:// for results and analysis. [default: in the store]",
+        help="Folder, s3:// or gs:// URL for the results and their analysis. [default: in the store]",
     ),
     click.option(
         "-n",
         "--dry-run",
         is_flag=True,
         default=None,
-        help="Print the manifests; the server checks them, if there is one.",
+        help="Print the manifests, checked by the API server if one is reachable; create nothing.",
     ),
     click.option("-z", "--skip", is_flag=True, default=None, help="Only collect results; start nothing."),
     click.option(
         "-d", "--debug", is_flag=True, default=None, help="Start idle pods, and print how to open a shell in them."
     ),
-    click.option("-v", "--verbose", is_flag=True, default=None, help="Print the log of the pods."),
+    click.option("-v", "--verbose", is_flag=True, default=None, help="Print the logs of the pods."),
     click.option(
         "--treatment-max-attempts",
         "attempts",
         type=int,
         metavar="N",
-        help="Repeat a treatment that failed, up to so many times in all. [default: 1]",
+        help="Maximum attempts per treatment, if it fails. [default: 1]",
     ),
     click.option(
-        "--treatment-stop-on-error", "stop_on_error", is_flag=True, default=None, help="End at a treatment that failed."
+        "--treatment-stop-on-error",
+        "stop_on_error",
+        is_flag=True,
+        default=None,
+        help="Stop after the first treatment that fails.",
     ),
     *(
-        click.option(name, is_flag=True, expose_value=False, hidden=True, help="Always done, as llm-d's option asks.")
+        click.option(name, is_flag=True, expose_value=False, hidden=True, help="Option of llm-d; always on here.")
         for name in ("--analyze", "--monitoring")
     ),
 )
@@ -182,7 +201,7 @@ def run_options(command: Command) -> Command:
 
 
 class LikeRunSh(click.Command):
-    """Takes a short option and its value also as run.sh does: `-p=bench`; `-h` is help."""
+    """Also accepts a short option with its value as run.sh does, `-p=bench`; `-h` prints the help."""
 
     def get_help_option_names(self, ctx: click.Context) -> list[str]:
         return ["-h", "--help"]
@@ -199,35 +218,36 @@ class LikeRunSh(click.Command):
 @run_options
 @change_option
 @click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Change a setting of the plan. Repeatable.")
-@click.option("--list-endpoints", is_flag=True, help="List the endpoints of the namespace, and do nothing else.")
+@click.option("--list-endpoints", is_flag=True, help="List the endpoints of the namespace, then exit.")
 @cluster_options
 @json_option
 @click.option("--quiet", is_flag=True, help="Do not print progress and notes on stderr.")
 @store_option
 @work_in("inferometer.cli.work.k8s:run", KUBERNETES)
 def run() -> None:
-    """Measure an endpoint of a cluster by launcher pods, as llm-d-benchmark's run.sh does.
+    """Measure an endpoint in a cluster with launcher pods, as llm-d-benchmark's run.sh does.
 
-    PLAN is a plan of ours; without it, llm-d's -l, -w and -o name the profile, or -e an experiment. LLMDBENCH_*
-    variables have the meaning and the defaults that they have there; a scenario file goes before them, and options
-    before both.
+    PLAN is a plan of Inferometer. Without it, -l, -w and -o name a profile of llm-d, or -e an experiment. LLMDBENCH_*
+    variables have the same meaning and defaults as in llm-d; a scenario file overrides them, and options override both.
     """
 
 
 @k8s.command()
 @click.option("-p", "--namespace", metavar="NAME", help="Namespace. [default: that of the context]")
 @click.option("--id", "run_id", metavar="ID", help="Only this run or experiment.")
-@click.option("--data", is_flag=True, help="Also remove the claim with the results.")
-@click.option("-k", "--pvc", "claim", metavar="NAME", default="workload-pvc", help="The claim. [default: workload-pvc]")
-@click.option("--running", is_flag=True, help="Also stop and remove what is still running.")
+@click.option("--data", is_flag=True, help="Also remove the persistent volume claim with the results.")
+@click.option(
+    "-k", "--pvc", "claim", metavar="NAME", default="workload-pvc", help="Name of the claim. [default: workload-pvc]"
+)
+@click.option("--running", is_flag=True, help="Also stop and remove what still runs.")
 @click.option("-n", "--dry-run", is_flag=True, help="Only list what would be removed.")
 @cluster_options
 @work_in("inferometer.cli.work.k8s_objects:clean", KUBERNETES)
 def clean() -> None:
-    """Remove what we made in a namespace and no longer use.
+    """Remove objects that Inferometer created in a namespace and no longer uses.
 
-    What still runs stays, unless --running is given; the claim with the results stays without --data, and with it where
-    we did not make it or other pods use it.
+    What still runs is kept unless --running is given. The claim with the results is kept unless --data is given, and
+    always if Inferometer did not create it or other pods use it.
     """
 
 
@@ -237,18 +257,24 @@ def clean() -> None:
     "--namespace",
     metavar="A[,B]",
     default="llmdbench",
-    help="Namespace of the stack, and of the launcher pods. [default: llmdbench]",
+    help="Namespace of the stack and, after a comma, of the launcher pods. [default: llmdbench]",
 )
 @click.option("--name", metavar="NAME", default="inferometer", help="Name of the roles. [default: inferometer]")
-@click.option("--up", is_flag=True, help="Also what k8s up, down and e2e need.")
-@click.option("--unattended", is_flag=True, help="Also what pods need that watch the stack with k8s run --wait 0.")
-@click.option("--user", metavar="NAME", help="Also bind them to this user.")
-@click.option("--serviceaccount", "account", metavar="NAMESPACE:NAME", help="Also bind them to this service account.")
+@click.option("--up", is_flag=True, help="Include the permissions for k8s up, down and e2e.")
+@click.option(
+    "--unattended",
+    is_flag=True,
+    help="Include the permissions of pods that watch the stack themselves: k8s run --wait 0.",
+)
+@click.option("--user", metavar="NAME", help="Also bind the roles to this user.")
+@click.option(
+    "--serviceaccount", "account", metavar="NAMESPACE:NAME", help="Also bind the roles to this service account."
+)
 @work_in("inferometer.cli.work.k8s_objects:rights", KUBERNETES)
 def rights() -> None:
-    """Print the roles that k8s run needs: for the launchers' namespace, and to read the stack's.
+    """Print the RBAC roles that k8s run needs: in the namespace of the launchers, and to read that of the stack.
 
-    Nothing in them is cluster-wide. inferometer k8s rights | kubectl apply -f -
+    No role is cluster-wide. To create them: inferometer k8s rights | kubectl apply -f -
     """
 
 
@@ -270,15 +296,19 @@ Examples:
 _STACK_OPTIONS = (
     click.option("--server", type=click.Choice(["vllm", "simulator"]), default="vllm", help="Server to deploy."),
     click.option("--replicas", type=int, default=1, metavar="N", help="Number of servers. [default: 1]"),
-    click.option("--router", metavar="POLICY", help="Run Inferometer's router in front of them, with this policy."),
+    click.option(
+        "--router", metavar="POLICY", help="Run Inferometer's router in front of the servers, with this policy."
+    ),
     click.option("--server-image", metavar="NAME", help="Image of the server. [default: vllm/vllm-openai:latest]"),
     click.option("--server-port", "port", type=int, default=8000, metavar="N", help="Port. [default: 8000]"),
     click.option(
         "--arg", "args", multiple=True, metavar="ARG", help="Argument of the server's command line. Repeatable."
     ),
-    click.option("--server-env", multiple=True, metavar="NAME=VALUE", help="Variable of the server. Repeatable."),
-    click.option("--server-cpu", metavar="N", help="CPUs of a server, request and limit."),
-    click.option("--server-memory", metavar="SIZE", help="Memory of a server, request and limit."),
+    click.option(
+        "--server-env", multiple=True, metavar="NAME=VALUE", help="Environment variable of the server. Repeatable."
+    ),
+    click.option("--server-cpu", metavar="N", help="CPU request and limit of a server."),
+    click.option("--server-memory", metavar="SIZE", help="Memory request and limit of a server."),
     click.option("--gpus", type=int, default=0, metavar="N", help="GPUs of a server. [default: 0]"),
     click.option(
         "--gpu-resource",
@@ -286,14 +316,30 @@ _STACK_OPTIONS = (
         default="nvidia.com/gpu",
         help="Resource name of the GPUs. [default: nvidia.com/gpu]",
     ),
-    click.option("--node-selector", multiple=True, metavar="LABEL=VALUE", help="Nodes of the server. Repeatable."),
-    click.option("--toleration", multiple=True, metavar="KEY", help="Taint that the server tolerates. Repeatable."),
-    click.option("--hf-secret", metavar="NAME[:KEY]", help="Secret with the token. [default: a new one of $HF_TOKEN]"),
-    click.option("--model-pvc", metavar="NAME", help="Claim for the model's files; kept by k8s down."),
-    click.option("--model-pvc-size", metavar="SIZE", default="100Gi", help="Its size. [default: 100Gi]"),
-    click.option("--model-storage-class", metavar="NAME", help="Its storage class. [default: that of the cluster]"),
     click.option(
-        "--stack-timeout", metavar="TIME", default="15min", help="Maximum time until it is ready. [default: 15min]"
+        "--node-selector",
+        multiple=True,
+        metavar="LABEL=VALUE",
+        help="Run the server on nodes with this label. Repeatable.",
+    ),
+    click.option("--toleration", multiple=True, metavar="KEY", help="Taint that the server tolerates. Repeatable."),
+    click.option(
+        "--hf-secret",
+        metavar="NAME[:KEY]",
+        help="Secret with the Hugging Face token. [default: a new one from $HF_TOKEN]",
+    ),
+    click.option(
+        "--model-pvc", metavar="NAME", help="Persistent volume claim for the files of the model; k8s down keeps it."
+    ),
+    click.option("--model-pvc-size", metavar="SIZE", default="100Gi", help="Size of a new claim. [default: 100Gi]"),
+    click.option(
+        "--model-storage-class", metavar="NAME", help="Storage class of a new claim. [default: the cluster's]"
+    ),
+    click.option(
+        "--stack-timeout",
+        metavar="TIME",
+        default="15min",
+        help="Maximum time until the server is ready. [default: 15min]",
     ),
 )
 
@@ -308,26 +354,26 @@ def _stack_options(command: Command) -> Command:
 @click.argument("name", default="standalone")
 @click.option("-p", "--namespace", metavar="NAME", help="Namespace. [default: that of the context]")
 @click.option("-m", "--model", metavar="NAME", help="Model to serve.")
-@click.option("--image", metavar="NAME", envvar="INFEROMETER_IMAGE", help="Image of simulator and router.")
+@click.option("--image", metavar="NAME", envvar="INFEROMETER_IMAGE", help="Image of the simulator and the router.")
 @_stack_options
-@click.option("-n", "--dry-run", is_flag=True, help="Print the manifests, and create nothing.")
+@click.option("-n", "--dry-run", is_flag=True, help="Print the manifests; create nothing.")
 @cluster_options
 @work_in("inferometer.cli.work.k8s_objects:up", KUBERNETES)
 def up() -> None:
     """Start a server in a cluster and wait until it is ready: a Deployment and a Service called NAME.
 
-    With --router, every replica is a Deployment with a Service of its own, and our router is in front of them.
+    With --router, each replica has its own Deployment and Service, and Inferometer's router runs in front of them.
     """
 
 
 @k8s.command()
 @click.argument("name", default="standalone")
 @click.option("-p", "--namespace", metavar="NAME", help="Namespace. [default: that of the context]")
-@click.option("--data", is_flag=True, help="Also remove the claim with the model's files.")
+@click.option("--data", is_flag=True, help="Also remove the persistent volume claim with the files of the model.")
 @cluster_options
 @work_in("inferometer.cli.work.k8s_objects:down", KUBERNETES)
 def down() -> None:
-    """Take down what k8s up stood up."""
+    """Remove a server that k8s up started."""
 
 
 @k8s.command(cls=LikeRunSh, epilog=E2E_EXAMPLES)
@@ -336,16 +382,16 @@ def down() -> None:
 @change_option
 @click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Change a setting of the plan. Repeatable.")
 @_stack_options
-@click.option("--stack-name", metavar="NAME", default="standalone", help="Name of the stack. [default: standalone]")
+@click.option("--stack-name", metavar="NAME", default="standalone", help="Name of the server. [default: standalone]")
 @cluster_options
 @json_option
 @click.option("--quiet", is_flag=True, help="Do not print progress and notes on stderr.")
 @store_option
 @work_in("inferometer.cli.work.k8s:e2e", KUBERNETES)
 def e2e() -> None:
-    """Start a server, measure it as k8s run does, and take it down, whatever happens in between.
+    """Start a server, measure it as k8s run does, and remove it, also after an error.
 
-    Where nobody is there to take it down, because this command was killed, the cluster does it some time later.
+    If this command is killed before it can do that, the cluster removes the server some time later.
     """
 
 
@@ -357,15 +403,22 @@ def e2e() -> None:
     metavar="FOLDER",
     help="Folder for the results; with several pods, _1, _2, ... is appended.",
 )
-@click.option("--pods", type=click.IntRange(min=1), default=1, metavar="N", help="Number of pods with this plan.")
+@click.option("--pods", type=click.IntRange(min=1), default=1, metavar="N", help="Number of pods that run this plan.")
 @click.option("--harness", metavar="NAME", default="inferometer", help="Load generator. [default: inferometer]")
-@click.option("--watch-stack", "stack", metavar="NAMESPACE", help="Folder for the cluster's data about the stack.")
-@click.option("--serve", is_flag=True, help="Wait for the driver of inferometer run --on kubernetes.")
-@click.option("--print", "print_from", metavar="FILE:BYTE", help="Print the results from there on, to be collected.")
+@click.option(
+    "--watch-stack", "stack", metavar="NAMESPACE", help="Namespace of the stack; the first pod watches its replicas."
+)
+@click.option("--serve", is_flag=True, help="Wait for the process that runs inferometer run --on kubernetes.")
+@click.option(
+    "--print",
+    "print_from",
+    metavar="FILE:BYTE",
+    help="Print the results from this position on; the client collects them.",
+)
 @work_in("inferometer.cli.work.worker:worker")
 def worker() -> None:
     """Measure a plan in a pod and store the run in a folder of its volume.
 
-    Exit code 0 if a run was kept, whatever its numbers are. The number of the pod is read from JOB_COMPLETION_INDEX,
+    Exit code 0 if a run was stored, whatever its result. The number of the pod is read from JOB_COMPLETION_INDEX,
     which an Indexed Job sets, or from INFEROMETER_INDEX.
     """

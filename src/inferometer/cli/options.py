@@ -1,5 +1,5 @@
-"""What declarations of commands share: `work_in`, which names the function that does the work, the options of several
-commands and their shell completion (and its script)."""
+"""Shared by all declarations of commands: `work_in`, which names the function that does the work, options that several
+commands have, and shell completion with its script."""
 
 from collections.abc import Callable, Iterable
 from functools import wraps
@@ -21,7 +21,7 @@ RECORDS = "inferometer.records"
 
 
 def imported_on_call(place: str) -> Callable[..., Any]:
-    """The function at a place such as `"inferometer.cli.work.run:run"`, whose module is imported when it is called."""
+    """The function at a path such as `"inferometer.cli.work.run:run"`; its module is imported when it is called."""
 
     def call(*arguments: Any, **named: Any) -> Any:
         return attribute_at(place)(*arguments, **named)
@@ -30,16 +30,17 @@ def imported_on_call(place: str) -> Callable[..., Any]:
 
 
 def work_in(place: str, extra: tuple[str, str] | None = None) -> Callable[[Callable[[], None]], Callable[..., Any]]:
-    """Declares that a command is done by the function at `place`, which takes the command's parameters by their names:
+    """Declares that the function at `place` implements a command; it takes the command's parameters by name:
     `@work_in("inferometer.cli.work.run:run")`. Help and completion do not import it.
 
-    `extra` is what the work is (`talking to Kubernetes`) and the extra whose packages it imports (`kubernetes`)."""
+    `extra` is a description of the work (`talking to Kubernetes`) and the extra with the packages that it imports
+    (`kubernetes`)."""
 
     def decorated(declaration: Callable[[], None]) -> Callable[..., Any]:
         @wraps(declaration)
         def work(**parameters: Any) -> Any:
             if click.get_current_context().invoked_subcommand is not None:
-                return None  # this is the group of the command that is called
+                return None  # this is the group of the called command
             try:
                 done_by = attribute_at(place)
             except ModuleNotFoundError as missing:
@@ -123,13 +124,12 @@ def wait_option(command: Command) -> Command:
 
 
 def wait_of(text: str | None) -> float:
-    """Seconds of `--wait-for-target`; none where it was not given."""
+    """Seconds of `--wait-for-target`; 0 if it was not given."""
     return 0.0 if text is None else duration_of("--wait-for-target", text)
 
 
 def duration_of(option: str, text: str) -> float:
-    """The seconds that an option was given."""
-
+    """The duration given to an option, in seconds."""
     try:
         return seconds(text)
     except ValueError:
@@ -143,23 +143,27 @@ def slowest_option(command: Command) -> Command:
 
 
 def model_file_option(*names: str) -> Callable[[Command], Command]:
-    """`names` are further ones: `--model`, where no model is requested by its name."""
+    """`names` are further option names: `--model` for commands that request no model by name."""
     return click.option(
         "--model-file",
         *names,
         "model_file",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Model of a server, made by `inferometer fit`: predict, in virtual time.",
+        help="Predict in virtual time, with this model of a server, made by `inferometer fit`.",
     )
 
 
 def capacity_flags(needs: str) -> Callable[[Command], Command]:
-    """What a capacity in virtual time is found over, and how it is confirmed; `needs` is the flag that they go with."""
+    """The options of a capacity search in virtual time; `needs` is the option that they require."""
     options = (
-        click.option("--replicas", metavar="N,N", default="1", help=f"With {needs}: numbers of servers."),
-        click.option("--max-sequences", metavar="N,N", help=f"With {needs}: limits of sequences in one step to try."),
-        click.option("--token-budget", metavar="N,N", help=f"With {needs}: limits of tokens in one step to try."),
+        click.option("--replicas", metavar="N,N", default="1", help=f"With {needs}: numbers of replicas to try."),
+        click.option(
+            "--max-sequences", metavar="N,N", help=f"With {needs}: values to try for the maximum sequences per batch."
+        ),
+        click.option(
+            "--token-budget", metavar="N,N", help=f"With {needs}: values to try for the maximum tokens per step."
+        ),
         click.option(
             "--price",
             type=click.FloatRange(min=0),
@@ -177,7 +181,7 @@ def capacity_flags(needs: str) -> Callable[[Command], Command]:
 
 
 def run_argument(name: str = "run", *, required: bool) -> Callable[[Command], Command]:
-    """A run by its id, the beginning of its id, its folder, or `latest`."""
+    """A run: an id or its prefix, a folder, or `latest`."""
     return click.argument(
         name, required=required, shell_complete=imported_on_call("inferometer.cli.work.stores:runs_of")
     )
@@ -199,7 +203,7 @@ _TARGET = (
         "--url",
         multiple=True,
         metavar="URL",
-        help="URL of the server; several are used in turn. localhost:8000 means http://localhost:8000; a URL that ends "
+        help="URL of the server; several take turns. localhost:8000 means http://localhost:8000; a URL that ends "
         "in /v1/chat/completions also sets --api. [default: $INFEROMETER_URL]",
     ),
     click.option("--server", metavar="KIND", help="Start a server for the run: simulator, vllm, sglang, ..."),
@@ -257,13 +261,13 @@ _SENDING = (
     click.option(
         "--workers",
         metavar="N|auto",
-        help="Number of load generator processes; auto: as many as the calibration of this machine demands.",
+        help="Number of load generator processes; auto: as many as the load needs by the calibration of this machine.",
     ),
     click.option("--on", metavar="PLACE", help="Where the workers run: local, ray or kubernetes. [default: local]"),
     click.option(
         "--ray-address",
         metavar="HOST:PORT",
-        help="Run the workers on this Ray cluster. [default: $RAY_ADDRESS, else a cluster of this machine for the run]",
+        help="Run the workers on this Ray cluster. [default: $RAY_ADDRESS, else a local cluster, started for the run]",
     ),
     click.option("--save-prompts", is_flag=True, help="Store the prompts."),
     click.option("--save-answers", is_flag=True, help="Store the generated text."),
@@ -274,12 +278,12 @@ plan_argument = click.argument("plan_args", metavar="[PLAN]", nargs=-1, type=cli
 
 
 def work_flags(command: Command) -> Command:
-    """What is sent, and when."""
+    """Options of the workload and the load."""
     return _with(command, _WORK)
 
 
 def all_flags(command: Command) -> Command:
-    """What is sent, when, and where to."""
+    """Options of the target, the workload, the load and the load generator."""
     return _with(command, (*_TARGET, *_WORK, *_SENDING))
 
 

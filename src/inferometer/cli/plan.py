@@ -38,7 +38,7 @@ def check() -> None:
 @set_option
 @click.option("--full", is_flag=True, help="Show every setting, also for plans of other tools.")
 @click.option(
-    "--explain", is_flag=True, help="For another tool's plan: list every key, how it was translated, and where to."
+    "--explain", is_flag=True, help="For another tool's plan: list every key with the settings that it became."
 )
 @work_in("inferometer.cli.work.plan:show_plan")
 def show_plan() -> None:
@@ -55,11 +55,11 @@ def show_plan() -> None:
 @json_option
 @work_in("inferometer.cli.work.plan:audit_plans")
 def audit_plans() -> None:
-    """Read all plans and commands of other tools in FOLDER: which are understood, refused, or read wrongly.
+    """Check how all plans and commands of other tools in FOLDER are converted: understood, refused, or wrong.
 
-    Configurations, templates and suites are found by their content, commands in .txt, .md, .rst and .sh files. Each is
-    converted and checked, and read again without each of its keys: a key that changes nothing and has no note is wrong.
-    Exit code 1 if any is wrong.
+    Configurations, templates and suites are recognised by their content, commands in .txt, .md, .rst and .sh files.
+    Each is converted and checked, and converted again with one key left out at a time: if a key changes nothing and no
+    note says so, the conversion is wrong. Exit code 1 if any is wrong.
     """
 
 

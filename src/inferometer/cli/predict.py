@@ -22,11 +22,11 @@ from inferometer.cli.options import (
 EXAMPLES = """\b
 Examples:
   inferometer predict --model-file h200-8b.yaml --rate 20 --duration 60s
-      what this load would give
+      the latencies and throughput of this load
   inferometer predict chat --model-file h200-8b.yaml --capacity --limit 'ttft p99 < 500ms' --replicas 1,2,4 --price 3.5
       the highest request rate within the limit, and what a million output tokens would cost
   inferometer predict --model-file h200-8b.yaml --capacity --limit 'ttft p90 < 300ms' --token-budget 2048,8192
-      the same for two settings of the engine
+      the same for two token budgets per engine step
   inferometer predict --model-file h200-8b.yaml --rate 20 --confirm http://localhost:8000
       predict, then measure it and show both
 """
@@ -44,17 +44,17 @@ Examples:
 @store_option
 @work_in("inferometer.cli.work.predict:predict")
 def predict() -> None:
-    """Predict the run that PLAN would give on the server of a model: no server, no network, seconds of work."""
+    """Predict the result of PLAN on the server that a model describes: no server, no network, done in seconds."""
 
 
 FIT_EXAMPLES = """\b
 Examples:
   inferometer fit 20261116-0026 20261116-0031 20261116-0040 -o h200-8b.yaml
-      a model of the server that gave these three runs
+      a model of the server that these three runs measured
   inferometer fit sweep/* --server-log server.log -o h200-8b.yaml
       run folders; the engine's limits are read from its log
   inferometer fit --gpu h100 --shape llama-3.1-70b --gpus 4 -o guess.yaml
-      no run at hand: a model from the data sheet alone
+      without runs: a model from the data sheet of the GPU alone
 """
 
 
@@ -83,18 +83,18 @@ def _chart_option(shows: str) -> Callable[[Command], Command]:
     "--server-log",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Log of the server's start, which has its limits.",
+    help="Startup log of the server, from which its limits are read.",
 )
 @click.option("--kv-tokens", type=click.IntRange(min=1024), metavar="N", help="Tokens in the KV cache.")
-@click.option(
-    "--max-sequences", type=click.IntRange(min=1), metavar="N", help="Maximum number of sequences in one step."
-)
-@click.option("--token-budget", type=click.IntRange(min=1), metavar="N", help="Maximum number of tokens in one step.")
+@click.option("--max-sequences", type=click.IntRange(min=1), metavar="N", help="Maximum number of sequences per batch.")
+@click.option("--token-budget", type=click.IntRange(min=1), metavar="N", help="Maximum number of tokens per step.")
 @click.option("--gpu", metavar="GPU", help="With --shape: start from the data sheet of h100, h200, l4, ...")
 @click.option("--shape", metavar="MODEL", help="With --gpu: shape of the model: llama-3.1-8b, qwen3-32b, ...")
 @click.option("--gpus", type=click.IntRange(min=1), default=1, metavar="N", help="Without runs: number of GPUs.")
 @click.option(
-    "--leave-one-out", is_flag=True, help="State the errors on runs left out of the fit; takes one more fit per run."
+    "--leave-one-out",
+    is_flag=True,
+    help="Report the error on each run when it is left out of the fit; takes one more fit per run.",
 )
 @_chart_option("measured and modelled steps of the runs")
 @json_option
@@ -102,7 +102,7 @@ def _chart_option(shows: str) -> Callable[[Command], Command]:
 @store_option
 @work_in("inferometer.cli.work.fit:fit")
 def fit() -> None:
-    """Learn a model of a server from the records of RUNS, for `predict`.
+    """Fit a model of a server to the records of RUNS, for `predict`.
 
     Three runs of one server at different loads are enough. RUNS are ids, folders, tags or `latest`.
     """
@@ -111,14 +111,16 @@ def fit() -> None:
 @click.command(epilog=VALIDATE_EXAMPLES)
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("runs", nargs=-1, required=True)
-@click.option("--leave-one-out", is_flag=True, help="Fit again without each run, and show the error on that run.")
+@click.option(
+    "--leave-one-out", is_flag=True, help="Leave out one run at a time, fit the others, and show the error on that run."
+)
 @click.option(
     "--aiconfigurator",
     metavar="MODEL",
     help="Name of the model on Hugging Face, for aiconfigurator's estimates, if the runs have another name. They are "
     "shown if aiconfigurator is installed.",
 )
-@_chart_option("how far every prediction is off")
+@_chart_option("the error of every prediction")
 @json_option
 @quiet_option
 @store_option
@@ -126,7 +128,7 @@ def fit() -> None:
 def validate() -> None:
     """Compare the predictions of MODEL with measured RUNS.
 
-    For each run: what was measured, what the model predicts for the same plan, and the 95% interval of that.
+    For each run: the measured numbers, the predictions for the same plan, and their 95% intervals.
     """
 
 

@@ -1,5 +1,4 @@
-"""`inferometer report`, `chart`, `dashboard` and `site`: runs as a file to read or as a chart, and the store as web
-pages."""
+"""`inferometer report`, `chart`, `dashboard` and `site`: runs as a report or a chart, and the store as web pages."""
 
 import click
 
@@ -34,7 +33,7 @@ Examples:
     "--format",
     "form",
     type=click.Choice(["html", "md", "png", "csv", "xlsx"]),
-    help="Format, if it does not follow from the path.",
+    help="Format, if the path does not show it.",
 )
 @quiet_option
 @json_option

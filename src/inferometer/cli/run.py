@@ -21,7 +21,7 @@ Examples:
   inferometer run
       measure the built-in simulator: nothing else is needed
   inferometer run --url http://localhost:8000 --rate 10 --duration 60s
-      open loop: Poisson arrivals, independent of the server
+      open loop: Poisson arrivals at this rate, however slow the server is
   inferometer run --url http://localhost:8000 --concurrency 32 --requests 1k
       closed loop: send the next request when one is answered
   inferometer run plan.yaml --set load.rate=20 --limit 'ttft p99 < 500ms'
@@ -33,7 +33,7 @@ Examples:
   inferometer run -- vllm bench serve --random-input-len 1000 --num-prompts 500
       run another tool's command line
   inferometer run --harness inferometer --harness guidellm --harness aiperf plan.yaml
-      the same plan by several tools, and what each of them reports of the same server
+      the same plan with several tools, and a table of what each of them reports
   inferometer run plan.yaml --dry-run
       show the settings and the first request as curl; --dry-run --all shows every setting
 \b
@@ -62,8 +62,8 @@ Environment variables, used if neither the plan nor a flag sets the value:
     "harnesses",
     multiple=True,
     metavar="NAME",
-    help="Let another tool send the load: guidellm, aiperf, ...; inferometer harnesses lists them. Repeatable: a run "
-    "each, and a table of what each reports.",
+    help="Let another tool send the load: guidellm, aiperf, ...; inferometer harnesses lists them. Repeatable: one run "
+    "per tool, and a table of what each of them reports.",
 )
 @click.option("--harness-timeout", metavar="TIME", help="With --harness: stop a tool that takes longer.  [default: 1h]")
 @click.option("--dry-run", is_flag=True, help="Print the settings and the first request as curl; send nothing.")

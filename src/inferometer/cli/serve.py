@@ -1,5 +1,5 @@
-"""`inferometer serve` and `inferometer startup`: start the server of a plan in the foreground, or measure how long it
-takes."""
+"""`inferometer serve`, `startup` and `route`: start a server in the foreground, measure how long its start takes, and
+route requests to several."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ Examples:
 def serve() -> None:
     """Start a server, print its URL when it is ready, run it until Ctrl-C, then stop it and all its child processes.
 
-    KIND is vllm, sglang, llamacpp, tgi, command, container or simulator; or name a PLAN that has a server.
+    KIND is vllm, sglang, llamacpp, tgi, command, container or simulator. Or name a PLAN with a server: section.
     """
 
 
@@ -106,32 +106,38 @@ Examples:
       --upstream a=http://localhost:8001 --upstream b=http://localhost:8002 --port 8000
       replicas with names, and settings of the policy
   curl -H 'X-Inferometer-Explain: 1' -i http://localhost:8000/v1/completions -d '{...}'
-      why a request went where it went, in a header of the response; the latest in GET /router/decisions
+      why the router chose this replica, in a header of the response; GET /router/decisions has the latest decisions
 """
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--policy", metavar="NAME", default="power_of_two", show_default=True, help="How to choose a replica.")
+@click.option(
+    "--policy", metavar="NAME", default="power_of_two", show_default=True, help="Policy that chooses the replica."
+)
 @click.option(
     "--upstream",
     "upstreams",
     multiple=True,
     metavar="[NAME=]URL",
-    help="A replica to send requests to. Repeatable; several may follow each other.",
+    help="URL of a replica. Repeatable; more URLs may follow without the option.",
 )
 @click.argument("more", nargs=-1, metavar="[[NAME=]URL]...")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="Port to listen on. [default: a free port]")
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the policy. Repeatable.")
-@click.option("--seed", type=int, default=0, metavar="N", help="Seed of random choices.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a setting of the policy. Repeatable.")
+@click.option("--seed", type=int, default=0, metavar="N", help="Random seed of the policy.")
 @click.option(
     "--max-in-flight",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Requests that a replica gets at once; more wait in the router. [default: no limit]",
+    help="Maximum requests in flight per replica; further requests wait in the router's queue. [default: no limit]",
 )
 @click.option(
-    "--queue", "queue_limit", type=click.IntRange(min=0), metavar="N", help="Requests that may wait. [default: 1024]"
+    "--queue",
+    "queue_limit",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Maximum requests in the queue. [default: 1024]",
 )
 @click.option(
     "--retries",
@@ -142,7 +148,7 @@ Examples:
 @click.option("--health-path", metavar="PATH", help="Path that a healthy replica answers. [default: /health]")
 @click.option("--health-interval", metavar="TIME", help="Time between health checks. [default: 1s]")
 @click.option("--ready", metavar="TIME", default="0s", help="Wait this long for the first replica.")
-@click.option("--ca", "tls_ca", metavar="FILE", help="Certificate authorities of replicas behind https://.")
+@click.option("--ca", "tls_ca", metavar="FILE", help="CA certificates to verify replicas behind https://.")
 @click.option(
     "--insecure",
     "tls_verify",
@@ -151,14 +157,16 @@ Examples:
     default=True,
     help="Do not verify the certificates of replicas behind https://.",
 )
-@click.option("--drain", metavar="TIME", help="Time for requests in flight after Ctrl-C or SIGTERM. [default: 30s]")
+@click.option(
+    "--drain", metavar="TIME", help="Maximum wait for requests in flight after Ctrl-C or SIGTERM. [default: 30s]"
+)
 @json_option
 @quiet_option
 @work_in("inferometer.cli.work.route:route")
 def route() -> None:
-    """Route requests over replicas of a server: a streaming HTTP proxy.
+    """Route requests to the replicas of a server: a streaming HTTP proxy.
 
     Policies: random, round_robin, least_loaded, power_of_two, prefix_aware (Ray Serve), cache_aware (SGLang),
     block_prefix and prefix_affinity (llm-d), session_affinity. GET /metrics has the router's metrics, /router/state its
-    replicas, /router/decisions its latest explained decisions. Ctrl-C or SIGTERM finishes the requests in flight.
+    replicas, /router/decisions the latest explained decisions. Ctrl-C or SIGTERM finishes the requests in flight.
     """

@@ -8,7 +8,7 @@ PRUNE_EXAMPLES = """\b
 Examples:
   inferometer store prune --older-than 90d --dry-run
   inferometer store prune --older-than 90d --keep-last 1000
-      runs that are old and not among the last 1000
+      older than 90 days and not among the newest 1000
   inferometer store prune --older-than 7d --where kind=startup
 """
 
@@ -75,7 +75,7 @@ def verify() -> None:
 def slim() -> None:
     """Delete the records, samples and logs of each RUN and keep its summary.
 
-    Whatever needs single requests, such as new limits, is no longer possible; comparisons, checks and charts of
+    New limits and everything else that needs single requests are no longer possible; comparisons, checks and charts of
     summary numbers still work.
     """
 
@@ -85,10 +85,10 @@ def slim() -> None:
 @store_option
 @work_in("inferometer.cli.work.store:remeasure")
 def remeasure() -> None:
-    """Compute the numbers and the verdict of each RUN again from its records, by the present definitions. Default: all
+    """Recompute the numbers and the verdict of each RUN from its records, with the current definitions. Default: all
     runs that an older version measured.
 
-    The first numbers stay in the run folder, as older-summary.json and older-verdict.json.
+    The original numbers stay in the run folder, as older-summary.json and older-verdict.json.
     """
 
 
@@ -176,7 +176,7 @@ def list_runs() -> None:
 @click.command()
 @run_argument(required=False)
 @click.option("--partial", is_flag=True, help="Compute partial results from the logs of a killed or running run.")
-@click.option("--again", is_flag=True, help="Compute numbers and verdict again from the records; stores nothing.")
+@click.option("--again", is_flag=True, help="Recompute the numbers and the verdict from the records; store nothing.")
 @click.option("--more", is_flag=True, help="Also show the plan, delivery, server, GPUs and all notes.")
 @click.option("--measures", is_flag=True, help="Show every measure with all statistics and confidence intervals.")
 @click.option("--slices", is_flag=True, help="Show the numbers over time.")

@@ -16,7 +16,7 @@ from inferometer.judge.effect import ALPHA, MARGIN, Change, Sides, changes
 from inferometer.judge.identity import axes_text, identity, objections
 from inferometer.judge.limits import losses
 from inferometer.measure.values import Quantity, common_basis, quantities
-from inferometer.measure.verdict import OURS
+from inferometer.measure.verdict import CLIENT_CODES
 from inferometer.plan.load import Stop
 from inferometer.plan.model import Plan
 from inferometer.plan.text import to_mapping
@@ -224,7 +224,9 @@ def _left_out(blocks: Sequence[Block], planned: int) -> dict[int, str]:
     cut: dict[int, str] = {}
     late: dict[int, str] = {}
     for block in blocks:
-        wrong = [reason.sentence for reason in block.run.doubts if reason.code in OURS and reason.status == "invalid"]
+        wrong = [
+            reason.sentence for reason in block.run.doubts if reason.code in CLIENT_CODES and reason.status == "invalid"
+        ]
         if block.run.state in ("interrupted", "partial"):
             cut[block.pair] = f"{block.side} was {block.run.state}"
         elif lost := losses(block.run):

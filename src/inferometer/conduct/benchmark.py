@@ -43,7 +43,7 @@ MOST_LOG = 4 * 2**20  # bytes kept of each output, counted from the end
 MOST_RESULT = 64 * 2**20  # maximum bytes of JSON read
 GRACE_S = 2.0  # to end by itself after INT, and again after TERM
 LINES_SHOWN = 5
-LOOK_S = 0.02
+POLL_S = 0.02
 OUT, ERR = "stdout.log", "stderr.log"
 
 
@@ -187,7 +187,7 @@ def _awaited(
         left = None if limit_s is None else limit_s - (time.monotonic() - began)
         if left is not None and left <= 0:
             return "timeout"
-        time.sleep(LOOK_S if left is None else min(LOOK_S, left))
+        time.sleep(POLL_S if left is None else min(POLL_S, left))
 
 
 def _pass_on(file: Path, before: int, over: bool, redactor: Redactor) -> int:

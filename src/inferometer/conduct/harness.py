@@ -26,8 +26,8 @@ from inferometer.exchange.harness import (
     checked_name,
     harness_named,
 )
-from inferometer.exchange.harness.beside import IMAGE_ENV, ToolContainer, tool_container
 from inferometer.exchange.harness.environments import installed, version_of
+from inferometer.exchange.harness.tool_container import IMAGE_ENV, ToolContainer, tool_container
 from inferometer.exchange.importing.importer import checksum, read_result, summary_of, verdict_of
 from inferometer.exchange.importing.recognise import format_named
 from inferometer.exchange.importing.source import ImportedRun
@@ -182,7 +182,9 @@ def run_harnesses(
         checked_name(name)
         if name not in ("inferometer", "nop"):
             _runner(harness_named(name))
-            _rendered(harness_named(name), plan, _stand_in(plan), Places())  # fail first for a plan that it cannot run
+            _rendered(
+                harness_named(name), plan, _placeholder_endpoint(plan), Places()
+            )  # fail first for a plan that it cannot run
     if plan.server is None or plan.server.type == "external" or len(names) == 1 or "nop" in names:
         return [run_harness(plan, name, store=store, watch=watch, notes=notes, options=options) for name in names]
     folder = open_store(store).home / "servers" / token_hex(4)
@@ -206,12 +208,12 @@ def rendered_for(plan: Plan, name: str) -> tuple[Rendered, list[str]]:
     endpoint = (
         HarnessEndpoint(target.url[0], target.model or "MODEL", _tokenizer(plan, None) or target.model or "TOKENIZER")
         if target.url
-        else _stand_in(plan)
+        else _placeholder_endpoint(plan)
     )
     return _rendered(harness_named(name), plan, endpoint, Places())
 
 
-def _stand_in(plan: Plan) -> HarnessEndpoint:
+def _placeholder_endpoint(plan: Plan) -> HarnessEndpoint:
     """A placeholder until the server is known."""
     return HarnessEndpoint("http://127.0.0.1:8000", plan.target.model or "model", "tokenizer")
 
@@ -303,7 +305,7 @@ def _conducted(
         if isinstance(runner, Path):
             ended = _process(harness, runner, plan, rendered, folder, work, options, redactor)
         else:
-            ended = _beside(runner, rendered, folder, options, redactor)
+            ended = _run_in_container(runner, rendered, folder, options, redactor)
     about = HarnessRun(
         name=harness.name,
         version=version,
@@ -374,7 +376,7 @@ def _process(
     return waiting.ended()
 
 
-def _beside(
+def _run_in_container(
     container: ToolContainer, rendered: Rendered, folder: RunFolder, options: HarnessOptions, redactor: Redactor
 ) -> _Ended:
     """The same by the image's container. The key of the API is not passed on: the tool has no option for one."""

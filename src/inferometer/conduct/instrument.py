@@ -41,7 +41,7 @@ from inferometer.target.probe import probe
 from inferometer.vocabulary import duration_text
 from inferometer.workload.tokenizers import tokenizer_named
 
-LOOK_S = 1.0
+POLL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class DoctorOptions:
 
 
 def examine(
-    options: DoctorOptions, store: Place = None, *, root: Path = Path("/"), look_s: float = LOOK_S
+    options: DoctorOptions, store: Place = None, *, root: Path = Path("/"), look_s: float = POLL_S
 ) -> dict[str, list[Check]]:
     """All checks by group. Nothing is changed, except that the folder of the store is created."""
     look = MachineLook(root)

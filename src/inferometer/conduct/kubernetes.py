@@ -156,8 +156,8 @@ class _Session:
         )
 
     def _has_claim(self) -> bool:
-        found = self.cluster.read(PersistentVolumeClaim, self.settings.claim, self.settings.harness_namespace)
-        return found is not None
+        claim = self.cluster.read(PersistentVolumeClaim, self.settings.claim, self.settings.harness_namespace)
+        return claim is not None
 
     def _check_claim(self) -> None:
         if not self._has_claim():

@@ -37,7 +37,7 @@ from inferometer.simulator.settings import SimulatorSettings
 from inferometer.simulator.virtual import rehearse, simulated_run
 from inferometer.vocabulary import number_text, percent_text
 
-FARTHER = 2.0  # factor on errors outside the fitted range (bench/intervals.py: coverage with less)
+OUTSIDE_FACTOR = 2.0  # factor on errors outside the fitted range (bench/intervals.py: coverage with less)
 AMPLIFIED = 2.0  # a latency that grows by this factor more than the server slows down is close to saturation
 FEWEST_TO_GROW = 40  # requests required to see a queue grow
 FIRST = 5  # requests that meet a server without a queue, and show how long an answer takes then
@@ -100,7 +100,7 @@ def speed_error(model: ServerModel, outside: bool) -> float | None:
     """How much slower or faster than the model the server may be: 95% of its relative errors are within this bound.
     Outside the fitted range, errors count double."""
     error = model.error_of("e2e")
-    return None if error is None else (FARTHER if outside else 1.0) * model.reach * error
+    return None if error is None else (OUTSIDE_FACTOR if outside else 1.0) * model.reach * error
 
 
 def _at_speed(plan: Plan, settings: SimulatorSettings, factor: float) -> dict[str, float]:
@@ -180,7 +180,7 @@ def _predicted(
     error = model.error_of(_error_name(quantity))
     if error is None or quantity.value <= 0:
         return Predicted(quantity, error, None, None)
-    error *= FARTHER if outside else 1.0
+    error *= OUTSIDE_FACTOR if outside else 1.0
     low, high = quantity.interval or (None, None)
     sampling = math.log(high / low) / 2 if low and high and high > low > 0 else 0.0
     reaches = []

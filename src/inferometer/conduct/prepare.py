@@ -224,8 +224,8 @@ class Servers:
     """Starts a server when a case needs another one than the previous case. One that failed to start is not tried
     again."""
 
-    def __init__(self, folder: Path, notify: Notes, *, each_case: bool) -> None:
-        self._folder, self._notify, self._each_case = folder, notify, each_case
+    def __init__(self, folder: Path, notify: Notes, *, restarts: bool) -> None:
+        self._folder, self._notify, self._each_case = folder, notify, restarts
         self._open = ExitStack()
         self._server: StartedServer | None = None
         self._stack = ""
@@ -312,9 +312,9 @@ class _Shared:
 
 
 @contextmanager
-def shared(folder: Path, notify: Notes, *, each_case: bool) -> Iterator[tuple[Servers, Engines]]:
+def shared(folder: Path, notify: Notes, *, restarts: bool) -> Iterator[tuple[Servers, Engines]]:
     """Ends everything that was started, whatever happens."""
-    servers, engines = Servers(folder, notify, each_case=each_case), Engines()
+    servers, engines = Servers(folder, notify, restarts=restarts), Engines()
     try:
         yield servers, engines
     finally:

@@ -300,9 +300,9 @@ class InterruptNote:
             pending = [shard for shard in self._shards.values() if not shard.interrupted and shard.phase != "done"]
             if again or not pending:
                 self._over = True
-                self._tell()
+                self._announce_wait()
 
-    def _tell(self) -> None:
+    def _announce_wait(self) -> None:
         in_flight = sum(shard.in_flight for shard in self._shards.values())
         if in_flight:
             requests = "1 request" if in_flight == 1 else f"{in_flight:,} requests"
@@ -336,13 +336,13 @@ def _state(end: ShardsEnd[ShardReport], losses: Sequence[Note]) -> State:
 
 
 _FLEET = "inferometer.router.virtual:simulated_fleet_run"
-_ALONE = "inferometer.simulator.virtual:simulated_run"
+_SINGLE = "inferometer.simulator.virtual:simulated_run"
 
 
 def simulate(plan: Plan, note: Notes = lambda _text: None) -> Run:
     """Predict the result of a plan without a server and without a network."""
     is_fleet = plan.server is not None and plan.server.type == "fleet"
-    made: Run = attribute_at(_FLEET if is_fleet else _ALONE)(plan, note)
+    made: Run = attribute_at(_FLEET if is_fleet else _SINGLE)(plan, note)
     return made
 
 

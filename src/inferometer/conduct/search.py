@@ -35,7 +35,7 @@ from inferometer.judge.search import (
     spent_s,
 )
 from inferometer.measure.values import quantities
-from inferometer.measure.verdict import OURS
+from inferometer.measure.verdict import CLIENT_CODES
 from inferometer.plan.load import Load, Stage, Stop, Warmup
 from inferometer.plan.model import Plan
 from inferometer.plan.short import RATE_TYPES
@@ -253,7 +253,7 @@ def step_of(made: Run, wanted: Try, took_s: float = 0.0) -> SearchStep:
         run=made.id,
         ended=made.summary.goal.why if made.summary.goal else None,
         broken=not invalid.isdisjoint(FAILED),
-        valid=invalid.isdisjoint(OURS),
+        valid=invalid.isdisjoint(CLIENT_CODES),
         growing="unbounded_queue" in invalid or _unfinished(made) > UNFINISHED,
         values={key: known[key].value for key in CURVE if key in known},
         took_s=took_s,

@@ -291,8 +291,8 @@ def sweep(
         spent = sum(case.wall_s or 0.0 for case in before.cases)
         rows = [row for row in rows_of(before, kept_in) if row.name in {case.name for case in done.values()}]
         at_work = Sweep(prepared, folder, kept_in, notify, watch, on_begin, on_case, spent_s=spent, rows=rows)
-        each_case = prepared.experiment.server.restart == "each-case"
-        with kept_warm(), shared(folder.path, notify, each_case=each_case) as (servers, engines):
+        restarts = prepared.experiment.server.restart == "each-case"
+        with kept_warm(), shared(folder.path, notify, restarts=restarts) as (servers, engines):
             why, remaining, interrupted = at_work.do(left, servers, engines)
         if not remaining:
             folder.finish(_result(prepared, at_work.rows, kept_in))

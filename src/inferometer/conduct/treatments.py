@@ -13,7 +13,7 @@ from lightkube.resources.core_v1 import PersistentVolumeClaim
 
 from inferometer.conduct.harness import rendered_for
 from inferometer.errors import PlanError, TargetError
-from inferometer.exchange.harness import HARNESSES, OURS, beside, checked_name, harness_named
+from inferometer.exchange.harness import BUILT_IN, HARNESSES, checked_name, harness_named, tool_container
 from inferometer.plan.cases import cases_of
 from inferometer.plan.experiment import experiment_from
 from inferometer.plan.foreign import llmd
@@ -107,10 +107,12 @@ def treatments_of(request: TreatmentRequest, cluster: Cluster | None, notes: Not
             endpoint = _endpoint(settings, cluster, method, model, notes)
             named = model if request.names_models or method in (STANDALONE, MODELSERVICE) else None
             cases = _cases(request, model, endpoint.url, notes)
+            if request.sender not in BUILT_IN:
+                cases = [one for case in cases for one in _rates_of(*case)]
             for name, plan, parameters in cases:
                 many = {"model": model} if len(models) > 1 else {}
                 many |= {"method": method} if len(settings.methods) > 1 else {}
-                if request.sender not in OURS:
+                if request.sender not in BUILT_IN:
                     rendered_for(plan, request.sender)  # reports first if the tool cannot run the plan
                 treatments.append(
                     Treatment(
@@ -180,22 +182,40 @@ def _cases(request: TreatmentRequest, model: str, url: str, notes: Notes) -> lis
         return [("", plan_from({}, aim, NOP), {})]
     if settings.experiment:
         opened = open_experiment(settings.experiment, aim, environ=environ, changes=settings.overrides)
-        _tell(opened.notes, notes)
+        _send_notes(opened.notes, notes)
         return [(case.name, case.plan, case.parameters) for case in cases_of(opened.experiment, settings.experiment)]
     if request.plan_args:
         plan = open_plan(request.plan_args, aim, changes=settings.overrides, environ=environ)
-        _tell(plan.notes, notes)
+        _send_notes(plan.notes, notes)
         return [("", plan.plan, {})]
-    words = ["-l", settings.harness, "-w", settings.profile, "-m", model]
-    foreign = llmd.from_argv([*words, *(word for text in settings.overrides for word in ("-o", text))], environ)
-    _tell(foreign.notes, notes)
+    arguments = ["-l", settings.harness, "-w", settings.profile, "-m", model]
+    foreign = llmd.from_argv(
+        [*arguments, *(argument for text in settings.overrides for argument in ("-o", text))], environ
+    )
+    _send_notes(foreign.notes, notes)
     if not foreign.is_experiment:
         return [("", plan_from(foreign.plan, aim, settings.profile), {})]
     cases = cases_of(experiment_from(foreign.experiment, aim, settings.profile), settings.profile)
     return [(case.name, case.plan, case.parameters) for case in cases]
 
 
-def _tell(texts: Sequence[str], notes: Notes) -> None:
+def _rates_of(name: str, plan: Any, parameters: Mapping[str, Any]) -> list[tuple[str, Any, Mapping[str, Any]]]:
+    """One case for each stage of a plan, because other tools send one rate per result; the plan itself if its stages
+    are not plain rates."""
+    stages = plan.load.stages if isinstance(plan, Plan) and plan.load.type == "stages" else []
+    if not stages or any(not stage.rate or stage.to is not None or stage.process == "gamma" for stage in stages):
+        return [(name, plan, parameters)]
+    cases: list[tuple[str, Any, Mapping[str, Any]]] = []
+    for stage in stages:
+        load = plan.load.model_copy(update={"type": stage.process, "rate": stage.rate, "stages": []})
+        stop = plan.stop.model_copy(update={"duration": stage.duration})
+        named = " ".join(filter(None, (name, f"rate={stage.rate:g}")))
+        one = plan.model_copy(update={"load": load, "stop": stop})
+        cases.append((named, one, {**parameters, "load.rate": stage.rate}))
+    return cases
+
+
+def _send_notes(texts: Sequence[str], notes: Notes) -> None:
     for text in texts:
         notes(text)
 
@@ -299,7 +319,7 @@ def pod_settings(settings: RunSettings, treatment: Treatment, launch: str, profi
         cpu=settings.cpu if tool is None or settings.cpu is None else WATCHER_CPU,
         memory=settings.memory if tool is None or settings.memory is None else WATCHER_MEMORY,
         environment={
-            **({} if tool is None else {**tool.environment, beside.IMAGE_ENV: tool.image}),
+            **({} if tool is None else {**tool.environment, tool_container.IMAGE_ENV: tool.image}),
             "INFEROMETER_LAUNCH": launch,
             "INFEROMETER_CALIBRATION": f"{settings.results.rstrip('/')}/.inferometer",  # once per kind of node
             "HOME": "/tmp",
@@ -337,9 +357,9 @@ def _tool_container(settings: RunSettings) -> ToolContainer | None:
         return None
     return ToolContainer(
         image=settings.tool_image or harness.image,
-        command=beside.COMMAND,
-        folder=beside.FOLDER,
-        environment={beside.FOLDER_ENV: beside.FOLDER},
+        command=tool_container.COMMAND,
+        folder=tool_container.FOLDER,
+        environment={tool_container.FOLDER_ENV: tool_container.FOLDER},
         cpu=settings.cpu,
         memory=settings.memory,
     )

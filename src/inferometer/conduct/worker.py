@@ -25,10 +25,10 @@ from inferometer.vocabulary import attribute_at
 
 ABOUT = "worker.json"
 STORE = "store"
-OURS = "inferometer"
+INFEROMETER = "inferometer"
 OTHERS = "inferometer.conduct.harness:run_harness"
 TOOL_FOLDER = "INFEROMETER_TOOL_FOLDER"  # set where another container of the pod has the tool
-TOOL = "inferometer.exchange.harness.beside:tool_container"
+TOOL = "inferometer.exchange.harness.tool_container:tool_container"
 INDEX_VARIABLES = ("JOB_COMPLETION_INDEX", "INFEROMETER_INDEX")
 Notes = Callable[[str], None]
 
@@ -67,13 +67,13 @@ def work(
     results: Path,
     pods: int = 1,
     *,
-    tool: str = OURS,
+    tool: str = INFEROMETER,
     stack: str | None = None,
     watch: Watch | None = None,
     notes: Notes | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> tuple[Work, Run | None]:
-    """Run the plan as `_work` says. However it ends, a second container of the pod is told to end."""
+    """Run the plan, see `_work`. However that ends, a second container of the pod is stopped."""
     try:
         return _work(plan_file, results, pods, tool, stack, watch, notes or (lambda _text: None), environ)
     finally:
@@ -157,7 +157,7 @@ def _stack_watched(namespace: str | None, results: Path, notify: Notes) -> Itera
 
 def _generator(tool: str) -> Callable[..., Run]:
     """The function that sends the load: ours, or another tool that is installed in the image."""
-    if tool == OURS:
+    if tool == INFEROMETER:
         return run
     other: Callable[..., Run] = attribute_at(OTHERS)
     return partial(_by_other, other, tool)

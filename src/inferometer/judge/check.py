@@ -254,7 +254,7 @@ class MeasureHistory:
 
 # -- check -----------------------------------------------------------------------------------------------------------
 
-COULD_SEE = 0.2  # a measure counts as same if a change of this size would have been detected
+DETECTABLE = 0.2  # a measure counts as same if a change of this size would have been detected
 FEWEST = 3  # earlier runs; with fewer, the spread between runs is unknown
 
 
@@ -375,7 +375,7 @@ def _checked(lines: Sequence[MeasureHistory], level: float, magnitude: float) ->
 
 def _result_text(change: Change, magnitude: float) -> Change:
     """The status becomes `same` if a change of a relevant size would have been detected."""
-    seen = change.smallest is not None and change.smallest <= COULD_SEE
+    seen = change.smallest is not None and change.smallest <= DETECTABLE
     return (
         structs.replace(change, status="same", why=None)
         if seen and change.status == "unclear"

@@ -95,7 +95,7 @@ def named(requested: Sequence[str], before: Quantities, after: Quantities) -> li
 
 # -- compare ---------------------------------------------------------------------------------------------------------
 
-APART = "independent"
+INDEPENDENT = "independent"
 MOST_DRAWN = 2  # pairs of runs whose requests are resampled: the noise within runs is similar in all
 
 Tape = str | None
@@ -209,18 +209,18 @@ class _Requests:
         sides = zip(before[:MOST_DRAWN], after[:MOST_DRAWN], strict=False)
         pairs = [(one, other) for a, b in sides if (one := evidence(a)) and (other := evidence(b))]
         design = _design([tape(run) for run in before], [tape(run) for run in after])
-        matched = [pair for one, other in pairs if (pair := on_one_tape(one, other))] if design != APART else []
+        matched = [pair for one, other in pairs if (pair := on_one_tape(one, other))] if design != INDEPENDENT else []
         borne_out = bool(pairs) and len(matched) == len(pairs)
-        return cls(matched, design) if borne_out else cls(pairs, APART)
+        return cls(matched, design) if borne_out else cls(pairs, INDEPENDENT)
 
 
 def _design(before: list[Tape], after: list[Tape]) -> str:
     """`paired tapes` if each tape was run once per side, in the same order; the records have to confirm it."""
     if None in before or None in after:
-        return APART
+        return INDEPENDENT
     if len({*before, *after}) == 1:
         return "one tape"
-    return "paired tapes" if before == after and len({*before}) == len(before) else APART
+    return "paired tapes" if before == after and len({*before}) == len(before) else INDEPENDENT
 
 
 Numbers = Sequence[Mapping[str, Quantity]]
@@ -241,7 +241,7 @@ def _sides(key: str, before: Numbers, after: Numbers, past: Numbers, requests: _
         assumed=spread.of(first),
         weak=weak_text((*one, *other)),
     )
-    made = noise(requests.pairs, first, sides.is_ratio, requests.design != APART)
+    made = noise(requests.pairs, first, sides.is_ratio, requests.design != INDEPENDENT)
     return replace(sides, noise=from_intervals(one, other, sides.is_ratio) if made is None else made)
 
 

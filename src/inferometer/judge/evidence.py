@@ -95,7 +95,7 @@ def difference_variance(before: Floats, after: Floats, is_ratio: bool) -> float 
 
 # -- evidence --------------------------------------------------------------------------------------------------------
 
-NOBODY = -1  # block of a request that is not drawn: outside of the window, or unmatched
+NOT_DRAWN = -1  # block of a request that is not drawn: outside of the window, or unmatched
 LEAST_SHARED = 0.5  # of the smaller run's requests: below it, two runs do not count as the same tape
 REQUESTED_ALIKE = 0.95  # of the shared requests that must request the same lengths
 INTERVAL_WIDTH = 2 * 1.96  # standard errors in a 95% interval
@@ -136,7 +136,7 @@ def evidence(run: Run) -> Evidence | None:
 def _blocked(answers: Answers, chosen: Mask, window: Window) -> Evidence:
     count = int(chosen.sum())
     blocks = block_count(count)
-    block = np.full(len(answers), NOBODY, np.int64)
+    block = np.full(len(answers), NOT_DRAWN, np.int64)
     block[chosen] = np.arange(count) * blocks // max(count, 1)
     return Evidence(answers, block, blocks, window)
 
@@ -163,7 +163,7 @@ def _keys(of: Evidence) -> Ints:
     records = of.answers.records
     checksums = [zlib.crc32(name.encode()) & 0x3FFF for name in (*records.traffic.categories, "")]
     traffic = np.array(checksums, np.int64)[records.traffic.codes]
-    return np.where(of.block >= 0, (traffic << 48) | (records.session << 16) | records.turn, NOBODY)
+    return np.where(of.block >= 0, (traffic << 48) | (records.session << 16) | records.turn, NOT_DRAWN)
 
 
 def _requested_alike(one: Answers, here: Ints, other: Answers, there: Ints) -> bool:
@@ -174,7 +174,7 @@ def _requested_alike(one: Answers, here: Ints, other: Answers, there: Ints) -> b
 
 
 def _renumbered(of: Evidence, index: Ints, number: Ints, blocks: int) -> Evidence:
-    block = np.full(len(of.answers), NOBODY, np.int64)
+    block = np.full(len(of.answers), NOT_DRAWN, np.int64)
     block[index] = number
     return Evidence(of.answers, block, blocks, of.window)
 

@@ -70,7 +70,7 @@ def identity_of(plan: JsonObject, environment: Environment, kind: str = "serving
 
 
 def differences(a: Identity, b: Identity) -> dict[str, list[str]]:
-    """Where two identities differ, per hash: `{"workload": ["load.rate: 10 and 20"]}`."""
+    """Where two identities differ, per hash: `{"workload": ["load.rate: 10 vs 20"]}`."""
     by_part = {name: _difference_texts(a.parts[name], b.parts[name]) for name in ("workload", "stack", "hardware")}
     return {name: texts for name, texts in by_part.items() if texts}
 
@@ -151,7 +151,7 @@ def _plain(value: Any) -> Any:
 def _difference_texts(a: JsonObject, b: JsonObject) -> list[str]:
     flat_a, flat_b = _flat(a), _flat(b)
     names = [name for name in {**flat_a, **flat_b} if _canonical(flat_a.get(name)) != _canonical(flat_b.get(name))]
-    return [f"{name}: {_value_text(flat_a.get(name))} and {_value_text(flat_b.get(name))}" for name in names]
+    return [f"{name}: {_value_text(flat_a.get(name))} vs {_value_text(flat_b.get(name))}" for name in names]
 
 
 def _flat(value: Any, at: str = "") -> dict[str, JsonValue]:
@@ -228,7 +228,7 @@ def _verdicts(runs: Sequence[Run]) -> Iterator[Objection]:
             yield Objection(refused, status, f"{affected[0].id}{more} {status}: {first}")
     for run in runs:
         if run.state in ("interrupted", "failed"):
-            yield Objection("warn", run.state, f"{run.id} was {run.state}: it is shorter than planned.")
+            yield Objection("warn", run.state, f"{run.id} was {run.state}: the run is shorter than planned.")
 
 
 def _predictions(runs: Sequence[Run]) -> Iterator[Objection]:
@@ -251,7 +251,7 @@ def _same_runs(before: Sequence[Run], after: Sequence[Run]) -> Iterator[Objectio
 
 _DIFFERENCES = {
     "workload": "The workloads differ",
-    "stack": "The stacks differ, which may be what is compared",
+    "stack": "The stacks differ, which may be intended",
     "hardware": "The hardware differs",
 }
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from inferometer.measure.telemetry import GPU, HARMLESS, HOST, throttle_reasons
+from inferometer.measure.telemetry import GPU, HOST, NOT_THROTTLING, throttle_reasons
 from inferometer.record.columns import Floats, Ints
 from inferometer.record.record import Samples
 from inferometer.record.summary import OPEN, Energy, GpusSummary, GpuSummary, HostSummary, Sampled, Value
@@ -83,7 +83,7 @@ def _throttled(series: Series, start_at: int, end_at: int) -> dict[str, float]:
     at, masks = series
     inside = masks[(at >= start_at) & (at <= end_at)].astype(np.int64)
     by_sample = [throttle_reasons(int(mask)) for mask in inside]
-    reasons = sorted({reason for active in by_sample for reason in active if reason not in HARMLESS})
+    reasons = sorted({reason for active in by_sample for reason in active if reason not in NOT_THROTTLING})
     return {reason: sum(reason in active for active in by_sample) / len(by_sample) for reason in reasons}
 
 

@@ -503,7 +503,7 @@ def cached_by_replica(samples: Samples, records: Records | None) -> dict[str, tu
     answers, if these name the replica and the cached tokens."""
     hits, queries = server_series(samples, "prefix_hits"), server_series(samples, "prefix_queries")
     both = {name: (*hits[name], queries[name][1]) for name in hits if name in queries}
-    counted = {name: (at, own, asked) for name, (at, own, asked) in both.items() if len(own) == len(asked)}
+    counted = {name: (at, own, inputs) for name, (at, own, inputs) in both.items() if len(own) == len(inputs)}
     if len(counted) > 1 or records is None:
         return counted
     served = known(records.cached_tokens) & known(records.input_tokens) & known(records.ended_at)
@@ -512,7 +512,7 @@ def cached_by_replica(samples: Samples, records: Records | None) -> dict[str, tu
         own = np.flatnonzero(served & records.replica.mask(name))
         own = own[np.argsort(records.ended_at[own])]
         if len(own):
-            cached, asked = (np.cumsum(tokens[own]) for tokens in (records.cached_tokens, records.input_tokens))
+            cached, inputs = (np.cumsum(tokens[own]) for tokens in (records.cached_tokens, records.input_tokens))
             at = records.ended_at[own]
-            grown[name] = (np.r_[at[0], at], np.r_[0.0, cached], np.r_[0.0, asked])  # starting at zero
+            grown[name] = (np.r_[at[0], at], np.r_[0.0, cached], np.r_[0.0, inputs])  # starting at zero
     return grown

@@ -96,7 +96,7 @@ THROTTLE_REASONS: dict[int, str] = {
     0x200: "board limit",
     0x400: "reliability",
 }
-HARMLESS = {"idle", "application clocks", "sync boost", "display clocks"}  # set by the user, not forced by heat
+NOT_THROTTLING = {"idle", "application clocks", "sync boost", "display clocks"}  # set by the user, not forced by heat
 
 
 def throttle_reasons(mask: int) -> list[str]:

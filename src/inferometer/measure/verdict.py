@@ -14,22 +14,22 @@ from inferometer.plan.model import Plan
 from inferometer.record.summary import Summary
 from inferometer.record.verdict import Reason, Status, Verdict, judged, worst
 
-OURS = (
+CLIENT_CODES = (
     "client_failed",
     "late_sends",
     "shortfall",
     "own_error",
 )  # codes caused by the client: missed limits may be its fault
-LEADING = (
+LISTED_FIRST = (
     "server_lost",
     "worker_lost",
     "client_failed",
     "nothing_answered",
     "failed_requests",
 )  # listed first and in this order, however serious the others are
-SCARCE = ("busy_machine", "stolen_cores")  # no note if a doubt already names one as its cause
+CORE_CODES = ("busy_machine", "stolen_cores")  # no note if a doubt already names one as its cause
 
-OF_THE_RUN: tuple[DoubtRule, ...] = (
+RUN_RULES: tuple[DoubtRule, ...] = (
     target.lost,
     target.nothing_answered,
     target.ended,
@@ -40,7 +40,7 @@ OF_THE_RUN: tuple[DoubtRule, ...] = (
     target.not_conserved,
     target.unreadable,
 )
-OF_A_CLASS: tuple[DoubtRule, ...] = (
+CLASS_RULES: tuple[DoubtRule, ...] = (
     load.client_failed,
     target.failed_requests,
     target.unfinished,
@@ -69,22 +69,23 @@ def verdict(summary: Summary, facts: Facts, plan: Plan) -> Verdict:
     """The status that follows from the doubts, every doubt with its number and its remedy, and the notes."""
     result = judged(_reasons(summary, facts, plan))
     doubts = sorted(
-        result.doubts, key=lambda doubt: LEADING.index(doubt.code) if doubt.code in LEADING else len(LEADING)
+        result.doubts,
+        key=lambda doubt: LISTED_FIRST.index(doubt.code) if doubt.code in LISTED_FIRST else len(LISTED_FIRST),
     )
     blamed = " ".join(doubt.sentence for doubt in doubts)
-    notes = [note for note in result.notes if not (note.code in SCARCE and note.text.partition(";")[0] in blamed)]
+    notes = [note for note in result.notes if not (note.code in CORE_CODES and note.text.partition(";")[0] in blamed)]
     return Verdict(status=result.status, doubts=doubts, notes=notes, traffic=_of_classes(doubts, plan))
 
 
 def _reasons(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
     whole = JudgedRun(summary, summary, plan.classes[0], None, facts, plan)
-    for rule in OF_THE_RUN:
+    for rule in RUN_RULES:
         yield from rule(whole)
     several = len(plan.classes) > 1
     for traffic in plan.classes:
         part = summary.traffic[traffic.name] if several else summary
         case = JudgedRun(summary, part, traffic, traffic.name if several else None, facts, plan)
-        for rule in OF_A_CLASS:
+        for rule in CLASS_RULES:
             yield from rule(case)
 
 
@@ -96,4 +97,4 @@ def _of_classes(doubts: list[Reason], plan: Plan) -> dict[str, Status]:
     return {name: worst([doubt for doubt in doubts if doubt.traffic in (None, name)]) for name in names}
 
 
-__all__ = ["LEADING", "OURS", "failures_text", "judges_failures", "queue_grows", "verdict"]
+__all__ = ["CLIENT_CODES", "LISTED_FIRST", "failures_text", "judges_failures", "queue_grows", "verdict"]

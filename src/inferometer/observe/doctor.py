@@ -55,7 +55,7 @@ def worst(checks: Sequence[Check]) -> DoctorStatus:
 
 # -- software --------------------------------------------------------------------------------------------------------
 
-_OURS = ("test", "check")  # for developing Inferometer itself
+_DEVELOPMENT = ("test", "check")  # for developing Inferometer itself
 
 
 _NEED = re.compile(r"(?P<package>[A-Za-z0-9._-]+).*?;.*extra *== *['\"](?P<extra>[^'\"]+)['\"]")
@@ -71,7 +71,7 @@ def extras_installed(name: str = "inferometer") -> dict[str, bool]:
     for need in ours.requires or []:
         if match := _NEED.match(need):
             packages.setdefault(match["extra"], []).append(match["package"])
-    return {extra: all(map(_is_there, names)) for extra, names in packages.items() if extra not in _OURS}
+    return {extra: all(map(_is_there, names)) for extra, names in packages.items() if extra not in _DEVELOPMENT}
 
 
 def extras(installed: Mapping[str, bool]) -> Check:
@@ -172,7 +172,7 @@ def calibration(age_s: float | None) -> Check:
 
 # GPUs and containers: whether they are visible, and whether a container would see them.
 
-ASK_S = 10.0  # the first call may have to wake up the driver
+COMMAND_TIMEOUT_S = 10.0  # the first call may have to wake up the driver
 IN_USE = 0.1  # of a GPU's memory
 GIB = 2**30
 _RUNTIME = (
@@ -386,12 +386,12 @@ def _output(command: list[str], env: Mapping[str, str] | None = None) -> tuple[s
             command,
             capture_output=True,
             text=True,
-            timeout=ASK_S,
+            timeout=COMMAND_TIMEOUT_S,
             stdin=subprocess.DEVNULL,
             env={**os.environ, **(env or {})},
         )
     except subprocess.TimeoutExpired:
-        return None, f"no answer within {duration_text(ASK_S)}"
+        return None, f"no answer within {duration_text(COMMAND_TIMEOUT_S)}"
     except OSError as error:
         return None, error.strerror or str(error)
     if done.returncode == 0:

@@ -38,7 +38,7 @@ from inferometer.record.environment import (
 )
 
 GIT_S = 2.0
-_GIT_AT_REST = {  # prevents writing and fetching
+_GIT_READ_ONLY = {  # prevents writing and fetching
     "GIT_OPTIONAL_LOCKS": "0",  # nothing is written into the checkout
     "GIT_ALLOW_PROTOCOL": "none",  # missing objects of a partial clone are not fetched
     "GIT_NO_LAZY_FETCH": "1",
@@ -222,7 +222,7 @@ def _is_changed(folder: Path) -> bool | None:
 def _git(folder: Path, settings: Mapping[str, str], *words: str) -> str | None:
     """The output of git with some of the checkout's settings overridden."""
     options = [option for name, value in settings.items() for option in ("-c", f"{name}={value}")]
-    return _output(["git", "-C", str(folder), *options, *words], {**os.environ, **_GIT_AT_REST})
+    return _output(["git", "-C", str(folder), *options, *words], {**os.environ, **_GIT_READ_ONLY})
 
 
 def _memory_bytes() -> int | None:

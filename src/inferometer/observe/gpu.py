@@ -20,7 +20,7 @@ from inferometer.record.record import Sample
 
 # -- gpu -------------------------------------------------------------------------------------------------------------
 
-Ask = Callable[[Any, Any], dict[str, float]]
+Reading = Callable[[Any, Any], dict[str, float]]
 
 
 def _memory(nvml: Any, handle: Any) -> dict[str, float]:
@@ -58,7 +58,7 @@ def _throttling(nvml: Any, handle: Any) -> dict[str, float]:
     return {"throttle_reasons": float(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))}
 
 
-ASKS: tuple[Ask, ...] = (
+READINGS: tuple[Reading, ...] = (
     *(_energy, _power, _memory, _utilization),
     *(_sm_clock, _memory_clock, _temperature, _throttling),
 )
@@ -75,7 +75,7 @@ class NvmlSampler:
         if not self._handles:
             self.close()
             raise InferometerError("the driver shows no GPU" if chosen is None else f"no GPU has index {list(chosen)}")
-        self._asks = {index: list(ASKS) for index in self._handles}
+        self._readings = {index: list(READINGS) for index in self._handles}
 
     def read(self) -> list[Sample]:
         return [sample for index in self._handles for sample in self._of(index)]
@@ -85,13 +85,13 @@ class NvmlSampler:
 
     def _of(self, index: int) -> list[Sample]:
         samples: list[Sample] = []
-        for ask in list(self._asks[index]):
+        for ask in list(self._readings[index]):
             at = time.monotonic_ns()
             try:
                 values = ask(self._nvml, self._handles[index])
             except self._nvml.NVMLError as error:
                 if _is_hopeless(self._nvml, error):
-                    self._asks[index].remove(ask)
+                    self._readings[index].remove(ask)
                 continue
             samples += [Sample(f"{GPU}{index}", name, at, value) for name, value in values.items()]
         return samples

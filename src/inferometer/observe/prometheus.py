@@ -400,7 +400,7 @@ def _error_text(error: Exception) -> str:
 
 
 COUNTED_BY = ("requests_ok", "generation_tokens")
-LOOK_S = 0.1
+POLL_S = 0.1
 
 
 def await_counted(endpoint: MetricsEndpoint, within_s: float) -> bool:
@@ -414,4 +414,4 @@ def await_counted(endpoint: MetricsEndpoint, within_s: float) -> bool:
                 return True
         if time.monotonic() > end_at:
             return False
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)

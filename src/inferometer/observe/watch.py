@@ -195,7 +195,7 @@ def gpu_reader(job: ObserverJob) -> Reader:
 
 
 @dataclass
-class Diary:
+class ReadOutcomes:
     """How the readings of a source went, for the notes of the run."""
 
     reads: int = 0
@@ -230,7 +230,7 @@ class Watcher:
     """Reads one source on its own thread: before the load, once per interval, and after the load."""
 
     def __init__(self, source: WatchedSource, interval_s: float, entries: "queue.SimpleQueue[Entry]") -> None:
-        self.diary = Diary()
+        self.outcomes = ReadOutcomes()
         self.begun = threading.Event()
         self._source, self._interval_s, self._entries = source, interval_s, entries
         self._stop = threading.Event()
@@ -245,9 +245,9 @@ class Watcher:
         self._thread.join(timeout_s)
 
     def note(self) -> Note:
-        diary, source = self.diary, self._source
-        problems: list[JsonValue] = [{"text": text, "count": count} for text, count in diary.problems.items()]
-        counts: dict[str, JsonValue] = {"reads": diary.reads, "failed": diary.failed, "problems": problems}
+        outcomes, source = self.outcomes, self._source
+        problems: list[JsonValue] = [{"text": text, "count": count} for text, count in outcomes.problems.items()]
+        counts: dict[str, JsonValue] = {"reads": outcomes.reads, "failed": outcomes.failed, "problems": problems}
         who: dict[str, JsonValue] = {"source": source.name, "wanted": source.wanted}
         return Note("observed", time.monotonic_ns(), who | counts | self._facts())
 
@@ -258,7 +258,7 @@ class Watcher:
         try:
             self._reader = self._source.open()
         except Exception as error:  # whatever the error, the run continues
-            self.diary.failure(error)
+            self.outcomes.failure(error)
             return
         finally:
             if self._reader is None:
@@ -300,14 +300,14 @@ class Watcher:
 
     def _read(self) -> list[Sample]:
         assert self._reader is not None
-        self.diary.reads += 1
+        self.outcomes.reads += 1
         try:
             samples = self._reader.read()
         except Exception as error:
-            self.diary.failure(error)
+            self.outcomes.failure(error)
             return []
         for problem in self._reader.problems if isinstance(self._reader, MetricsReader) else ():
-            self.diary.problem(problem)
+            self.outcomes.problem(problem)
         for sample in samples:
             self._entries.put(sample)
         return samples

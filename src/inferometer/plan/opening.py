@@ -19,7 +19,7 @@ from inferometer.plan.text import parse_yaml
 
 VARIABLE = "INFEROMETER_PROFILES"  # the user's folders, separated as in PATH
 ENDINGS = (".yaml", ".yml", ".json")
-OURS = "inferometer"  # the origin of a profile that came with the package
+BUILT_IN = "inferometer"  # the origin of a profile that came with the package
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def profiles(environ: Mapping[str, str] = os.environ) -> list[Profile]:
 def _walk(environ: Mapping[str, str]) -> Iterator[Profile]:
     for folder in folders(environ):
         yield from _in(folder, str(folder))
-    yield from _in(our_folder(), OURS)
+    yield from _in(our_folder(), BUILT_IN)
 
 
 def our_folder() -> Path:

@@ -136,11 +136,11 @@ def _class_without(traffic: Any, at: int, wrong: set[PlanPath]) -> Any:
 
 def _mistakes(error: ValidationError, plan: _Written) -> Iterator[Mistake]:
     for detail in error.errors(include_url=False):
-        path = _blamed(_plain(detail["loc"], detail["type"] in ("extra_forbidden", "invalid_key")), plan)
+        path = _where_written(_plain(detail["loc"], detail["type"] in ("extra_forbidden", "invalid_key")), plan)
         cause = detail.get("ctx", {}).get("error")
         if isinstance(cause, SectionError):
             for mistake in cause.mistakes:
-                yield Mistake(_blamed((*path, *mistake.path), plan), mistake.text, mistake.about or _about(path))
+                yield Mistake(_where_written((*path, *mistake.path), plan), mistake.text, mistake.about or _about(path))
         else:
             yield Mistake(_without_index(path, plan), _text(detail, path, plan))
 
@@ -159,7 +159,7 @@ def _plain(loc: tuple[str | int, ...], is_key: bool) -> PlanPath:
     return steps
 
 
-def _blamed(path: PlanPath, plan: _Written) -> PlanPath:
+def _where_written(path: PlanPath, plan: _Written) -> PlanPath:
     """The path where a value was written: an inherited one is at the top of the plan."""
     if len(path) < 3 or path[0] != "traffic" or path[2] not in short.INHERITED:
         return path

@@ -117,7 +117,7 @@ else:
     ServerType = Literal[(*SERVERS, "fleet")]
 _STARTED = (*ENGINES, "command", "simulator", "container", "ray-serve")
 ROUTED = ("fleet", "ray-serve")  # replicas behind a router
-_BELONGS: dict[str, tuple[str, ...]] = {  # fields that only some types have
+_FIELDS_OF_TYPES: dict[str, tuple[str, ...]] = {  # fields that only some types have
     "url": ("external",),
     "image": ("container",),
     "engine": ("container",),
@@ -277,7 +277,7 @@ class Server(Section):
         return short.server(value)
 
     def disagreements(self) -> Iterator[Mistake]:
-        for name, types in _BELONGS.items():
+        for name, types in _FIELDS_OF_TYPES.items():
             if self.type not in types and getattr(self, name) != type(self).model_fields[name].default:
                 yield Mistake((name,), f"belongs to type {_either(types)}, but type is {self.type}")
         if self.type == "external" and self.url is None:

@@ -23,7 +23,7 @@ _ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "tgi": "TGI", "tensorrt_llm": "T
 _VENDORS = ("NVIDIA ", "AMD Instinct ")  # in the names of their own accelerators
 
 
-def engine_words(engine: str | None, version: str | None) -> str:
+def engine_name(engine: str | None, version: str | None) -> str:
     """`vLLM 0.24.0`, whatever the spelling in its source; the simulator only by its name, because its version is that
     of the engine it imitates."""
     if engine == SIMULATOR:
@@ -75,7 +75,7 @@ class Subject:
 
     @property
     def engine_text(self) -> str:
-        return engine_words(self.engine, self.engine_version)
+        return engine_name(self.engine, self.engine_version)
 
     @property
     def accelerator_counts(self) -> Counter[str]:

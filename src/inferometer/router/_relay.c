@@ -60,14 +60,14 @@ typedef struct {
 typedef struct {
     int fd;
     uint32_t events;
-} Told;
+} Reported;
 
 typedef struct {
     PyObject_HEAD
     int epoll;
     Slot *slots;
     int size;
-    Told told[2 * MOST_EVENTS];
+    Reported reported[2 * MOST_EVENTS];
     int count;
     char *buffer;
     struct epoll_event ready[MOST_EVENTS];
@@ -188,8 +188,8 @@ static Py_ssize_t advance(Pair *pair, const char *data, Py_ssize_t size, int *do
 
 /* -- pairs ------------------------------------------------------------------------------------------------------------ */
 
-static void tell(Poller *self, int fd, uint32_t events) {
-    if (self->count < 2 * MOST_EVENTS) self->told[self->count++] = (Told){fd, events};
+static void report(Poller *self, int fd, uint32_t events) {
+    if (self->count < 2 * MOST_EVENTS) self->reported[self->count++] = (Reported){fd, events};
 }
 
 /* The pair is over: Python owns both descriptors again. It stays with its source until `take`. */
@@ -202,7 +202,7 @@ static void finish(Poller *self, Pair *pair, int flags) {
         self->slots[pair->sink].pair = NULL;
         want(self, pair->sink, EPOLLIN);
     }
-    tell(self, pair->source, flags);
+    report(self, pair->source, flags);
 }
 
 /* Hand bytes to the sink; bytes that it does not accept wait, and stop the source. -1 if the sink is gone. */
@@ -319,9 +319,9 @@ static void serve(Poller *self, int ready) {
         case SOURCE: pump(self, slot->pair); break;
         case SINK:
             if (events & EPOLLOUT && slot->pair->pending) flush(self, slot->pair);
-            if (events & ~(uint32_t)EPOLLOUT) tell(self, fd, events & ~(uint32_t)EPOLLOUT);
+            if (events & ~(uint32_t)EPOLLOUT) report(self, fd, events & ~(uint32_t)EPOLLOUT);
             break;
-        case WATCHED: tell(self, fd, events); break;
+        case WATCHED: report(self, fd, events); break;
         case NONE: break;
         }
     }
@@ -499,7 +499,7 @@ static PyObject *poller_poll(Poller *self, PyObject *args) {
     PyObject *events = PyList_New(self->count);
     if (events == NULL) return NULL;
     for (int at = 0; at < self->count; at++) {
-        PyObject *event = Py_BuildValue("(iI)", self->told[at].fd, self->told[at].events);
+        PyObject *event = Py_BuildValue("(iI)", self->reported[at].fd, self->reported[at].events);
         if (event == NULL) {
             Py_DECREF(events);
             return NULL;

@@ -11,7 +11,7 @@ from inferometer.wire.reactor import ReactorTimer, now
 from inferometer.wire.server import HttpRequest
 
 MOST_BODY = 16 << 20  # maximum bytes of metrics
-AGAIN_NS = 50_000_000  # until the first check of a replica after a request failed there
+RECHECK_NS = 50_000_000  # until the first check of a replica after a request failed there
 READ_SIZE = 64 * 1024
 REFUSED = "refused"  # part of a connection error that means that the process is gone
 
@@ -128,7 +128,7 @@ class HealthCheck:
         """A request failed there: nothing more is sent to it until a check succeeds."""
         self._become(False, reason, process_is_gone=REFUSED in reason)
         self.stop()
-        self._again(AGAIN_NS)
+        self._again(RECHECK_NS)
 
     def _again(self, after_ns: int) -> None:
         self._timer = self._upstream.reactor.call_at(now() + after_ns, self._check)
@@ -189,16 +189,16 @@ class Broadcast:
         self._failures: list[str] = []
         self._done = done
         for upstream in upstreams:
-            HealthExchange(upstream, request_bytes(request, upstream, peer), self._hear(upstream.name))
+            HealthExchange(upstream, request_bytes(request, upstream, peer), self._on_answer(upstream.name))
         if not upstreams:
             done(["no replica is healthy"])
 
-    def _hear(self, name: str) -> Callable[[int | None, bytes, str], None]:
-        def heard(status: int | None, _body: bytes, reason: str) -> None:
+    def _on_answer(self, name: str) -> Callable[[int | None, bytes, str], None]:
+        def answered(status: int | None, _body: bytes, reason: str) -> None:
             if status is None or not 200 <= status < 300:
                 self._failures.append(f"{name}: {reason or f'status {status}'}")
             self._left -= 1
             if not self._left:
                 self._done(self._failures)
 
-        return heard
+        return answered

@@ -180,12 +180,12 @@ _KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false",
 def _wanted(what: str, kind: type[msgspec.Struct], field: str) -> str:
     if choices := [str(choice) for choice in get_args(get_type_hints(kind)[field]) if isinstance(choice, str)]:
         return " or ".join(choices)
-    found = _EXPECTED.match(what)
-    if found is None:
+    matched = _EXPECTED.match(what)
+    if matched is None:
         return what
-    if found["bound"]:
-        return f"{_BOUNDS[found['bound']]} {found['limit']}"
-    return _KINDS.get(found["kind"], found["kind"])
+    if matched["bound"]:
+        return f"{_BOUNDS[matched['bound']]} {matched['limit']}"
+    return _KINDS.get(matched["kind"], matched["kind"])
 
 
 def available(replicas: Sequence[Replica]) -> list[Replica]:

@@ -40,8 +40,8 @@ class RouterProxy:
         self._by_load = LeastLoaded(LeastLoadedSettings(), settings.seed)
         tls = settings.tls_context()
         self.upstreams = [
-            Upstream(reactor, each.name, each.url, settings.connect_timeout_s, settings.max_in_flight, tls)
-            for each in settings.upstreams
+            Upstream(reactor, address.name, address.url, settings.connect_timeout_s, settings.max_in_flight, tls)
+            for address in settings.upstreams
         ]
         self._named = {upstream.name: upstream for upstream in self.upstreams}
         self._checks = {
@@ -205,7 +205,7 @@ class RouterProxy:
             return
         if process_is_gone:
             self.policy.removed(upstream.name)
-        if not any(each.healthy for each in self.upstreams):
+        if not any(upstream.healthy for upstream in self.upstreams):
             for passage in list(self._waiting):
                 self._waiting.remove(passage)
                 self.dispatch(passage)
@@ -299,4 +299,4 @@ def respond_error(reply: Reply, status: int, text: str) -> None:
 
 def down_text(upstreams: Sequence[Upstream]) -> str:
     """Which replicas are down, and why."""
-    return "; ".join(f"{each.origin.url}: {each.reason}" for each in upstreams if not each.healthy)
+    return "; ".join(f"{upstream.origin.url}: {upstream.reason}" for upstream in upstreams if not upstream.healthy)

@@ -17,8 +17,8 @@ from inferometer.router.settings import RouterSettings
 from inferometer.wire.origin import UnknownHostError, origin_of
 from inferometer.wire.reactor import Reactor, now
 
-LOOK_NS = 20_000_000
-LOOK_UP_S = 0.5  # interval of retries to resolve a name
+POLL_NS = 20_000_000
+RESOLVE_RETRY_S = 0.5  # interval of retries to resolve a name
 COLLECT_AFTER = (100_000, 50, 1000)
 
 
@@ -66,7 +66,7 @@ def run_router(
 
 def _await_names(settings: RouterSettings, until: float, notify: Callable[[str], None]) -> None:
     """In a cluster, a name may become resolvable some seconds after its object was created."""
-    tls, told = settings.tls_context(), set[str]()
+    tls, reported = settings.tls_context(), set[str]()
     for upstream in settings.upstreams:
         while True:
             try:
@@ -75,10 +75,10 @@ def _await_names(settings: RouterSettings, until: float, notify: Callable[[str],
             except UnknownHostError as error:
                 if time.monotonic() >= until:
                     raise
-                if upstream.url not in told:
-                    told.add(upstream.url)
+                if upstream.url not in reported:
+                    reported.add(upstream.url)
                     notify(f"{error.message}; it is looked up again until --ready is over")
-                time.sleep(LOOK_UP_S)
+                time.sleep(RESOLVE_RETRY_S)
 
 
 def cannot_listen(host: str, port: int, error: OSError) -> TargetError:
@@ -111,7 +111,7 @@ class _Run:
             self.error = TargetError(text, "start the replicas first, or wait for them with --ready 60s")
             self._reactor.stop()
         else:
-            self._reactor.call_at(now() + LOOK_NS, lambda: self.await_replicas(until, on_ready))
+            self._reactor.call_at(now() + POLL_NS, lambda: self.await_replicas(until, on_ready))
 
     def signalled(self, number: int) -> None:
         if self.signal is not None:

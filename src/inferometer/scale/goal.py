@@ -32,7 +32,7 @@ from inferometer.record.summary import ClassSummary
 from inferometer.vocabulary import percent_written
 from inferometer.wire.child import python_command
 
-LOOK_S = 0.5
+POLL_S = 0.5
 GROWN = 1.1
 FEWEST = 50  # requests: with fewer, no interval is evaluated
 LEAST_PRECISE = 200  # requests: with fewer, blocks are too short to show the correlation of requests
@@ -123,7 +123,7 @@ def lost(part: ClassSummary, strict: ClassSummary, traffic: Traffic) -> ReachedG
 
 def _parent_gone() -> bool:
     """Wait for the next evaluation; the end of stdin means that the result is no longer needed."""
-    readable, _, _ = select.select([sys.stdin], [], [], LOOK_S)
+    readable, _, _ = select.select([sys.stdin], [], [], POLL_S)
     return bool(readable)
 
 

@@ -147,7 +147,7 @@ def _no_room(ray: Any, workers: int, timeout_s: float) -> PlanError:
 
 
 PARCELS_PER_S = 200  # in total at the driver: with many shards each sends fewer and larger ones
-UNOPENED = 16  # buffered parcels of a shard; beyond it the shard's actor waits, never the load
+BUFFERED_PARCELS = 16  # buffered parcels of a shard; beyond it the shard's actor waits, never the load
 INSTALL_S = 300.0  # additional time for nodes that install our wheel and its dependencies
 ANSWER_S = 5.0  # to read the clock of a node, and to remove logs that the driver has
 RAYLET_S = 2.0  # for the raylet of a node to accept a connection
@@ -188,7 +188,7 @@ class _Worker(RemoteWorker):
         return int(self._ray.get(self.actor.now.remote(), timeout=ANSWER_S))
 
     def open(self, pause_s: float) -> None:
-        options = {"num_returns": "streaming", "_generator_backpressure_num_objects": UNOPENED}
+        options = {"num_returns": "streaming", "_generator_backpressure_num_objects": BUFFERED_PARCELS}
         self.stream = self.actor.parcels.options(**options).remote(pause_s)
 
     def next_parcel(self) -> Parcel | None:

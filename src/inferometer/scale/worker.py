@@ -17,7 +17,7 @@ from inferometer.observe.host import ClientSampler
 from inferometer.scale.frames import ShardError, ShardFunction, Start, Watch, job_and_report_types, packed
 from inferometer.vocabulary import attribute_at
 
-HEARD_S = 0.5  # two signals closer than this count as one
+SAME_SIGNAL_S = 0.5  # two signals closer than this count as one
 ORPHAN_S = 10.0  # time for a cancelled shard without a parent to close its log
 
 
@@ -79,7 +79,7 @@ class Parent:
         """The parent is gone: cancel, as after two interrupts, and leave a complete log."""
         self._start_at = self._start_at or 0
         self._started.set()
-        for patience_s in (HEARD_S, ORPHAN_S):
+        for patience_s in (SAME_SIGNAL_S, ORPHAN_S):
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
             time.sleep(patience_s)
         os._exit(1)

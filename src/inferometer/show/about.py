@@ -14,7 +14,7 @@ from inferometer.measure.values import Quantity
 from inferometer.plan.model import Plan, Server
 from inferometer.plan.wording import load_text, traffic_text, warmup_text, workload_text
 from inferometer.record.environment import ImportOrigin
-from inferometer.record.run import Run, engine_words
+from inferometer.record.run import Run, engine_name
 from inferometer.show.console import facts_table
 from inferometer.store.entry import flat
 from inferometer.vocabulary import duration_text
@@ -41,7 +41,7 @@ def short_model(model: str | None) -> str:
     return model.rstrip("/").rpartition("/")[2] if model else ""
 
 
-def hardware_words(run: Run) -> str:
+def hardware_name(run: Run) -> str:
     """Accelerators, else the run's own description of its hardware, else the processor of this machine if the server
     runs on it."""
     subject, machine = run.subject, run.environment.machine
@@ -51,13 +51,13 @@ def hardware_words(run: Run) -> str:
 
 def stack_text(run: Run) -> str:
     """`Llama-3.1-8B · vLLM 0.24.0 · 2 x NVIDIA H200`, as far as known."""
-    return " · ".join(filter(None, (short_model(run.subject.model), run.subject.engine_text, hardware_words(run))))
+    return " · ".join(filter(None, (short_model(run.subject.model), run.subject.engine_text, hardware_name(run))))
 
 
 def _facets(run: Run, versions: bool) -> list[str]:
     subject = run.subject
-    engine = engine_words(subject.engine, subject.engine_version if versions else None)
-    model, hardware = short_model(subject.model), hardware_words(run)
+    engine = engine_name(subject.engine, subject.engine_version if versions else None)
+    model, hardware = short_model(subject.model), hardware_name(run)
     return [subject.name or "", model, engine, hardware, subject.workload, subject.load]
 
 
@@ -148,7 +148,7 @@ def about_of(run: Run) -> About:
         name=subject.name,
         model=short_model(subject.model),
         engine=subject.engine_text,
-        hardware=hardware_words(run),
+        hardware=hardware_name(run),
         workload=subject.workload,
         load=subject.load,
         started=run.started_at,

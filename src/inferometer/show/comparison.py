@@ -61,7 +61,7 @@ class ChangeRow:
 @dataclass(frozen=True, slots=True)
 class ComparisonView:
     status: str  # of all measures, or "not comparable"
-    counts: str  # `of 7 measures 1 worse, 2 same, 4 unclear`; empty without measures
+    counts: str  # `1 worse, 2 same, 4 unclear (7 measures)`; empty without measures
     objections: tuple[Objection, ...]
     rows: tuple[ChangeRow, ...]
     facts: tuple[tuple[str, str], ...]
@@ -91,7 +91,8 @@ def comparison_view(comparison: Comparison) -> ComparisonView:
 def counts_text(changes: Sequence[Change]) -> str:
     counts = [(status, sum(change.status == status for change in changes)) for status in STATUSES]
     listed = ", ".join(f"{count} {status}" for status, count in counts if count)
-    return f"of {len(changes)} measures {listed}" if listed else ""
+    measures = "1 measure" if len(changes) == 1 else f"{len(changes)} measures"
+    return f"{listed} ({measures})" if listed else ""
 
 
 def _gravest_first(objections: Sequence[Objection]) -> tuple[Objection, ...]:
@@ -175,12 +176,13 @@ def _spread_text(comparison: Comparison) -> str:
             "unknown: one run per side does not show run-to-run variation; repeat them (inferometer rerun) and name "
             "several runs per side, a1,a2,a3, or store more runs of the same plan"
         )
+    earlier = f"{comparison.history} other runs of the same workload, stack and hardware"
     texts = {
         "repeats": "from the repeats",
-        "pairs": "from pairs of runs on the same tape",
-        "history": f"from {comparison.history} other runs of the same workload, stack and hardware",
-        "repeats and history": f"from the repeats and {comparison.history} other runs of the same identity",
-        "assumed": f"assumed, as one run per side does not show it{_assumed_text(comparison.changes)}; repeat the runs",
+        "pairs": "from pairs of runs with the same requests",
+        "history": f"from {earlier}",
+        "repeats and history": f"from the repeats and {earlier}",
+        "assumed": f"assumed{_assumed_text(comparison.changes)}: one run per side does not show it; repeat the runs",
         "repeats and assumed": f"mostly assumed{_assumed_text(comparison.changes)}: there are few repeats",
     }
     return "; ".join(texts[basis] for basis in sorted(bases))
@@ -226,7 +228,7 @@ def print_comparison(comparison: Comparison, to: Console) -> None:
 
 
 def _head(status: str, text: str) -> Text:
-    """`WORSE  of 7 measures 1 worse, 2 same, 4 unclear`."""
+    """`WORSE  1 worse, 2 same, 4 unclear (7 measures)`."""
     head = Text(status.upper(), style=STATUS_STYLES.get(status, "bold"))
     return head.append(f"  {text}", style="not bold default") if text else head
 
@@ -388,7 +390,7 @@ def _check_facts(check: CheckResult) -> Table:
     changes = [measure.change for measure in check.measures if measure.alert]
     if any("assumed" in change.basis for change in changes):
         mostly = "assumed" if all("repeats" not in change.basis for change in changes) else "mostly assumed"
-        table.add_row("spread", f"{mostly}, as so few runs do not show it{_assumed_text(changes)}")
+        table.add_row("spread", f"{mostly}{_assumed_text(changes)}: so few runs do not show it")
     if check.is_alone:
         table.add_row("confirm", f"inferometer check {check.run} --confirm: a single run may be an outlier")
     if check.status == "worse" and check.against == "history":
@@ -420,4 +422,4 @@ def print_effects(comparisons: Mapping[tuple[str, str], Comparison], to: Console
 
 def _counts_text(comparison: Comparison) -> str:
     runs = f"{len(comparison.before)} runs with it, {len(comparison.after)} without"
-    return f"{counts_text(comparison.changes) or 'nothing to compare'} ({runs})"
+    return f"{counts_text(comparison.changes) or 'nothing to compare'}; {runs}"

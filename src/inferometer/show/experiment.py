@@ -150,7 +150,7 @@ def print_dry_run(
     emit(table, to)
     emit("", to)
     expected_s = [expected for _, expected, done in labels if not done]
-    virtual = "; in virtual time: a part of that on the clock" if in_virtual_time and expected_s else ""
+    virtual = "; in virtual time, which takes a fraction of that" if in_virtual_time and expected_s else ""
     emit(f"{time_text(expected_s, starts)}{virtual}", to)
 
 

@@ -129,13 +129,13 @@ def answer_of(kept: KeptExperiment, cases: Sequence[ChartedCase]) -> ExperimentA
             return _of_ab(kept, result)
         case SearchOutcome() as result:
             return _of_search(result)
-    return ExperimentAnswer("running", "", "not over yet")
+    return ExperimentAnswer("running", "", "in progress")
 
 
 def _short_answer(kept: KeptExperiment) -> ExperimentAnswer:
     if kept.kind == "sweep":
         done = sum(1 for case in kept.latest if case.run)
-        state = "" if kept.result is not None else ", not over"
+        state = "" if kept.result is not None else ", in progress"
         return ExperimentAnswer("", "", f"{done} of {len(kept.latest)} cases have a run{state}")
     return answer_of(kept, [])
 
@@ -204,10 +204,10 @@ def _lowered(title: str) -> str:
 
 
 def _sides_text(definition: AbDefinition) -> str:
-    """`speed 4 and 5`: the differences between the plans of the sides, without addresses."""
+    """`speed 4 vs 5`: the differences between the plans of the sides, without addresses."""
     a, b = flat(definition.a), flat(definition.b)
     paths = [path for path in dict.fromkeys([*a, *b]) if a.get(path) != b.get(path) and "url" not in path]
-    texts = [f"{readable(path)} {a.get(path, 'unset')} and {b.get(path, 'unset')}" for path in paths[:3]]
+    texts = [f"{readable(path)} {a.get(path, 'unset')} vs {b.get(path, 'unset')}" for path in paths[:3]]
     more = f" and {len(paths) - 3} more settings" if len(paths) > 3 else ""
     return f"{', '.join(texts)}{more}" if texts else "two targets of one plan"
 
@@ -223,7 +223,7 @@ def _of_search(result: SearchOutcome) -> ExperimentAnswer:
 
 
 def search_sentence(result: SearchOutcome) -> str:
-    """`holds 38.2 req/s (37.1 to 39.0) within ttft p99 < 500ms; first broken by tpot p90 < 10ms at 39.8 req/s`."""
+    """`sustains 38.2 req/s (37.1 to 39.0) within ttft p99 < 500ms; first broken by tpot p90 < 10ms at 39.8 req/s`."""
     unit, low, high = UNITS.get(result.axis, ""), result.low, result.high
     limits, broken = ", ".join(result.limits), _first_broken(result.steps, unit)
     if low is None:
@@ -232,7 +232,7 @@ def search_sentence(result: SearchOutcome) -> str:
         return f"{shown} {limits}{tried}{broken}"
     ends = result.likely or (low, high)
     interval = f" ({number_text(ends[0])} to {number_text(ends[1])})" if ends[1] is not None else " or more"
-    return f"holds {number_text(low)} {unit}{interval} within {limits}{broken}"
+    return f"sustains {number_text(low)} {unit}{interval} within {limits}{broken}"
 
 
 def _first_broken(steps: Sequence[SearchStep], unit: str) -> str:
@@ -300,7 +300,7 @@ def _of_sweep(kept: KeptExperiment, cases: Sequence[ChartedCase]) -> ExperimentA
     ]
     counted = f"{done} cases" + (f", {missing} without a run" if missing else "")
     best = _best_sentence(joined, names, by_case)
-    going = "" if kept.result is not None else ", not over"
+    going = "" if kept.result is not None else ", in progress"
     headline = f"{best} ({counted}{going})" if best else f"{counted}{going}"
     return ExperimentAnswer("done", tone, headline, tables)
 

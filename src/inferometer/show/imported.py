@@ -41,7 +41,7 @@ def print_imported(
 ) -> None:
     """The most important information; with `more` also the origin, the tool's definitions and all notes."""
     last_lines = list(_last_lines(run, more))
-    for section in _sections(run, to.width, measures) if more else _first_glance(run, to.width, len(last_lines)):
+    for section in _sections(run, to.width, measures) if more else _fitting_sections(run, to.width, len(last_lines)):
         emit(section, to)
         to.print()
     if measures and not more:
@@ -86,7 +86,7 @@ def _sections(run: Run, width: int, every: bool) -> Iterator[RenderableType]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Glance:
+class _Detail:
     """How much is shown: the more data the file has, the less of it."""
 
     doubts: int = 3
@@ -95,27 +95,27 @@ class _Glance:
     longest: int | None = None  # maximum length of a doubt
 
 
-_GLANCES = (
-    _Glance(),
-    _Glance(doubts=1, numbers=8),
-    _Glance(doubts=1, counts=False, numbers=5),
-    _Glance(doubts=1, counts=False, numbers=3, longest=160),
+_DETAILS = (
+    _Detail(),
+    _Detail(doubts=1, numbers=8),
+    _Detail(doubts=1, counts=False, numbers=5),
+    _Detail(doubts=1, counts=False, numbers=3, longest=160),
 )
 
 
-def _first_glance(run: Run, width: int, last_lines: int) -> Sequence[RenderableType]:
-    return on_a_screen((list(_glance_sections(run, width, glance)) for glance in _GLANCES), width, last_lines)
+def _fitting_sections(run: Run, width: int, last_lines: int) -> Sequence[RenderableType]:
+    return on_a_screen((list(_short_sections(run, width, detail)) for detail in _DETAILS), width, last_lines)
 
 
-def _glance_sections(run: Run, width: int, glance: _Glance) -> Iterator[RenderableType]:
+def _short_sections(run: Run, width: int, detail: _Detail) -> Iterator[RenderableType]:
     """Verdict and what was measured, the headline, the rates, and other values."""
     summary, line = run.summary, run.subject.line
     origin = Text(f"imported from {origin_text(run)}", "dim")
-    yield Group(verdict_table(run, glance.doubts, glance.longest), *([Text(line)] if line else []), origin)
-    names = [name for name in summary.headline if glance.counts or name not in _COUNTS]
+    yield Group(verdict_table(run, detail.doubts, detail.longest), *([Text(line)] if line else []), origin)
+    names = [name for name in summary.headline if detail.counts or name not in _COUNTS]
     if table := measures_table(summary.measures, names, width):
         yield table
-    if table := _numbers(summary, glance.numbers):
+    if table := _numbers(summary, detail.numbers):
         yield table
     if footer := _footer(run):
         yield Text(footer, "dim")
@@ -193,8 +193,8 @@ def measures_table(measures: Mapping[str, MeasureSummary], names: Iterable[str] 
         [stat for stat in stats if stat in STATS],
         [stat for stat in stats if stat in ("p50", "p99")] or stats[:1],
     ]
-    looks = [(columns, spread) for columns in fewer for spread in (True, False)]
-    return first_that_fits((_measures(measures, shown, *look) for look in looks), width)
+    variants = [(columns, spread) for columns in fewer for spread in (True, False)]
+    return first_that_fits((_measures(measures, shown, *look) for look in variants), width)
 
 
 def _measures(measures: Mapping[str, MeasureSummary], shown: list[str], stats: list[str], spread: bool) -> Table:

@@ -28,7 +28,7 @@ _LOOKS = ((STATS, True), (STATS[:3], True), (("mean", "p50"), True), (("mean", "
 
 
 @dataclass(frozen=True, slots=True)
-class _Glance:
+class _Detail:
     """How much is shown: the more batch sizes and numbers there are, the less detail."""
 
     rows: int | None = None
@@ -37,11 +37,11 @@ class _Glance:
     doubts: int | None = None
 
 
-_GLANCES = (
-    _Glance(),
-    _Glance(rows=10, errors=2, numbers=8, doubts=2),
-    _Glance(rows=8, errors=1, numbers=4, doubts=1),
-    _Glance(rows=5, errors=1, numbers=3, doubts=1),
+_DETAILS = (
+    _Detail(),
+    _Detail(rows=10, errors=2, numbers=8, doubts=2),
+    _Detail(rows=8, errors=1, numbers=4, doubts=1),
+    _Detail(rows=5, errors=1, numbers=3, doubts=1),
 )
 
 
@@ -51,27 +51,27 @@ def print_offline(run: Run, to: Console, *, more: bool = False) -> None:
 
 
 def _print(
-    run: Run, to: Console, sections: Callable[[Run, int, _Glance], Iterator[RenderableType]], more: bool
+    run: Run, to: Console, sections: Callable[[Run, int, _Detail], Iterator[RenderableType]], more: bool
 ) -> None:
-    looks = (list(sections(run, to.width, glance)) for glance in (_GLANCES[:1] if more else _GLANCES))
+    variants = (list(sections(run, to.width, detail)) for detail in (_DETAILS[:1] if more else _DETAILS))
     last_lines = list(_last_lines(run, more))
-    for section in on_a_screen(looks, to.width, len(last_lines)):
+    for section in on_a_screen(variants, to.width, len(last_lines)):
         emit(section, to)
         to.print()
     for line in last_lines:
         to.print(line, soft_wrap=True)
 
 
-def _sections(run: Run, width: int, glance: _Glance) -> Iterator[RenderableType]:
-    yield verdict_table(run, glance.doubts)
+def _sections(run: Run, width: int, detail: _Detail) -> Iterator[RenderableType]:
+    yield verdict_table(run, detail.doubts)
     if table := _about(run):
         yield table
     if run.summary.cases:
-        yield cases_table(run.summary, width, glance.rows)
-        yield from _errors(run.summary.cases, glance.errors)
+        yield cases_table(run.summary, width, detail.rows)
+        yield from _errors(run.summary.cases, detail.errors)
     elif run.summary.measures:
-        yield measures_table(run.summary.measures, width, glance.rows)
-    if rates := _scalars(run.summary, glance.numbers):
+        yield measures_table(run.summary.measures, width, detail.rows)
+    if rates := _scalars(run.summary, detail.numbers):
         yield rates
 
 
@@ -210,12 +210,12 @@ def print_benchmark(run: Run, to: Console, *, more: bool = False) -> None:
     _print(run, to, _benchmark_sections, more)
 
 
-def _benchmark_sections(run: Run, width: int, glance: _Glance) -> Iterator[RenderableType]:
-    yield verdict_table(run, glance.doubts)
-    yield _benchmark_about(run, None if glance == _GLANCES[0] else LONGEST_ERROR)
+def _benchmark_sections(run: Run, width: int, detail: _Detail) -> Iterator[RenderableType]:
+    yield verdict_table(run, detail.doubts)
+    yield _benchmark_about(run, None if detail == _DETAILS[0] else LONGEST_ERROR)
     if numbers := list(quantities(run.summary).values()):
-        table = custom_measures_table(numbers[: glance.rows])
-        yield _counting_the_rest(table, len(numbers) - len(numbers[: glance.rows]))
+        table = custom_measures_table(numbers[: detail.rows])
+        yield _counting_the_rest(table, len(numbers) - len(numbers[: detail.rows]))
 
 
 def _benchmark_about(run: Run, longest: int | None) -> Table:

@@ -43,7 +43,7 @@ RATE_TITLES = {"request_rate": "request throughput", "output_rate": "output thro
 LONGEST_NAME = 17  # with seven numbers in 80 columns
 SETTING_TITLES = {"max_sequences": "sequences", "max_batched_tokens": "token budget"}
 MAIN = ("ttft", "tpot", "e2e", "output_rate")
-ERRORS_ARE = {"in sample": "on the runs of the fit", "leave-one-out": "each run left out of its fit"}
+ERROR_SOURCES = {"in sample": "on the runs of the fit", "leave-one-out": "each run left out of its fit"}
 
 
 def print_model(model: ServerModel, to: Console) -> None:
@@ -64,7 +64,7 @@ def print_model(model: ServerModel, to: Console) -> None:
         to.print("error of the model on each run (predicted / measured − 1):")
         emit(errors_table({run.name: run.errors for run in model.runs}), to)
         to.print(
-            _errors_text({run.name: run.errors for run in model.runs}, ERRORS_ARE[model.errors_are]), soft_wrap=True
+            _errors_text({run.name: run.errors for run in model.runs}, ERROR_SOURCES[model.errors_are]), soft_wrap=True
         )
     for note in model.notes:
         to.print(f"note: {note}", soft_wrap=True)
@@ -119,7 +119,7 @@ def print_prediction(prediction: Prediction, to: Console) -> None:
 
 
 def _limit_text(met: bool | None) -> str:
-    return {True: "would be met", False: "would be broken", None: "too close to call in a simulation this long"}[met]
+    return {True: "would be met", False: "would be broken", None: "undecided: the simulation is too short"}[met]
 
 
 def print_validation(rows: Sequence[Validated], to: Console) -> None:
@@ -180,9 +180,7 @@ def print_capacities(rows: Sequence[Capacity], limits: Sequence[str], to: Consol
     if any(row.rate is None for row in rows):
         to.print("-: no rate meets the limits, not even one request at a time", soft_wrap=True)
     if any(row.sure_rate is not None for row in rows):
-        to.print(
-            "at least: the same if the server is slower than the model by as much as its errors allow", soft_wrap=True
-        )
+        to.print("at least: the rate if the server is as much slower as the errors of the model allow", soft_wrap=True)
     if any(row.replicas > 1 for row in rows):
         to.print("requests are spread at random over the replicas; a router may do better", soft_wrap=True)
     for note in dict.fromkeys(text for row in rows for text in row.outside):

@@ -22,7 +22,7 @@ _FORMAT_IS_NOT_READ = "dummy: random weights, not read"
 
 
 @dataclass(frozen=True, slots=True)
-class _Glance:
+class _Detail:
     """How much is shown: the longer the log, the less of it."""
 
     phases: int | None = None  # the longest ones
@@ -31,20 +31,20 @@ class _Glance:
     doubts: int | None = None
 
 
-_GLANCES = (
-    _Glance(),
-    _Glance(phases=14, brief=True, doubts=2),
-    _Glance(phases=9, numbers=4, brief=True, doubts=1),
-    _Glance(phases=8, numbers=3, brief=True, doubts=1),
-    _Glance(phases=5, numbers=2, brief=True, doubts=1),
+_DETAILS = (
+    _Detail(),
+    _Detail(phases=14, brief=True, doubts=2),
+    _Detail(phases=9, numbers=4, brief=True, doubts=1),
+    _Detail(phases=8, numbers=3, brief=True, doubts=1),
+    _Detail(phases=5, numbers=2, brief=True, doubts=1),
 )
 
 
 def print_startup(run: Run, to: Console, *, more: bool = False) -> None:
     """Verdict, what was started, the phases, what was not found, the rest; in the short form the longest phases."""
-    looks = (list(_sections(run, to.width, glance)) for glance in (_GLANCES[:1] if more else _GLANCES))
+    variants = (list(_sections(run, to.width, detail)) for detail in (_DETAILS[:1] if more else _DETAILS))
     last_lines = list(_last_lines(run, more))
-    for section in on_a_screen(looks, to.width, len(last_lines)):
+    for section in on_a_screen(variants, to.width, len(last_lines)):
         emit(section, to)
         to.print()
     for line in last_lines:
@@ -59,13 +59,13 @@ def _last_lines(run: Run, more: bool) -> Iterator[Text]:
         yield Text.assemble(("see more    ", "dim"), f"inferometer show {run.id} {flag}")
 
 
-def _sections(run: Run, width: int, glance: _Glance) -> Iterator[RenderableType]:
+def _sections(run: Run, width: int, detail: _Detail) -> Iterator[RenderableType]:
     startup = _startup(run)
-    yield verdict_table(run, glance.doubts)
-    yield _brief_about(run) if glance.brief else about_table(run)
+    yield verdict_table(run, detail.doubts)
+    yield _brief_about(run) if detail.brief else about_table(run)
     if startup.phases:
-        yield phases_table(startup, width, glance.phases)
-    if table := _rest(run, glance.numbers):
+        yield phases_table(startup, width, detail.phases)
+    if table := _rest(run, detail.numbers):
         yield table
 
 
@@ -124,9 +124,9 @@ def _process_text(process: Process) -> str:
 
 def phases_table(startup: Startup, width: int, most: int | None = None) -> Table:
     """The tree of phases, or this many of the longest; bars show their position in time, if there is room."""
-    looks = ((True, True), (False, True), (False, False))
+    variants = ((True, True), (False, True), (False, False))
     shown = _longest(startup.phases, most)
-    table = first_that_fits((_phases(startup, shown, *look) for look in looks), width)
+    table = first_that_fits((_phases(startup, shown, *look) for look in variants), width)
     if left := len(startup.phases) - len(shown):
         unmatched = f", {len(startup.unmatched)} unmatched" if startup.unmatched else ""
         table.caption, table.caption_justify = Text(f"{left} more phases{unmatched} with --more", style="dim"), "left"
@@ -151,9 +151,9 @@ def _phases(startup: Startup, shown: Sequence[Phase], bars: bool, processes: boo
     for missing in startup.unmatched if len(shown) == len(startup.phases) else ():
         table.add_row(Text(missing.title), Text("unmatched", "yellow"))
     if startup.before_log_s:  # interpreter and imports, if the engine does not log them
-        table.add_row(Text("before its first line", "dim"), Text(f"~{duration_text(startup.before_log_s)}", "dim"))
+        table.add_row(Text("before the first log line", "dim"), Text(f"~{duration_text(startup.before_log_s)}", "dim"))
     if startup.unexplained_s:
-        table.add_row(Text("in no phase", "dim"), Text(duration_text(startup.unexplained_s), "dim"))
+        table.add_row(Text("outside all phases", "dim"), Text(duration_text(startup.unexplained_s), "dim"))
     return table
 
 

@@ -114,7 +114,7 @@ def results_table(summary: Summary) -> Table:
     if summary.delivery:
         table.add_row("delivery", _delivery(summary.delivery, summary))
         if resent := summary.delivery.resent:
-            table.add_row("", f"{resent:,} sent again: the kept-alive connection was dead")
+            table.add_row("", f"{resent:,} sent again: the keep-alive connection was closed")
     if summary.instrument:
         table.add_row("instrument", _instrument(summary.instrument))
     return table
@@ -126,7 +126,7 @@ def _in_flight(concurrency: Concurrency) -> str:
 
 
 def _goodput(goodput: Goodput, brief: bool) -> str:
-    undefined = f"; {goodput.undefined:,} without a defined measure" if goodput.undefined and not brief else ""
+    undefined = f"; {goodput.undefined:,} without a value for a limit" if goodput.undefined and not brief else ""
     limits = "the limits" if brief else " and ".join(goodput.limits)
     share = f"{percent_text(goodput.share)} of the requests met {limits}"
     return f"{value_text(goodput.value, goodput.unit)}: {share}{undefined}"
@@ -184,7 +184,7 @@ def _delivery(delivery: Delivery, summary: Summary) -> str:
 def _instrument(instrument: Instrument) -> str:
     """Our own contribution, from the calibration of this machine at the load of this run."""
     if not instrument.calibrated:
-        return "own error unknown: measure it with inferometer calibrate"
+        return "own error unknown; inferometer calibrate measures it"
     ttft, read = instrument.ttft_error_p99, instrument.read_error_p99
     load = f"{number_text(instrument.streams)} streams, {number_text(instrument.events_per_s)} events/s"
     beyond = ", outside the calibrated range" if instrument.extrapolated else ""
@@ -200,7 +200,7 @@ def print_summary(
     run: Run, to: Console, *, more: bool = False, measures: bool = False, slices: bool = False, slow: int = 0
 ) -> None:
     """The most important information, in the order of interest; with `more` the rest; and the requested tables."""
-    for section in _sections(run, to.width, EVERYTHING) if more else _first_glance(run, to.width):
+    for section in _sections(run, to.width, ALL_DETAILS) if more else _fitting_sections(run, to.width):
         emit(section, to)
         to.print()
     if measures:
@@ -217,7 +217,7 @@ def print_summary(
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class Detail:
     """How much is shown."""
 
     more: bool = False  # also what `--more` shows
@@ -229,57 +229,57 @@ class Glance:
     cut: bool = False  # only the first lines of a doubt
 
 
-EVERYTHING = Glance(more=True)
-GLANCES = (  # ordered from long to short: the first that fits is used
-    Glance(),
-    Glance(doubts=1),
-    Glance(doubts=1, brief=True),
-    Glance(doubts=1, brief=True, dense=True),
-    Glance(doubts=1, brief=True, dense=True, few_limits=True, parts=3),
-    Glance(doubts=1, brief=True, dense=True, few_limits=True, parts=3, cut=True),
-    Glance(doubts=1, brief=True, dense=True, few_limits=True, parts=0, cut=True),
+ALL_DETAILS = Detail(more=True)
+DETAILS = (  # ordered from long to short: the first that fits is used
+    Detail(),
+    Detail(doubts=1),
+    Detail(doubts=1, brief=True),
+    Detail(doubts=1, brief=True, dense=True),
+    Detail(doubts=1, brief=True, dense=True, few_limits=True, parts=3),
+    Detail(doubts=1, brief=True, dense=True, few_limits=True, parts=3, cut=True),
+    Detail(doubts=1, brief=True, dense=True, few_limits=True, parts=0, cut=True),
 )
 MOST_LIMITS = 2
 DOUBT_LINES = 2
 
 
-def _first_glance(run: Run, width: int) -> Sequence[RenderableType]:
+def _fitting_sections(run: Run, width: int) -> Sequence[RenderableType]:
     """As much as fits on a screen, together with the line on how to see more."""
-    looks = (list(_sections(run, width, glance)) for glance in GLANCES)
-    return on_a_screen(looks, width, len(list(kept_lines(run))))
+    variants = (list(_sections(run, width, detail)) for detail in DETAILS)
+    return on_a_screen(variants, width, len(list(kept_lines(run))))
 
 
-def _sections(run: Run, width: int, glance: Glance) -> Iterator[RenderableType]:
+def _sections(run: Run, width: int, detail: Detail) -> Iterator[RenderableType]:
     summary, plan = run.summary, own_plan(run)
     line = run.subject.line
-    if glance.more:
+    if detail.more:
         yield verdict_table(run)
         yield _plan_table(run) if plan is None else done_table(run, plan)
     else:
-        head = verdict_table(run, glance.doubts, DOUBT_LINES * width if glance.cut else None)
+        head = verdict_table(run, detail.doubts, DOUBT_LINES * width if detail.cut else None)
         yield Group(head, Text(line)) if line else head
     if table := headline_table(summary.measures, _without_doubles(summary), width):
         yield table
-    numbers = list(_numbers(run, plan, width, glance))
-    yield from [Group(*numbers)] if glance.dense else numbers
+    numbers = list(_numbers(run, plan, width, detail))
+    yield from [Group(*numbers)] if detail.dense else numbers
 
 
-def _numbers(run: Run, plan: Plan | None, width: int, glance: Glance) -> Iterator[RenderableType]:
+def _numbers(run: Run, plan: Plan | None, width: int, detail: Detail) -> Iterator[RenderableType]:
     """Limits, rates, parts of the run, and notes."""
-    summary, most = run.summary, None if glance.more else glance.parts
+    summary, most = run.summary, None if detail.more else detail.parts
     if summary.limits:
-        yield limits_table(summary.limits, glance.few_limits)
-    yield throughput_table(summary, glance.brief)
+        yield limits_table(summary.limits, detail.few_limits)
+    yield throughput_table(summary, detail.brief)
     if summary.stages:
         yield stages_table(summary.stages, plan, width, most)
     if summary.traffic:
         yield traffic_table(run, width, most)
     if summary.models:
         yield models_table(summary, width, most)
-    if glance.more:
+    if detail.more:
         yield results_table(summary)
         yield from _observed(summary, width)
-    if notes := notes_table(run, glance.more):
+    if notes := notes_table(run, detail.more):
         yield notes
 
 
@@ -336,7 +336,7 @@ def _validity(run: Run) -> str:
     if of_measures or any(rate.interval for rate in summary.rates.values()):
         return "the numbers below hold within their confidence intervals"
     if run.environment.imported is not None:
-        return "the numbers below are as stated in the imported file, which has no confidence intervals"
+        return "the numbers below are those of the imported file, which has no confidence intervals"
     return "nothing contradicts the numbers below; they have no confidence intervals"
 
 
@@ -434,9 +434,9 @@ def _compact_table(
     parts = dict(list(every.items())[:most])
     failed = ("failed",) if any(part.failures.failed for part in parts.values()) else ()
     columns = ("sent", *failed, "TTFT p50", "TTFT p99", "TPOT p50", "tok/s")
-    looks = ((columns, True), (columns, False), (("sent", "TTFT p50", "TTFT p99"), False))
+    variants = ((columns, True), (columns, False), (("sent", "TTFT p50", "TTFT p99"), False))
     room = width + max(0, max(map(len, parts)) - LEAST_NAME)
-    table = first_that_fits((_compact(what, parts, *look, statuses) for look in looks), room)
+    table = first_that_fits((_compact(what, parts, *look, statuses) for look in variants), room)
     if left := len(every) - len(parts):
         table.caption, table.caption_justify = Text(f"{left} more with --more", style="dim"), "left"
     return table

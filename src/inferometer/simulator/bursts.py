@@ -37,7 +37,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding
 LARGEST_BURST = 5
 GAPS_S = (0.0, 0.0, 3e-5, 3e-4, 1.5e-3)  # between the events of a burst
 TEXTS = (1,) * 30 + (200,) * 9 + (7_000,)  # characters: five of the last fill a read twice
-LONGEST_NAP_S = 5e-4  # between two checks for requests
+LONGEST_SLEEP_S = 5e-4  # between two checks for requests
 PATIENCE_S = 60.0
 SIOCOUTQNSD = 0x894B  # linux/sockios.h
 WITHHELD_NS = 3600 * NANOSECONDS  # the span of a write that the kernel did not send at once: its time is unknown
@@ -85,9 +85,9 @@ class Bursts:
                     poll.unregister(fd)
                     self._connections.pop(fd).close()
             self._write_what_is_due()
-            left_s = (self._due[0][0] - now()) / NANOSECONDS if self._due else LONGEST_NAP_S
+            left_s = (self._due[0][0] - now()) / NANOSECONDS if self._due else LONGEST_SLEEP_S
             if left_s > 0:
-                time.sleep(min(left_s, LONGEST_NAP_S))
+                time.sleep(min(left_s, LONGEST_SLEEP_S))
 
     def _accept(self) -> int:
         connection, _ = self._listener.accept()

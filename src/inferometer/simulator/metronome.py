@@ -81,7 +81,7 @@ class SentPage(NamedTuple):
     turns: list[bytes]  # each with the times before its sends and after the last one, packed int64
 
 
-class Spoke:
+class WheelSlot:
     """The streams of one slot, as columns for the sending loop."""
 
     def __init__(self, pages: list[SentPage]) -> None:
@@ -176,7 +176,7 @@ class Metronome:
         spokes = min(max(beat.interval_ns // SLOT_NS, 1), MOST_SLOTS)
         self._slot_ns = max(beat.interval_ns // spokes, 1)
         self._pages: list[SentPage] = []
-        self._wheel = [Spoke(self._pages) for _ in range(spokes)]
+        self._wheel = [WheelSlot(self._pages) for _ in range(spokes)]
         self._slot = 0  # the next slot; its time is slot * slot_ns, its spoke wheel[slot % spokes]
         self._playing = 0  # streams on the wheel
         self._fresh: list[tuple[int, int, MetronomeStream, Iterator[bytes]]] = []  # a heap: first slot, number, stream

@@ -94,7 +94,7 @@ def attended(batch: Batch) -> float:
 BUSY_NS = NANOSECONDS  # averaging time of the GPU's load: a power limit acts within a second
 
 
-class Busyness:
+class PrefillShare:
     """The share of time in which prefill was computed, with decreasing weight of the past."""
 
     def __init__(self) -> None:
@@ -202,7 +202,7 @@ class PipelinedLoop:
         self._ends: Instants = array("q")  # of its steps; the last one may end later, when the next step is launched
         self._coming: deque[_Coming] = deque()  # earlier steps
         self._gpu_free_at = 0
-        self._busy = Busyness()
+        self._busy = PrefillShare()
         self._out_before = 0  # end of the step before the latest
         self._timer: Timer | None = None  # for the next scheduling
         self._prompts: deque[_Prompt] = deque()  # to be tokenized by the frontend
@@ -323,10 +323,10 @@ class PipelinedLoop:
     def _finish(self, finished: list[Sequence]) -> None:
         """Finish sequences whose last tokens are known."""
         self._send(self.clock.now())
-        self.clock.call_at(self.step_ends.last, lambda: self._tell(finished))
+        self.clock.call_at(self.step_ends.last, lambda: self._report_finished(finished))
         self._frontend.work(self.clock.now(), self._frontend.half_request_ns * len(finished))
 
-    def _tell(self, finished: list[Sequence]) -> None:
+    def _report_finished(self, finished: list[Sequence]) -> None:
         for sequence in finished:
             self._on_finished(sequence)
             del self._unfinished[sequence]

@@ -51,7 +51,7 @@ _DIALECTS: dict[str, tuple[ReadRequest, type[Answering]]] = {
 _JSON = {"content-type": "application/json"}
 _VERSION = dialects.dumps({"version": dialects.VERSION})
 LINGER_NS = 2_000_000_000  # load processes that lost their parent need half a second to cancel their requests
-LOOK_AGAIN_NS = 20_000_000
+POLL_NS = 20_000_000
 
 
 class SimulatorServer:
@@ -302,7 +302,7 @@ def _stop_with_stdin(reactor: Reactor, server: SimulatorServer) -> None:
 
     def stop_when_quiet(latest_at: int) -> None:
         if server.answering and now() < latest_at:
-            reactor.call_at(now() + LOOK_AGAIN_NS, lambda: stop_when_quiet(latest_at))
+            reactor.call_at(now() + POLL_NS, lambda: stop_when_quiet(latest_at))
         else:
             reactor.stop()
 

@@ -392,16 +392,16 @@ def find_run(db: Connection, wanted: str, store: str, home: Path) -> RunMatch:
     if fitting:
         ids = [match.id for match in fitting]
         raise StoreError(f"{wanted!r} fits {len(ids)} runs: {_listed(ids)}", "give more of the id")
-    raise StoreError(f"no run {wanted!r}; the nearest is {_nearest(db, wanted)}", "inferometer list shows them all")
+    raise StoreError(f"no run {wanted!r}; did you mean {_nearest(db, wanted)}?", "inferometer list shows all runs")
 
 
 def _exact(db: Connection, wanted: str) -> list[RunMatch]:
-    return [RunMatch(*row) for row in db.execute(_SOUGHT.where(runs.c.id == wanted))]
+    return [RunMatch(*row) for row in db.execute(_BY_ID.where(runs.c.id == wanted))]
 
 
 def _by_id(db: Connection, wanted: str) -> list[RunMatch]:
-    starts = [RunMatch(*row) for row in db.execute(_SOUGHT.where(runs.c.id.startswith(wanted, autoescape=True)))]
-    ends = _SOUGHT.where(runs.c.id.endswith(f"-{wanted}", autoescape=True))
+    starts = [RunMatch(*row) for row in db.execute(_BY_ID.where(runs.c.id.startswith(wanted, autoescape=True)))]
+    ends = _BY_ID.where(runs.c.id.endswith(f"-{wanted}", autoescape=True))
     return starts or [RunMatch(*row) for row in db.execute(ends)]
 
 
@@ -417,7 +417,7 @@ def _of_baseline(db: Connection, wanted: str) -> list[RunMatch]:
 
 def _of_tag(db: Connection, wanted: str) -> list[RunMatch]:
     """The newest run with this tag."""
-    return [RunMatch(*row) for row in db.execute(_SOUGHT.where(tagged(wanted)).limit(1))]
+    return [RunMatch(*row) for row in db.execute(_BY_ID.where(tagged(wanted)).limit(1))]
 
 
 def _nth(db: Connection, back: int, home: Path) -> RunMatch:
@@ -426,13 +426,13 @@ def _nth(db: Connection, back: int, home: Path) -> RunMatch:
     sound = runs.c.state != DAMAGED
     has_numbers = or_(runs.c.state != "failed", runs.c.requests.is_not(None))
     shown = and_(sound, has_numbers)
-    kept = db.execute(_SOUGHT.where(shown).limit(back + 1)).all()
-    failed = db.execute(_SOUGHT.where(sound, ~has_numbers)).all()
+    kept = db.execute(_BY_ID.where(shown).limit(back + 1)).all()
+    failed = db.execute(_BY_ID.where(sound, ~has_numbers)).all()
     logged = [row for row in failed if logs_of(folder_at(row.location, row.id, home))]
-    others = failed or db.execute(_SOUGHT.where(~sound)).all()
+    others = failed or db.execute(_BY_ID.where(~sound)).all()
     candidates = sorted({*kept, *logged}, key=lambda row: str(row.id), reverse=True) or others
     if back >= len(candidates):
-        total = len(db.execute(_SOUGHT.where(shown)).all()) + len(logged) or len(others)
+        total = len(db.execute(_BY_ID.where(shown)).all()) + len(logged) or len(others)
         raise StoreError(f"latest~{back}: the store has {total} run{'s' * (total != 1)}")
     return RunMatch(*candidates[back])
 
@@ -449,7 +449,7 @@ def _listed(ids: list[str]) -> str:
     return ", ".join(ids[:5]) + (f" and {rest} more" if rest > 0 else "")
 
 
-_SOUGHT = select(runs.c.id, runs.c.location).order_by(runs.c.id.desc())
+_BY_ID = select(runs.c.id, runs.c.location).order_by(runs.c.id.desc())
 
 # -- fetching --------------------------------------------------------------------------------------------------------
 

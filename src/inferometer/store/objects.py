@@ -16,7 +16,7 @@ from inferometer.store.folder import is_run_id
 from inferometer.store.manifest import MANIFEST, MARKS, Files, files_in, manifest_of, sha256, write_manifest
 
 EXTRAS = {"s3": "s3", "gs": "gs", "gcs": "gs"}  # URL scheme to the extra that supports it
-LEFT_OVER_S = 86400.0
+STALE_S = 86400.0
 FRESH_NS = 2_000_000_000  # some file systems have a time resolution of two seconds
 LARGE = (".parquet", ".bin", ".log")  # fetched on request
 
@@ -202,7 +202,7 @@ def remove_leftovers(place: Path) -> None:
     if (place / "runs").is_dir():
         for path in (place / "runs").glob(".*-*"):
             with suppress(OSError):
-                if time.time() - path.stat().st_mtime > LEFT_OVER_S:
+                if time.time() - path.stat().st_mtime > STALE_S:
                     shutil.rmtree(path)
 
 

@@ -35,10 +35,10 @@ ANSWER_S = 30.0  # a list of models takes milliseconds; a starting server may ta
 LARGEST_ANSWER = 8 << 20
 
 
-REACH_S = 5.0  # to open a connection after the load, if the server seems to be gone
+RECONNECT_S = 5.0  # to open a connection after the load, if the server seems to be gone
 
 
-START_ONE = "start a server, or let Inferometer start one: inferometer run --server simulator"
+START_HINT = "start a server, or let Inferometer start one: inferometer run --server simulator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class ServerReply:
         return document
 
 
-class Asker:
+class TargetClient:
     """Sends requests to one of a target's URLs, with the target's TLS settings, proxy, headers and key."""
 
     def __init__(self, target: Target, url: str, answer_s: float = ANSWER_S) -> None:
@@ -112,7 +112,7 @@ class Asker:
     def connect(self) -> None:
         """Check that a connection is accepted; raises a `TargetError` if not."""
         with self._translated_errors():
-            connection = self._origin.connection(min(self._connect_s, REACH_S))
+            connection = self._origin.connection(min(self._connect_s, RECONNECT_S))
             try:
                 self._connect(connection)
             finally:
@@ -196,7 +196,7 @@ class Asker:
                     "check the spelling, or the name server of this machine",
                 )
             case ConnectionRefusedError():
-                hint = START_ONE if self._origin.proxy is None else "is the proxy running there? (target.proxy)"
+                hint = START_HINT if self._origin.proxy is None else "is the proxy running there? (target.proxy)"
                 return TargetError(f"{where} refused the connection", hint)
             case TimeoutError():
                 return TargetError(
@@ -304,7 +304,7 @@ def reset_prefix_cache(launch: "Launch", target: Target) -> Reset:
         return Reset(
             None, f"the prefix cache was not reset: {launch.reset_hint or 'the engine offers no such request'}"
         )
-    asker = Asker(target, launch.url)
+    asker = TargetClient(target, launch.url)
     below = urlsplit(launch.url).path.rstrip("/")
     refusals = []
     for path in launch.resets:
@@ -328,12 +328,12 @@ def profiling(target: Target, urls: Sequence[str], notify: Callable[[str], None]
 
 def _profile(target: Target, urls: Sequence[str], path: str, notify: Callable[[str], None]) -> None:
     for url in urls:
-        refusal = _ask(Asker(target, url), urlsplit(url).path.rstrip("/").removesuffix("/v1") + path)
+        refusal = _ask(TargetClient(target, url), urlsplit(url).path.rstrip("/").removesuffix("/v1") + path)
         if refusal is not None:
             notify(f"POST {path} {refusal}: start the server with its profiler enabled")
 
 
-def _ask(asker: Asker, path: str) -> str | None:
+def _ask(asker: TargetClient, path: str) -> str | None:
     """None on success, else the response."""
     try:
         status = asker.post(path).status
@@ -345,7 +345,7 @@ def _ask(asker: Asker, path: str) -> str | None:
 PATIENCE_S = 15 * 60.0
 
 
-LOOK_S = 0.1
+POLL_S = 0.1
 
 
 _HINT = (
@@ -356,7 +356,7 @@ _HINT = (
 def sleep_and_wake(target: Target, url: str, level: int = 1, patience_s: float = PATIENCE_S) -> MeasuredSleep:
     """Times as the client sees them; the server's log has its own. Raises a `TargetError` if the server cannot sleep,
     or does not wake up."""
-    asker = Asker(target, url)
+    asker = TargetClient(target, url)
     began = time.monotonic()
     _post(target, url, f"/sleep?level={level}", patience_s)
     _await(asker, True, began + patience_s)
@@ -367,7 +367,7 @@ def sleep_and_wake(target: Target, url: str, level: int = 1, patience_s: float =
 
 
 def _post(target: Target, url: str, path: str, patience_s: float) -> None:
-    """The response arrives when the operation is done, which for a large model takes longer than an `Asker` waits."""
+    """Waits longer than a `TargetClient`: the response arrives when the operation is done, for a large model late."""
     where = urlsplit(url)
     connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=patience_s)
     within(connection, time.monotonic() + patience_s, LARGEST_ANSWER)
@@ -382,17 +382,17 @@ def _post(target: Target, url: str, path: str, patience_s: float) -> None:
         raise TargetError(f"{url} answered POST {path} with status {status}", _HINT)
 
 
-def _await(asker: Asker, sleeping: bool, until: float) -> None:
+def _await(asker: TargetClient, sleeping: bool, until: float) -> None:
     while (state := _is_sleeping(asker)) is not sleeping:
         if time.monotonic() > until:
             what = "asleep" if sleeping else "awake"
             raise TargetError(
                 f"{asker.where} is not {what} yet, it reports is_sleeping={state}", "look at the server's log"
             )
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
 
 
-def _is_sleeping(asker: Asker) -> bool | None:
+def _is_sleeping(asker: TargetClient) -> bool | None:
     reply = asker.get("/is_sleeping")
     if reply.status >= 400:
         raise TargetError(f"{asker.where} answered GET /is_sleeping with status {reply.status}", _HINT)

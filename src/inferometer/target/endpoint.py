@@ -15,7 +15,7 @@ from inferometer.plan.model import Plan
 from inferometer.record.environment import Environment
 from inferometer.record.files import translated_errors
 from inferometer.record.summary import Startup
-from inferometer.target.ask import Asker
+from inferometer.target.ask import TargetClient
 from inferometer.target.lock import endpoint_claims, held
 from inferometer.target.probe import TargetFacts, base_url, probe
 from inferometer.vocabulary import duration_text
@@ -60,7 +60,7 @@ class Aim:
             return death
         for url in self.plan.target.url if seems_gone else ():
             try:
-                Asker(self.plan.target, url).connect()
+                TargetClient(self.plan.target, url).connect()
             except TargetError as error:
                 return f"{error.message} after the load, and connections broke during it"
         return None

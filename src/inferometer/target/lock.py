@@ -78,7 +78,7 @@ def cannot_lock(path: Path, error: OSError) -> InferometerError:
 
 # -- lock ------------------------------------------------------------------------------------------------------------
 
-LOOK_AGAIN_S = 0.2
+POLL_S = 0.2
 ALL_GPUS = "gpus"
 
 
@@ -143,7 +143,7 @@ def _held_one(
             if not notified:
                 notify(f"waiting for {claim.what}: it is in use by {_who(path)}")
                 notified = True
-            time.sleep(LOOK_AGAIN_S)
+            time.sleep(POLL_S)
         if not claim.shared:
             _write(file, holder)
         yield

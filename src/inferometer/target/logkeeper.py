@@ -66,7 +66,7 @@ class CappedLog:
                 view = view[os.write(self._file, view) :]
 
 
-class Stars:
+class SecretMask:
     """Replaces secrets in a stream. The end of a piece is held back only if a secret could continue in the next one."""
 
     def __init__(self, secrets: list[bytes]) -> None:
@@ -106,9 +106,9 @@ def _stop(*_: object) -> None:
     raise _EndedError
 
 
-def _copy(log: CappedLog, stars: Stars, echo: bool) -> None:
+def _copy(log: CappedLog, mask: SecretMask, echo: bool) -> None:
     while data := os.read(0, READ):
-        data = stars.add(data)
+        data = mask.add(data)
         log.add(data)
         if echo:
             with suppress(OSError):
@@ -122,11 +122,11 @@ def main(arguments: list[str]) -> None:
     with suppress(OSError, AttributeError):
         fcntl.fcntl(0, fcntl.F_SETPIPE_SZ, PIPE)
     log = CappedLog(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644), limit)
-    stars = Stars([bytes.fromhex(line) for line in os.environ.get(HIDDEN, "").split()])
+    mask = SecretMask([bytes.fromhex(line) for line in os.environ.get(HIDDEN, "").split()])
     with suppress(_EndedError):
-        _copy(log, stars, echo)
+        _copy(log, mask, echo)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    log.add(stars.rest())
+    log.add(mask.rest())
     log.close()
 
 

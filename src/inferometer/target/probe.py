@@ -13,7 +13,7 @@ from inferometer.errors import TargetError
 from inferometer.plan.model import Target, Timeouts
 from inferometer.plan.secrets import redacted_url
 from inferometer.record.environment import MeasuredTarget
-from inferometer.target.ask import START_ONE, Asker, ServerReply
+from inferometer.target.ask import START_HINT, ServerReply, TargetClient
 from inferometer.wire.api import MOST_TOKENS, api_of, message_in
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ LONGEST_NAME = 1000  # characters; of a model, an engine, a version
 _NO_SUCH_PATH = {404, 405, 501}
 
 
-_LOOK_S = 5.0  # longest wait for an empty request to be refused, which takes milliseconds
+_PROBE_TIMEOUT_S = 5.0  # longest wait for an empty request to be refused, which takes milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class TargetFacts:
 def probe(target: Target) -> TargetFacts:
     """Query every URL; the facts are those of the first. A `TargetError` names the problem."""
     if not target.url:
-        raise TargetError("target.url: is missing", START_ONE)
+        raise TargetError("target.url: is missing", START_HINT)
     replicas = [_probe_one(target, url) for url in target.url]
     first = replicas[0]
     _refuse_chat_only(target)
@@ -71,16 +71,18 @@ def _refuse_chat_only(target: Target) -> None:
     """A server that offers chat but no completions would answer every request of the load with 404."""
     if target.api != "completions" or target.path is not None:
         return
-    patient = target.timeout.model_copy(update={"request": min(target.timeout.request or _LOOK_S, _LOOK_S)})
+    patient = target.timeout.model_copy(
+        update={"request": min(target.timeout.request or _PROBE_TIMEOUT_S, _PROBE_TIMEOUT_S)}
+    )
     url, completions, chat = target.url[0], api_of("completions").path, api_of("chat").path
-    asker = Asker(target.model_copy(update={"timeout": patient}), base_url(url))
+    client = TargetClient(target.model_copy(update={"timeout": patient}), base_url(url))
     try:  # without a body: if the path exists the request is refused as incomplete, without generating a token
-        status = asker.post(_path(url, completions)).status
-        if status not in _NO_SUCH_PATH or asker.post(_path(url, chat)).status in _NO_SUCH_PATH:
+        status = client.post(_path(url, completions)).status
+        if status not in _NO_SUCH_PATH or client.post(_path(url, chat)).status in _NO_SUCH_PATH:
             return
     except TargetError:  # no information about paths: the load will show it
         return
-    raise TargetError(f"{asker.where} has no {completions} ({status}), but {chat} is there", "--api chat")
+    raise TargetError(f"{client.where} has no {completions} ({status}), but {chat} is there", "--api chat")
 
 
 def base_url(url: str) -> str:
@@ -89,16 +91,16 @@ def base_url(url: str) -> str:
 
 
 def _probe_one(target: Target, url: str) -> TargetFacts:
-    asker = Asker(target, base_url(url))
-    reply = asker.get(_path(url, "/v1/models"))
+    client = TargetClient(target, base_url(url))
+    reply = client.get(_path(url, "/v1/models"))
     cards = _model_cards(reply)
     if cards is None:
-        return _without_models(target, url, asker, reply)
+        return _without_models(target, url, client, reply)
     models = list(cards)
-    model = _chosen(target, models, asker)
+    model = _chosen(target, models, client)
     card = cards.get(model or "", Document({}))
-    notes = [] if target.model or len(models) < 2 else [f"{asker.where} serves {len(models)} models, taking {model}"]
-    server, version = _engine(asker, reply, card, url)
+    notes = [] if target.model or len(models) < 2 else [f"{client.where} serves {len(models)} models, taking {model}"]
+    server, version = _engine(client, reply, card, url)
     return TargetFacts([base_url(url)], model, models, server, version, _whole(card.get("max_model_len")), notes)
 
 
@@ -118,17 +120,17 @@ def _model_cards(reply: ServerReply) -> dict[str, Document] | None:
     return cards
 
 
-def _chosen(target: Target, models: list[str], asker: Asker) -> str | None:
+def _chosen(target: Target, models: list[str], client: TargetClient) -> str | None:
     if target.model is not None:
         if models and target.model not in models and api_of(target.api).needs_model:
             raise TargetError(
-                f"{asker.where} does not serve the model {target.model!r}; it serves {_listed(models)}",
+                f"{client.where} does not serve the model {target.model!r}; it serves {_listed(models)}",
                 f"--model {models[0]}, or omit it to use the served model",
             )
         return target.model
     if not models and api_of(target.api).needs_model:
         raise TargetError(
-            f"{asker.where} serves no model", "is it still loading a model? An entry of /v1/models needs an id"
+            f"{client.where} serves no model", "is it still loading a model? An entry of /v1/models needs an id"
         )
     return models[0] if models else None
 
@@ -138,44 +140,44 @@ def _listed(names: list[str], most: int = 5) -> str:
     return ", ".join(map(repr, names[:most])) + more
 
 
-def _without_models(target: Target, url: str, asker: Asker, reply: ServerReply) -> TargetFacts:
+def _without_models(target: Target, url: str, client: TargetClient, reply: ServerReply) -> TargetFacts:
     """No list of models: an error, unless the plan has all necessary settings and only the path is missing."""
     missing_path = reply.status in _NO_SUCH_PATH and target.model is not None
     if not missing_path and api_of(target.api).needs_model:
-        raise _not_usable(target, asker, reply)
-    note = f"{asker.where} has no list of models (status {reply.status}); the model is not checked"
+        raise _not_usable(target, client, reply)
+    note = f"{client.where} has no list of models (status {reply.status}); the model is not checked"
     return TargetFacts([base_url(url)], target.model, server=_by_header(reply), notes=[note])
 
 
-def _not_usable(target: Target, asker: Asker, reply: ServerReply) -> TargetError:
-    message = f": {asker.hide(_message(reply))}" if _message(reply) else ""
+def _not_usable(target: Target, client: TargetClient, reply: ServerReply) -> TargetError:
+    message = f": {client.hide(_message(reply))}" if _message(reply) else ""
     if reply.status in {401, 403}:
-        return _not_allowed(target, asker, reply.status, message)
+        return _not_allowed(target, client, reply.status, message)
     if reply.status in _NO_SUCH_PATH:
         return TargetError(
-            f"{asker.where} has no /v1/models, it answered {reply.status}",
+            f"{client.where} has no /v1/models, it answered {reply.status}",
             "is it an LLM server? If it is, name the model: --model NAME",
         )
     if reply.status >= 400:
         hint = "is it still loading the model?" if reply.status == 503 else "look at the server's log"
-        if "HTTPS" in reply.body[:500].decode("latin-1").upper() and asker.where.startswith("http:"):
-            hint = f"write {asker.where.replace('http://', 'https://', 1)}"
-        return TargetError(f"{asker.where} answered /v1/models with status {reply.status}{message}", hint)
+        if "HTTPS" in reply.body[:500].decode("latin-1").upper() and client.where.startswith("http:"):
+            hint = f"write {client.where.replace('http://', 'https://', 1)}"
+        return TargetError(f"{client.where} answered /v1/models with status {reply.status}{message}", hint)
     kind = reply.headers.get("content-type", "no content type").partition(";")[0]
     got = "JSON of another shape" if reply.json() is not None else kind
     return TargetError(
-        f"{asker.where} is not an OpenAI-compatible server: /v1/models gave {reply.status} with {got}",
+        f"{client.where} is not an OpenAI-compatible server: /v1/models gave {reply.status} with {got}",
         "check host, port and path; for a server of another kind see target.api: template",
     )
 
 
-def _not_allowed(target: Target, asker: Asker, status: int, message: str) -> TargetError:
-    if asker.has_key:
+def _not_allowed(target: Target, client: TargetClient, status: int, message: str) -> TargetError:
+    if client.has_key:
         return TargetError(
-            f"{asker.where} rejected the API key ({status}){message}", f"check the key in {target.key_env}"
+            f"{client.where} rejected the API key ({status}){message}", f"check the key in {target.key_env}"
         )
     return TargetError(
-        f"{asker.where} needs an API key ({status}){message}",
+        f"{client.where} needs an API key ({status}){message}",
         f"put it in the environment variable {target.key_env}, or name another in target.key_env",
     )
 
@@ -186,12 +188,12 @@ def _message(reply: ServerReply) -> str:
     return message_in(document) if isinstance(document, dict) and document else ""
 
 
-def _engine(asker: Asker, reply: ServerReply, card: Document, url: str) -> tuple[str | None, str | None]:
+def _engine(client: TargetClient, reply: ServerReply, card: Document, url: str) -> tuple[str | None, str | None]:
     """Name and version, from what servers report: the owner of the model, the Server header, /version."""
     owner = _name(card.get("owned_by")) or ""
     name = _title_of(owner) or _by_header(reply) or owner or None
     try:
-        document = asker.get(_path(url, "/version")).json()
+        document = client.get(_path(url, "/version")).json()
     except TargetError:
         return name, None
     version = document.get("version") if isinstance(document, dict) else None
@@ -249,7 +251,7 @@ class NotReadyError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ReadyCheck:
     """Result of one readiness check: ready with these models, or why not yet."""
 
     waits_for: str = ""
@@ -261,7 +263,7 @@ def await_ready(
 ) -> list[str] | None:
     """The names of the models it serves, None if it has no list of them."""
     ask = _question(launch, target)
-    pause, seen = FIRST_PAUSE_S, Look("nothing answered")
+    pause, seen = FIRST_PAUSE_S, ReadyCheck("nothing answered")
     while True:
         if how := ended():
             raise NotReadyError(f"ended {how} before it was ready")
@@ -275,7 +277,7 @@ def await_ready(
         pause = min(pause * 1.5, LONGEST_PAUSE_S)
 
 
-def look(ask: Question, launch: "Launch", own_paths: list[str]) -> Look:
+def look(ask: Question, launch: "Launch", own_paths: list[str]) -> ReadyCheck:
     """Query once. Paths in the plan must answer; they replace the engine's own."""
     answered = False
     for path in own_paths or launch.health:
@@ -283,13 +285,13 @@ def look(ask: Question, launch: "Launch", own_paths: list[str]) -> Look:
         if not why:
             answered = True
         elif own_paths or not (launch.lenient and reply is not None and reply.status in _NO_SUCH_PATH):
-            return Look(why)
+            return ReadyCheck(why)
     if launch.models is None:
-        return Look() if answered else Look(f"no {' or '.join(launch.health)}")
+        return ReadyCheck() if answered else ReadyCheck(f"no {' or '.join(launch.health)}")
     return _look_at_models(ask, launch, answered, bool(own_paths))
 
 
-def _look_at_models(ask: Question, launch: "Launch", answered: bool, own_paths: bool) -> Look:
+def _look_at_models(ask: Question, launch: "Launch", answered: bool, own_paths: bool) -> ReadyCheck:
     path = str(launch.models)
     reply, why = _ask(ask, path)
     if reply is not None and reply.status in (401, 403):
@@ -298,13 +300,13 @@ def _look_at_models(ask: Question, launch: "Launch", answered: bool, own_paths: 
             "set the key in the environment variable named in target.key_env",
         )
     if reply is not None and reply.status == 200 and (served := served_models(reply)) is not None:
-        return Look(served=served)
+        return ReadyCheck(served=served)
     missing = reply is not None and reply.status in _NO_SUCH_PATH
     if answered and (own_paths or launch.lenient) and (missing or own_paths):
-        return Look()
+        return ReadyCheck()
     if missing and launch.lenient:
-        return Look(f"neither {' nor '.join(launch.health)} nor {path} exists")
-    return Look(why or f"{path} gave no list of models")
+        return ReadyCheck(f"neither {' nor '.join(launch.health)} nor {path} exists")
+    return ReadyCheck(why or f"{path} gave no list of models")
 
 
 def _ask(ask: Question, path: str) -> tuple[ServerReply | None, str]:
@@ -357,7 +359,7 @@ def _several(names: list[str]) -> str:
     return ", ".join(map(repr, names[:5])) + (" and more" if len(names) > 5 else "") if names else "no model"
 
 
-def _path_hint(launch: "Launch", own_paths: list[str], seen: Look) -> str | None:
+def _path_hint(launch: "Launch", own_paths: list[str], seen: ReadyCheck) -> str | None:
     if launch.lenient and not own_paths and seen.waits_for.startswith("neither"):
         return "set the path that answers when it is ready: server.ready.path"
     return None
@@ -367,9 +369,9 @@ def _question(launch: "Launch", target: Target) -> Question:
     """With a short timeout, because the check is repeated."""
     patience = min(ANSWER_S, launch.ready_s)
     timeout = Timeouts(connect=min(CONNECT_S, target.timeout.connect, patience), request=patience)
-    asker = Asker(target.model_copy(update={"url": [launch.url], "timeout": timeout}), launch.url)
+    client = TargetClient(target.model_copy(update={"url": [launch.url], "timeout": timeout}), launch.url)
     below = urlsplit(launch.url).path.rstrip("/")
-    return lambda path: asker.get(below + path)
+    return lambda path: client.get(below + path)
 
 
 # -- diagnosis -------------------------------------------------------------------------------------------------------

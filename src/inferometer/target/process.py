@@ -20,7 +20,7 @@ from inferometer.target import logkeeper
 # -- processes -------------------------------------------------------------------------------------------------------
 
 MARK = "INFEROMETER_SERVER"
-LOOK_AGAIN_S = 0.02
+POLL_S = 0.02
 _PROC = Path("/proc")
 
 
@@ -93,7 +93,7 @@ def end_all(members: Callable[[], list[ListedProcess]], grace_s: float) -> list[
     deadline = time.monotonic() + max(grace_s, 1.0)
     while (left := members()) and time.monotonic() < deadline:
         send(signal.SIGKILL, left)
-        time.sleep(LOOK_AGAIN_S)
+        time.sleep(POLL_S)
     return left
 
 
@@ -101,7 +101,7 @@ def _wait_for(awaited: set[ListedProcess], members: Callable[[], list[ListedProc
     """Wait until they have ended; children that they end themselves are not signalled in between."""
     deadline = time.monotonic() + within_s
     while awaited.intersection(members()) and time.monotonic() < deadline:
-        time.sleep(LOOK_AGAIN_S)
+        time.sleep(POLL_S)
 
 
 def _heeds(pid: int, number: signal.Signals) -> bool:

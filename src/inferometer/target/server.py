@@ -38,7 +38,7 @@ from inferometer.plan.secrets import (
 from inferometer.plan.server import Prepare
 from inferometer.record.encoding import with_texts
 from inferometer.record.environment import ServerStart
-from inferometer.target.ask import ANSWER_S, Asker, Reset, reset_prefix_cache
+from inferometer.target.ask import ANSWER_S, Reset, TargetClient, reset_prefix_cache
 from inferometer.target.container import Container, with_variables
 from inferometer.target.launch import Launch, LaunchPlace, launch_of, model_of, variables_of
 from inferometer.target.lock import Claim, Registration, end_orphans, gpu_claims, held, registered, reserved_port
@@ -49,7 +49,7 @@ from inferometer.wire.origin import origin_of
 
 # -- prepare ---------------------------------------------------------------------------------------------------------
 
-HANDED_ON = "INFEROMETER_ENV"
+ENVIRONMENT_FILE = "INFEROMETER_ENV"
 GRACE_S = 2.0
 
 
@@ -90,7 +90,7 @@ def _run(
     with tempfile.NamedTemporaryFile("r", prefix="inferometer-env-", encoding="utf-8", errors="replace") as handed:
         argv = _argv(step)
         try:
-            own = {**env, HANDED_ON: handed.name}
+            own = {**env, ENVIRONMENT_FILE: handed.name}
             process = StartedProcess(argv, log, token, env=own, folder=working, echo=echo, redactor=redactor)
         except OSError as error:
             raise not_started(f"prepare: {title(step)}", argv, error, "is it spelled right, and on PATH?") from None
@@ -213,13 +213,13 @@ class StartedServer:
         """One query before the load: an application may list its model although nothing behind it answers, and an
         engine's first answer may include warming up."""
         body = {"model": self.model, "prompt": FIRST_PROMPT, "max_tokens": 1}
-        asker = Asker(self.target.model_copy(update={"url": [self.url]}), self.url, within_s)
+        client = TargetClient(self.target.model_copy(update={"url": [self.url]}), self.url, within_s)
         try:
-            reply = asker.post(FIRST_PATH, orjson.dumps(body))
+            reply = client.post(FIRST_PATH, orjson.dumps(body))
         except TargetError as error:
             raise self.failure(f"did not answer the first query: {error.message}", error.hint) from None
         if reply.status != 200:
-            text = asker.hide(reply.body.decode("utf-8", "replace"))[:300]
+            text = client.hide(reply.body.decode("utf-8", "replace"))[:300]
             raise self.failure(f"answered the first query with status {reply.status}: {text}")
         for url in self.launch.metrics:
             origin, parts = origin_of(url), urlsplit(url)
@@ -439,7 +439,7 @@ def _version(launch: Launch, target: Target) -> str | None:
         return None
     path, field = launch.version
     with suppress(TargetError):
-        document = Asker(target, launch.url).get(path).json()
+        document = TargetClient(target, launch.url).get(path).json()
         version = document.get(field) if isinstance(document, Mapping) else None
         return version if isinstance(version, str) else None
     return None

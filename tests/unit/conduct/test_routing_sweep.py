@@ -101,7 +101,7 @@ def test_a_dry_run_of_virtual_time_does_not_promise_hours() -> None:
         CliRunner().invoke(group, ["sweep", "routing", "--dry-run", *more]).output
         for more in ((), ("--set", "time=real"))
     )
-    assert "50 cases: about 16m 40s; in virtual time: a part of that on the clock\n" in virtual
+    assert "50 cases: about 16m 40s; in virtual time, which takes a fraction of that\n" in virtual
     assert "50 cases, 50 starts of a server: about 16m 40s plus server starts\n" in real
 
 

@@ -54,7 +54,7 @@ def test_a_python_that_is_too_old_is_said(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_what_pypi_does_not_have_is_not_installed() -> None:
-    with pytest.raises(TargetError, match="runs by its image only"):
+    with pytest.raises(TargetError, match="runs only as an image"):
         install(harness_named("fmperf"))
 
 

@@ -179,7 +179,7 @@ def test_what_may_mislead_is_warned_of_with_its_reason() -> None:
     other = replace(after, plan=StoredPlan(after.plan.settings() | {"load": {"concurrency": 16}}))
     (objection,) = compare(before, [other]).objections
     assert (objection.severity, objection.code) == ("warn", "workload")
-    assert objection.text == "The workloads differ: load.concurrency: 8 and 16."
+    assert objection.text == "The workloads differ: load.concurrency: 8 vs 16."
     elsewhere = replace(after, environment=structs.replace(after.environment, machine=Machine(cpu="y", cores=8)))
     assert codes(before, [elsewhere]) == {"hardware": "warn"}
     assert codes(before, [lined_run(1, 20.0, verdict="doubtful")]) == {"doubtful": "warn"}

@@ -106,7 +106,7 @@ def test_own_benchmarks_are_told_apart_by_their_name() -> None:
 
 def test_differences_are_said_in_words() -> None:
     other = identity_of(changed(PLAN, "load.rate", 20), ENVIRONMENT)
-    assert differences(identity_of(PLAN, ENVIRONMENT), other) == {"workload": ["load.rate: 10.0 and 20"]}
+    assert differences(identity_of(PLAN, ENVIRONMENT), other) == {"workload": ["load.rate: 10.0 vs 20"]}
     assert identity(made_run(requests=10)).workload == identity(made_run(requests=10, name="x", seed=3)).workload
 
 

@@ -60,7 +60,7 @@ def test_edges_rates_and_concurrency_are_off_by_the_clocks_and_latencies_are_not
     assert summary.measures == alone.measures
     assert result.status == "valid" and "clocks" in codes(result.notes)
     (note,) = [note for note in result.notes if note.code == "clocks"]
-    text = "Workers ran on 2 hosts and agree on the time within 600 µs, and started within 600 µs of each other."
+    text = "Workers ran on 2 hosts, whose clocks agree within 600 µs, and started within 600 µs of each other."
     assert note.text == text
 
 

@@ -12,7 +12,7 @@ from inferometer.measure.accuracy import MOST_NAMED
 from inferometer.measure.inputs import CoreUse, Facts
 from inferometer.measure.quantiles import share_interval
 from inferometer.measure.summary import summarize
-from inferometer.measure.verdict import OF_A_CLASS, OF_THE_RUN, verdict
+from inferometer.measure.verdict import CLASS_RULES, RUN_RULES, verdict
 from inferometer.plan.model import Plan
 from inferometer.record.environment import Curve
 from inferometer.record.record import Record
@@ -408,7 +408,7 @@ def test_no_rule_breaks_on_an_odd_run() -> None:
     for rows in ([], [row(0)], [failure(0)], [row(0), row(0)]):
         for plan in (open_plan(), closed_plan()):
             assert judged([*rows], plan, Facts()).status in STATUSES
-    assert len({*OF_THE_RUN, *OF_A_CLASS}) == len(OF_THE_RUN) + len(OF_A_CLASS)
+    assert len({*RUN_RULES, *CLASS_RULES}) == len(RUN_RULES) + len(CLASS_RULES)
 
 
 def test_a_limit_that_every_request_met_is_judged_by_their_number_alone() -> None:

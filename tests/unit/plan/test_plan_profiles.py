@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from inferometer.cli.group import group
 from inferometer.errors import PlanError
-from inferometer.plan.opening import OURS, find_profile, folders, open_plan, profiles
+from inferometer.plan.opening import BUILT_IN, find_profile, folders, open_plan, profiles
 from inferometer.plan.reading import read_plan
 from inferometer.simulator.virtual import rehearse
 from inferometer.workload.draws import quantile_of
@@ -71,7 +71,7 @@ def test_a_folder_of_ones_own_stands_before_ours(tmp_path: Path, monkeypatch):
     environ = {"INFEROMETER_PROFILES": str(tmp_path), **NOWHERE}
     assert find_profile("chat", environ).origin == str(tmp_path)
     assert open_plan(["night"], environ=environ).plan.load.concurrency == 4
-    assert {each.name for each in profiles(environ) if each.origin == OURS} >= {"rag", "online/300-100"}
+    assert {each.name for each in profiles(environ) if each.origin == BUILT_IN} >= {"rag", "online/300-100"}
     assert folders(environ)[0] == tmp_path
     monkeypatch.chdir(tmp_path)
     (tmp_path / "profiles").mkdir()

@@ -19,7 +19,7 @@ from inferometer.plan.redactor import PIECE, Redactor
 from inferometer.plan.secrets import hiding, key_of, redacted, redacted_argv, redacted_line, redactor_of
 from inferometer.record.sanitize import cell, file_name_part, harmless, is_harmless, json_text, one_line
 from inferometer.target import logkeeper
-from inferometer.target.logkeeper import Stars
+from inferometer.target.logkeeper import SecretMask
 
 SECRET = 'Zq7/Wx9+Lm"2Kp&4Vt=6'
 
@@ -153,13 +153,13 @@ def test_a_key_of_several_lines_is_refused_by_name() -> None:
 @pytest.mark.parametrize("size", range(1, 30))
 def test_a_secret_in_two_reads_is_starred(size: int) -> None:
     text = b"before " + SECRET.encode() + b" and " + SECRET.encode()[:9]
-    stars = Stars([SECRET.encode()])
+    stars = SecretMask([SECRET.encode()])
     copied = b"".join(stars.add(text[at : at + size]) for at in range(0, len(text), size)) + stars.rest()
     assert copied == b"before *** and " + SECRET.encode()[:9]
 
 
 def test_a_line_is_not_held_back_without_need() -> None:
-    assert Stars([SECRET.encode()]).add(b"ready\n") == b"ready\n"
+    assert SecretMask([SECRET.encode()]).add(b"ready\n") == b"ready\n"
 
 
 def test_an_echoed_log_commands_no_terminal(tmp_path: Any) -> None:

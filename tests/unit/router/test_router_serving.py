@@ -27,7 +27,7 @@ def lookups(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return known("127.0.0.1", *rest, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    monkeypatch.setattr(serving, "LOOK_UP_S", 0.0)
+    monkeypatch.setattr(serving, "RESOLVE_RETRY_S", 0.0)
     return asked
 
 

@@ -97,7 +97,7 @@ def test_a_dry_run_without_a_cluster_prints_manifests(
     printed, told = capsys.readouterr()
     documents = list(yaml.safe_load_all(printed))
     assert {document["metadata"]["namespace"] for document in documents} == {"bench"}
-    assert "not checked by a server" in told
+    assert "not checked by an API server" in told
 
 
 def test_rights_are_of_two_namespaces_and_never_of_the_cluster(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,8 @@ from inferometer.cli.k8s import run
 from inferometer.cli.work.k8s import request_of
 from inferometer.conduct.treatments import TreatmentRequest, all_manifests, stack_names, treatments_of
 from inferometer.errors import PlanError
+from inferometer.plan.opening import find_profile, profiles
+from inferometer.plan.reading import read_plan
 from inferometer.scale.kubernetes.settings import scenario_in, settings_from
 
 SCENARIO = r"""
@@ -128,6 +130,19 @@ def test_a_plan_that_a_harness_cannot_send_is_refused_before_a_pod_has_it(tmp_pa
     request = request_of(None, typed | {"harness": "fmperf"}, (str(tmp_path / "plan.yaml"),), (), True)
     with pytest.raises(PlanError, match="fmperf sends one rate for a duration"):
         all_manifests(None, request, lambda _note: None)
+
+
+@pytest.mark.parametrize("profile", [each.name for each in profiles({}) if each.name.startswith("fmperf/")])
+def test_fmperfs_own_profiles_are_sent_by_its_image(profile: str) -> None:
+    """A profile of several rates has a treatment for each: every rate is a run."""
+    name = profile.removeprefix("fmperf/")
+    typed = {"harness": "fmperf", "generator": "harness", "profile": name, "url": "http://llm:8000", "models": "m"}
+    request = request_of(None, typed, (), (), True)
+    treatments = treatments_of(request, None, lambda _note: None)
+    rates = [treatment.plan.load.rate for treatment in treatments]
+    load = read_plan(find_profile(profile, {}).path).load
+    assert rates == ([stage.rate for stage in load.stages] or [load.rate])
+    assert treatments[-1].name == (f"rate={rates[-1]:g}" if load.stages else "")
 
 
 def test_a_tool_without_a_package_has_a_container_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

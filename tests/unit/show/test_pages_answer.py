@@ -155,7 +155,7 @@ def test_points_of_many_nights_are_joined_once_and_workloads_named() -> None:
     assert len(spec["data"]["values"]) == 5 and points["name"] == "points"
     assert {"300 in: 8 req/s", "2,000 in: 3 req/s"} <= {row["label"] for row in labels["data"]["values"]}
     mixed = throughput_by_user_speed([*nights, night("300 in", 8, 30, None)])
-    assert "not per GPU, as 1 of 4 runs have no number of GPUs" in mixed["title"]["subtitle"]
+    assert "not per GPU: 1 of 4 runs have no number of GPUs" in mixed["title"]["subtitle"]
 
 
 def test_what_all_series_share_is_no_part_of_their_names_and_one_load_labels_nothing() -> None:
@@ -222,9 +222,9 @@ def test_who_a_run_is_about_is_spelled_as_engines_spell_themselves(answers: Stor
 def test_answers_of_experiments(answers: StoreAnswers) -> None:
     rows = {row.kind: row for row in answers.experiments().experiments}
     assert rows["ab"].answer.startswith("B is better: ") and rows["ab"].tone == "good"
-    assert "unclear: TTFT" in rows["ab"].answer and rows["ab"].title == "A/B test: speed 4 and 5"
+    assert "unclear: TTFT" in rows["ab"].answer and rows["ab"].title == "A/B test: speed 4 vs 5"
     assert rows["sweep"].answer == answers.experiment(rows["sweep"].id).answer.headline
-    assert rows["search"].answer.startswith("holds 30 req/s (30 to 40) within tpot p90 < 15ms; first broken by")
+    assert rows["search"].answer.startswith("sustains 30 req/s (30 to 40) within tpot p90 < 15ms; first broken by")
     found = answers.experiment(rows["sweep"].id)
     assert found.answer.headline.startswith("highest output token throughput")
     assert [table.title.partition(":")[0] for table in found.answer.tables] == [

@@ -133,7 +133,7 @@ def test_what_was_sent_again_is_said() -> None:
     assert run.summary.delivery is not None
     delivery = structs.replace(run.summary.delivery, resent=16)
     again = replace(run, summary=structs.replace(run.summary, delivery=delivery))
-    assert "16 sent again: the kept-alive connection was dead" in shown(again, more=True)
+    assert "16 sent again: the keep-alive connection was closed" in shown(again, more=True)
     assert "sent again" not in shown(made_run(), more=True)
 
 

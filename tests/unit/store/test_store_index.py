@@ -190,7 +190,7 @@ def test_the_latest_of_several_runs_in_a_second_is_the_last_one(tmp_path: Path) 
 def test_what_fits_none_names_the_nearest(tmp_path: Path) -> None:
     folder = kept(tmp_path)
     name = "-".join(folder.id.split("-")[2:])
-    with pytest.raises(StoreError, match=f"the nearest is {name}"):
+    with pytest.raises(StoreError, match=f"did you mean {name}"):
         open_store(tmp_path).find(f"{name}s")
     with pytest.raises(StoreError, match=r"the store has 1 run$"):
         open_store(tmp_path).find("latest~1")

@@ -101,7 +101,7 @@ def _named(side: str, only: tuple[str, ...]) -> str:
 def _side(
     plan_args: tuple[str, ...], side: str, only: tuple[str, ...], quiet: bool, flags: dict[str, JsonValue]
 ) -> Plan:
-    """The plan of a side: what both share, its own target and server, its own settings last."""
+    """The plan of a side: the shared plan with the target, the server and the settings of this side."""
     own, is_plan = _target_of(side)
     plan = plan_of(plan_args if plan_args or not is_plan else (side,), quiet=quiet, **flags)
     mapping = Document({name: value for name, value in to_mapping(plan).items() if name != "server"})

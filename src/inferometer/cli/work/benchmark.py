@@ -38,13 +38,13 @@ def benchmark(
 
 
 def again(kept: Run, store: Place, *, as_json: bool, quiet: bool) -> int:
-    """A kept benchmark once more: `inferometer rerun`."""
+    """Repeats a stored benchmark, for `inferometer rerun`."""
     settings = {"name": kept.plan.name, **kept.plan.benchmark}
     return conduct(benchmark_from(settings, kept.id), store, as_json=as_json, quiet=quiet)
 
 
 def conduct(made: Benchmark, store: Place, *, as_json: bool, quiet: bool) -> int:
-    """Run it, print the run, and give its exit code."""
+    """Run it, print the run, and return its exit code."""
     kept = run_benchmark(made, store, echo=not quiet)
     print_run(kept, as_json=as_json, slowest=0)
     if kept.state == "interrupted":

@@ -69,7 +69,7 @@ def _outcome(subject: "ReportedRun", against: str, strict: bool, store: Store) -
 
 
 def _check(run: Run, against: str, store: Store) -> CheckResult | None:
-    """A run that is not there to be checked is a problem of its own."""
+    """The check of a run; None without a stored run with a verdict, which is reported as a problem of its own."""
     if against == "none" or not run.id or run.verdict is None:
         return None
 
@@ -106,10 +106,10 @@ def _print(report: CiReport, as_json: bool) -> None:
 # -- ci runs ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class ReportedRun:
-    """A run, and what else is known of it. A case that failed before there was a run has no id."""
+    """A run with its check and its case. A case that failed before it made a run has no id."""
 
     run: Run
-    check: CheckResult | None = None  # None: it was not made yet
+    check: CheckResult | None = None  # None: not checked yet
     label: str | None = None
     parameters: JsonObject = field(default_factory=dict)
 
@@ -117,7 +117,7 @@ class ReportedRun:
 def subjects_of(
     what: Sequence[str], since: str | None, store: Store, *, here: bool
 ) -> tuple[list[ReportedRun], list[KeptExperiment]]:
-    """Each run once, and the experiments that are reported as a whole."""
+    """Every run once, and the experiments that are reported as a whole."""
     subjects: list[ReportedRun] = []
     experiments: list[KeptExperiment] = []
     if since is not None:
@@ -150,7 +150,7 @@ def _runs(name: str, store: Store) -> Iterator[ReportedRun]:
 
 
 def _since(start: datetime, experiments: Sequence[KeptExperiment], store: Store, here: bool) -> list[ReportedRun]:
-    """Cases of an experiment are called as they are called there; those that left no run are results too."""
+    """Cases keep their names from the experiment; cases without a run are results too."""
     entries = [item for item in store.runs() if _at(item.started_at) >= start and (not here or _may_be_ours(item))]
     loaded = [ReportedRun(store.load(item.id), label=item.case) for item in reversed(entries)]
     subjects = [item for item in loaded if not here or _is_ours(item.run)]
@@ -162,7 +162,7 @@ def _since(start: datetime, experiments: Sequence[KeptExperiment], store: Store,
 
 
 def _may_be_ours(entry: Entry) -> bool:
-    """A folder that stayed on another machine cannot be opened here."""
+    """A run whose folder is on another machine cannot be opened here."""
     return not entry.location.startswith("file://") or entry.location.startswith(f"file://{platform.node()}/")
 
 
@@ -183,7 +183,7 @@ def _instant(text: str) -> datetime:
 
 
 def _at(text: str) -> datetime:
-    """What has no time, as a folder that cannot be read, was never."""
+    """An entry without a time, such as an unreadable folder, does not count as recent."""
     instant = datetime.fromisoformat(text) if text else datetime.min
     return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
 
@@ -203,7 +203,7 @@ def _check_in(file: Path) -> CheckResult:
 
 
 def _experiment(name: str, store: Store) -> KeptExperiment | None:
-    """An experiment by its id, the beginning of one, its name, or `experiment` for the latest; None if it is none."""
+    """The experiment with this id, id prefix or name, or the latest for `experiment`; None if there is none."""
     if "/" in name or name.endswith(".json") or not (store.home / "experiments").is_dir():
         return None
     known = experiments_of(store.home)

@@ -107,7 +107,7 @@ def _plan(path: str | None) -> Plan | None:
 
 
 def _again(store: Store, quiet: bool) -> MeasurePlan:
-    """How a confirming run is made: with progress on the terminal, kept like any other."""
+    """Makes the confirming run: with progress on the terminal, stored like any other run."""
     from inferometer.conduct.run import run  # the conductor of runs: only with --confirm
     from inferometer.show.progress import ProgressLine
 
@@ -129,7 +129,7 @@ def _again(store: Store, quiet: bool) -> MeasurePlan:
 
 
 def _print_result(result: CheckResult, *, as_json: bool, every: bool, strict: bool) -> int:
-    """On stdout what was found, on stderr what a script's log should not miss."""
+    """Prints the result on stdout, and on stderr the messages that the log of a script needs."""
     if as_json:
         print_json(result.document())
     else:

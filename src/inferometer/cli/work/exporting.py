@@ -47,7 +47,7 @@ def export(
 
 
 def _path(output: str) -> Path:
-    """A path that ends with a slash is a folder, even one that is not there yet."""
+    """A path that ends with a slash is a folder, even if it does not exist yet."""
     path = Path(output).expanduser()
     if output.endswith("/"):
         path.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ from inferometer.cli.errors import echo, print_message
 from inferometer.cli.options import duration_of
 from inferometer.cli.work.printing import exit_code, print_run
 from inferometer.conduct.harness import TIME_LIMIT_S, HarnessOptions, rendered_for, run_harnesses
-from inferometer.exchange.harness import OURS
+from inferometer.exchange.harness import BUILT_IN
 from inferometer.plan.model import Plan
 from inferometer.record.run import Run, document
 from inferometer.show.console import console, emit, print_json
@@ -19,10 +19,10 @@ from inferometer.store.store import Place, open_store
 
 
 def print_rendered(plan: Plan, names: Sequence[str]) -> None:
-    """What each harness would be given: its command and its files."""
+    """Prints the command and the files that each harness would get."""
     for name in names:
-        if name in OURS:
-            echo(f"# {name}: {OURS[name]}")
+        if name in BUILT_IN:
+            echo(f"# {name}: {BUILT_IN[name]}")
             continue
         rendered, differences = rendered_for(plan, name)
         for difference in differences:
@@ -43,7 +43,7 @@ def conduct_harnesses(
     time_limit: str | None = None,
     tags: Sequence[str] = (),
 ) -> int:
-    """The runs of a plan by each harness, kept and printed; the exit code is the worst of them."""
+    """Makes and prints one run per harness; returns the worst exit code."""
     checked_tags = [checked_label(tag, "tag") for tag in tags]
     limit_s = TIME_LIMIT_S if time_limit is None else duration_of("--harness-timeout", time_limit)
     line = ProgressLine(lines=1 if as_json else math.inf)
@@ -70,7 +70,7 @@ def conduct_harnesses(
 
 
 def _print_runs(runs: Sequence[Run], *, as_json: bool) -> None:
-    """One as any run, several as a table of what each tool reports."""
+    """Prints a single run like any other, several as a table of what each tool reports."""
     if len(runs) == 1:
         print_run(runs[0], as_json=as_json, slowest=0)
     elif as_json:

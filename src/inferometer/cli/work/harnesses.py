@@ -1,17 +1,17 @@
 """Lists the load generators of other tools, and installs them."""
 
 from inferometer.cli.errors import echo, print_message
-from inferometer.exchange.harness import HARNESSES, NAMES, OURS, environments, harness_named
+from inferometer.exchange.harness import BUILT_IN, HARNESSES, NAMES, environments, harness_named
 from inferometer.exchange.harness.environments import program_of
 from inferometer.show.console import console, emit, plain_table, print_json
 
 
 def harnesses(as_json: bool) -> None:
-    rows = {name: (text, "built in") for name, text in OURS.items()}
+    rows = {name: (text, "built in") for name, text in BUILT_IN.items()}
     for name in HARNESSES:
         harness = harness_named(name)
         program = program_of(harness)
-        absent = "not installed" if harness.requirements else "by its image only"
+        absent = "not installed" if harness.requirements else "only as an image"
         rows[name] = (harness.title, str(program) if program else absent)
     if as_json:
         print_json(

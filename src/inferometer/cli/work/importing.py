@@ -39,7 +39,7 @@ def import_(
         raise click.UsageError("no FILE given: name a result file or a folder with results")
 
     if name is not None:
-        format_named(name)  # a mistake in it is reported before anything is kept
+        format_named(name)  # an unknown name is reported before anything is stored
     if explain:
         return _explain(files, name)
     attempts = Attempts()
@@ -51,7 +51,7 @@ def import_(
 
 
 def _explain(files: tuple[Path, ...], name: str | None) -> int:
-    """The account of each file: its fields, and what became of them."""
+    """Prints every field of each file and how it was used."""
     from inferometer.exchange.importing.explain import explain_result  # only with --explain
 
     wrong = False
@@ -70,12 +70,12 @@ def _explain(files: tuple[Path, ...], name: str | None) -> int:
 
 
 class Attempts:
-    """What became of the files, one by one."""
+    """The result for every file: imported, failed, or not a result."""
 
     def __init__(self) -> None:
         self.done: list[Imported] = []
-        self.wrong: list[tuple[Path, str, str | None]] = []  # named by the user: an error
-        self.others: list[tuple[Path, str]] = []  # found in a folder: no result, and no error
+        self.wrong: list[tuple[Path, str, str | None]] = []  # files named by the user: errors
+        self.others: list[tuple[Path, str]] = []  # files in a folder that are not results: no errors
 
     def attempt(self, path: Path, named: bool, store: Store, options: Options) -> None:
         try:
@@ -83,7 +83,7 @@ class Attempts:
         except SiblingError as error:
             if named:
                 self.wrong.append((path, error.message, error.hint))
-        except BrokenResult as error:  # also in a folder: a result that is lost is no file that is none
+        except BrokenResult as error:  # an error also in a folder: it is a result, but cannot be read
             self.wrong.append((path, error.message, error.hint))
         except (ArithmeticError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
             what = " ".join(f"{type(error).__name__}: {error}".split())[:200]
@@ -148,7 +148,7 @@ class Attempts:
 
 
 def _files(given: Sequence[Path]) -> Iterator[tuple[Path, Path | None]]:
-    """Every file, and the folder that stands for it; None where it was named itself."""
+    """Every file with the folder that was named for it; None if the file itself was named."""
     seen: set[Path] = set()
     for path in given:
         for file, below in _of(path):
@@ -171,7 +171,7 @@ def _of(path: Path) -> Iterator[tuple[Path, Path | None]]:
 
 
 def _is_hidden(inside: Path) -> bool:
-    """Below the folder that was given; that one may be `..` or hidden itself."""
+    """Only the path below the given folder counts: the folder itself may be `..` or hidden."""
     return any(part.startswith(".") for part in inside.parts)
 
 
@@ -180,7 +180,7 @@ def _absolute(pattern: Path) -> Iterator[Path]:
 
 
 def _progressing(files: list[tuple[Path, Path | None]], shown: bool) -> Iterator[tuple[Path, Path | None]]:
-    """On a terminal and for many files only, on stderr."""
+    """With a progress bar on stderr, for many files and only on a terminal."""
     if not shown or len(files) < 20 or not sys.stderr.isatty():
         yield from files
         return

@@ -11,7 +11,7 @@ from inferometer.cli.errors import echo, print_message
 from inferometer.cli.work.plans import changed_plan
 from inferometer.errors import PlanError
 from inferometer.plan.foreign.shapes import to_yaml
-from inferometer.plan.opening import OURS, find_profile, profiles
+from inferometer.plan.opening import BUILT_IN, find_profile, profiles
 from inferometer.plan.reading import mapping_in
 from inferometer.plan.text import Dumper
 from inferometer.show.console import console, emit, plain_table
@@ -28,7 +28,7 @@ def _print_all() -> None:
     table = plain_table("profile", "description", wrap="description")
     for profile in profiles():
         sentence = profile.about.partition(". ")[0].rstrip(".")
-        origin = "" if profile.origin == OURS else f"({profile.origin})"
+        origin = "" if profile.origin == BUILT_IN else f"({profile.origin})"
         table.add_row(profile.name, " ".join(filter(None, [sentence, origin])))
     emit(table, console())
 
@@ -46,7 +46,7 @@ def init(file: str, profile: str | None, force: bool, **flags: Any) -> int:
 
 
 def _settings(profile: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """What the profile and the flags set, written as people write it."""
+    """The settings of the profile and the flags, in their short form."""
     opened = changed_plan((profile,) if profile else (), start=START, environ={}, **flags)
     text = to_yaml(opened.plan, opened.mapping)
     if "***" in text:
@@ -64,7 +64,7 @@ def _write(file: Path, text: str, force: bool) -> None:
 
 
 # -- what the file contains --------------------------------------------------------------------------------------------
-START: dict[str, Any] = {  # 600 requests: enough for a p90 with an interval, done in a minute
+START: dict[str, Any] = {  # 600 requests: enough for a p90 with an interval, in one minute
     "workload": {"input_tokens": 256, "output_tokens": 64},
     "load": {"type": "poisson", "rate": 10},
     "stop": {"duration": "60s"},
@@ -74,7 +74,7 @@ START: dict[str, Any] = {  # 600 requests: enough for a p90 with an interval, do
 
 @dataclass(frozen=True, slots=True)
 class PlanPart:
-    """A section of the plan: what it is for, and settings that it could have, each with a word on it."""
+    """A section of the plan: its purpose, and example settings with comments."""
 
     name: str
     about: str
@@ -88,7 +88,7 @@ PARTS = (
         "target",
         "The target. Without url and server, the built-in simulator is started and measured.",
         {
-            "url": "http://localhost:8000  # a list of URLs is used in turn",
+            "url": "http://localhost:8000  # with a list of URLs, requests go to them in turn",
             "model": "my-model  # default: the model that the server serves",
             "api": "chat  # default: completions",
             "key_env": "OPENAI_API_KEY  # environment variable with the API key",
@@ -97,12 +97,13 @@ PARTS = (
     ),
     PlanPart(
         "server",
-        "Instead of a url: a server that is started before the run and stopped after it.",
-        {"type": "simulator  # or vllm, sglang, llama-server, ...: inferometer serve --help"},
+        "Instead of a url: a server to start before the run and stop after it.",
+        {"type": "simulator  # or vllm, sglang, llamacpp, ...: inferometer serve --help"},
     ),
     PlanPart(
         "workload",
-        "What is sent. Lengths are fixed or from a distribution: {type: lognormal, mean: 256, std: 128, max: 2048}.",
+        "The requests. Lengths are fixed or drawn from a distribution: "
+        "{type: lognormal, mean: 256, std: 128, max: 2048}.",
         {
             "input_tokens": "256",
             "output_tokens": "64",
@@ -112,13 +113,13 @@ PARTS = (
     ),
     PlanPart(
         "load",
-        "When requests are sent. Open loop: {type: poisson, rate: 10}, independent of the server. "
+        "When requests are sent. Open loop, at times that do not depend on the server: {type: poisson, rate: 10}. "
         "Closed loop: {concurrency: 8}.",
         {"max_concurrency": "256  # maximum number of requests in flight"},
     ),
     PlanPart(
         "stop",
-        "When the run ends: by duration, by number of requests, or by precision.",
+        "When the run ends: after a duration, a number of requests, or at a precision.",
         {
             "duration": "60s",
             "requests": "600",
@@ -132,7 +133,7 @@ PARTS = (
     ),
     PlanPart(
         "limits",
-        "Requirements. The exit code is 1 if a limit is not met.",
+        "Limits that the run must meet. The exit code is 1 if a limit is not met.",
         {"limits": "[ttft p90 < 500ms, tpot p90 < 50ms, failure_rate < 1%]"},
     ),
     PlanPart("sampling", "Sampling parameters.", {"temperature": "0", "ignore_eos": "true"}),
@@ -142,7 +143,7 @@ PARTS = (
 
 
 def plan_lines(settings: Mapping[str, Any], file: str) -> Iterator[str]:
-    """The file, line by line: each section with what it is for; what is not set as a comment."""
+    """The lines of the file: every section with its purpose; settings that are not set are comments."""
     name = "plan.yaml" if file == "-" else file
     yield "# A plan: the target, the workload, the load and the limits."
     yield f"#   inferometer plan check {name}    reports all errors in it"

@@ -44,4 +44,4 @@ def calibrate(quick: bool, as_json: bool, quiet: bool, store: Path | None) -> No
     to = console()
     emit(curve_table(curve), to)
     emit(f"\n{ceiling_text(curve)}", to)
-    to.print(f"kept in {kept_at}", soft_wrap=True)
+    to.print(f"stored in {kept_at}", soft_wrap=True)

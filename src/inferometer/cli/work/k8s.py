@@ -1,4 +1,4 @@
-"""Measures in a cluster, also a server that is started there for the measurement."""
+"""Measures in a Kubernetes cluster: an existing endpoint, or a server that is started for the measurement."""
 
 import os
 from collections.abc import Callable
@@ -50,8 +50,8 @@ _STACK_NAMES = (
 def request_of(
     scenario: str | None, typed: dict[str, Any], plan_args: tuple[str, ...], sets: tuple[str, ...], model_given: bool
 ) -> TreatmentRequest:
-    """A harness that is named with a plan of ours sends it, as with `run --harness`; with a profile of llm-d its name
-    says first of all whose profile that is."""
+    """With a plan of ours, `--harness` names the tool that sends the load, as in `run --harness`; with a profile of
+    llm-d it names the tool that the profile is written for."""
     if plan_args and typed.get("generator") is None and typed.get("harness") not in (None, "inferometer"):
         typed = {**typed, "generator": "harness"}
     settings = settings_from(os.environ, scenario, typed)
@@ -110,7 +110,9 @@ def echo_error(text: str) -> None:
 
 
 def _printed(launched: Launched, as_json: bool) -> int:
-    shown = len(launched.runs) == 1 and not as_json  # with the reasons for doubts; the table of cases has none
+    shown = (
+        len(launched.runs) == 1 and not as_json
+    )  # with the reasons for doubts, which the table of cases does not have
     if as_json:
         print_json(experiment_document(launched.experiment, launched.rows, None, len(launched.left)))
     elif shown:
@@ -134,11 +136,11 @@ def print_manifests(request: Any, kubeconfig: str | None, context: str | None, n
         cluster = opened_cluster(kubeconfig, context, retry_s=0.0)
         cluster.answer("/version")
     except TargetError as error:
-        note(f"not checked by a server: {error.message}")
+        note(f"not checked by an API server: {error.message}")
         cluster = None
     echo(as_yaml(all_manifests(cluster, request, note)), nl=False)
     if cluster is not None:
-        note("the server accepts all of them (its own dry run); nothing was created")
+        note("the API server accepts all manifests (server-side dry run); nothing was created")
     return 0
 
 
@@ -183,7 +185,9 @@ def e2e(
     if request.settings.dry_run:
         return _print_e2e(request, stack, kubeconfig, context, note)
 
-    count = len(treatments_of(request, None, lambda _text: None))  # mistakes of a plan, before anything is stood up
+    count = len(
+        treatments_of(request, None, lambda _text: None)
+    )  # errors in a plan are reported before anything is started
     with opened_cluster(kubeconfig, context) as cluster:
         start_stack(cluster, stack, note, deadline_s=stack.timeout_s + longest_s(request.settings, count))
         try:
@@ -200,14 +204,14 @@ def _of_e2e(
     stack_name: str,
     of_stack: dict[str, Any],
 ) -> tuple[TreatmentRequest, StackSettings]:
-    """What is measured, and what is stood up for it."""
+    """The request for the measurement, and the stack to start for it."""
     settings = settings_from(os.environ, scenario, typed)
     _check_e2e(settings, typed)
     own = model_of_ours(request_of(scenario, typed, plan_args, sets, typed.get("models") is not None))
     model = settings.models[0] if typed.get("models") or of_stack["server"] == "vllm" else simulated_model()
     model = own or model
     stack = stack_settings(stack_name, settings.namespace, model, settings.image, of_stack)
-    # By its name, so that its pods are known: their metrics, replicas and starts. A dry run has no stack to look for.
+    # By name, so that metrics, replicas and restarts of its pods are recorded. In a dry run there is no stack to find.
     by_address = (settings.dry_run and settings.harness != NOP) or stack.name == MODELSERVICE
     aim = {"url": stack.url} if by_address else {"methods": stack.name}
     whole = {**typed, **aim, "models": model, "id": settings.id}
@@ -215,7 +219,7 @@ def _of_e2e(
 
 
 def _check_e2e(settings: RunSettings, typed: dict[str, Any]) -> None:
-    """What makes no sense where the stack comes before the run and goes with it."""
+    """Options that contradict a stack that is started before the run and removed after it."""
     mistakes = []
     if settings.url or typed.get("methods"):
         mistakes.append("k8s e2e measures the stack that it starts: not with --endpoint-url or --methods")
@@ -223,9 +227,9 @@ def _check_e2e(settings: RunSettings, typed: dict[str, Any]) -> None:
         mistakes.append(f"k8s e2e starts one model, got {len(settings.models)}: {', '.join(settings.models)}")
     for name, is_set in (("--skip", settings.skip), ("--debug", settings.debug), ("--wait 0", not settings.wait_s)):
         if is_set:
-            mistakes.append(f"{name}: k8s e2e takes the stack down at its end")
+            mistakes.append(f"{name}: k8s e2e removes the stack at its end")
     if mistakes:
-        raise PlanError(mistakes, "one after the other: k8s up, k8s run, k8s down")
+        raise PlanError(mistakes, "use k8s up, k8s run and k8s down one after the other")
 
 
 def _print_e2e(

@@ -54,7 +54,7 @@ def notify(
 
 
 def _test(channels: Any) -> int:
-    """Here it is the result: a channel that cannot be reached is an error."""
+    """An unreachable channel is an error here, because the message is the purpose of the command."""
     sent = posting.deliver(test_event(), channels)
     for delivery in sent:
         if delivery.arrived:
@@ -78,7 +78,7 @@ def notify_run(run: Run, store: Place, channels: Sequence[Channel], *, quiet: bo
 
 
 def _of_run(run: Run) -> Iterator[SubjectState]:
-    """An interrupted run shows nothing about the server; a case without a run is reported with its experiment."""
+    """Skips interrupted runs, which show nothing about the server; cases without a run belong to the experiment."""
     if run.id and run.state != "interrupted":
         yield of_run(run, [(problem.what, problem.text) for problem in problems_of(run) if problem.level == "error"])
 
@@ -108,7 +108,7 @@ def notify_outcomes(
     *,
     quiet: bool = False,
 ) -> None:
-    """Of each run how it went, and how it compares; of an experiment the cases of which no run came."""
+    """The findings of each run and of its check; for an experiment also the cases without a run."""
     if channels:
         notify_findings(_of_outcomes(outcomes, experiments, store), store, channels, quiet=quiet)
 
@@ -124,9 +124,9 @@ def _of_outcomes(
         rows = rows_of(experiment, store)
         finding = of_experiment(experiment.name, rows, experiment.id, _first_and_last(rows, store))
         if finding.what:
-            worth = any(row.run is None for row in rows)  # a limit that was missed is reported with its run
+            worth = any(row.run is None for row in rows)  # a missed limit is reported with its run
         else:
-            worth = experiment.result is not None  # an interrupted one does not show whether all is well
+            worth = experiment.result is not None  # an interrupted experiment does not show a recovery
         if worth:
             yield finding
 
@@ -140,13 +140,13 @@ def notify_experiment(
     *,
     quiet: bool = False,
 ) -> None:
-    """Of cases that failed or missed a limit, and when none does any more."""
+    """Reports cases that failed or missed a limit, and the recovery when all cases pass again."""
     finding = of_experiment(name, rows, id_, _first_and_last(rows, open_store(store)))
     notify_findings([finding], store, channels, quiet=quiet)
 
 
 def _first_and_last(rows: Sequence[CaseRow], store: Store) -> list[Run]:
-    """Two runs represent what an experiment measured and what changed."""
+    """Two runs are enough to show what the experiment measured and what differs."""
     runs = [row.run for row in rows if row.run is not None]
     return [store.load(run) for run in dict.fromkeys([*runs[:1], *runs[-1:]])]
 
@@ -154,8 +154,8 @@ def _first_and_last(rows: Sequence[CaseRow], store: Store) -> list[Run]:
 def notify_findings(
     findings: Iterable[SubjectState], store: Place, channels: Sequence[Channel], *, quiet: bool = False
 ) -> None:
-    """What could not be delivered is a warning; the exit code stays that of the command. However many findings there
-    are, a receiver that hangs is waited for once."""
+    """A failed delivery is a warning, and the exit code stays that of the command. A receiver that hangs is waited for
+    only once, however many findings there are."""
     until = time.monotonic() + posting.PATIENCE.deadline_s
     for finding in findings:
         for delivery in deliver_finding(open_store(store), finding, channels, until=until):

@@ -72,7 +72,7 @@ def _choice(disable_detokenize: bool, args: tuple[str, ...], **options: Any) -> 
 def _workload(
     dataset: str | None, input_len: str | None, output_len: str | None, overrides: tuple[str, ...]
 ) -> dict[str, JsonValue]:
-    """The workload that flags mean, changed by `--set`."""
+    """The workload of the flags, changed by `--set`."""
     if dataset is not None and input_len is not None:
         raise click.UsageError("--input-len applies to synthetic prompts only, not to a --dataset")
     workload: dict[str, JsonValue] = {"path": dataset}
@@ -93,18 +93,18 @@ def _workload(
 
 
 def _check_dataset(dataset: str | None, workload: Any) -> None:
-    """Whether it exists and its type is known, for most by name."""
+    """Checks that the file exists and that its type is known, in most cases from its name."""
     if dataset is None:
         return
     if not Path(dataset).exists():
         raise PlanError(f"--dataset: file not found: {dataset}")
     if workload_type(workload) is None:
         hint = "name the type: --set workload.type=sharegpt (or messages, prompts, table, ...)"
-        raise PlanError(f"--dataset: the type of {dataset} cannot be derived from its name", hint)
+        raise PlanError(f"--dataset: the name of {dataset} does not show its type", hint)
 
 
 def _conducted(plan: LatencyPlan | ThroughputPlan, store: str | Path | None, quiet: bool, wait_s: float) -> Run:
-    """With progress on a terminal; notes on stderr."""
+    """Makes the run, with progress on a terminal and notes on stderr."""
     line = ProgressLine()
 
     def note(text: str) -> None:
@@ -122,7 +122,7 @@ def _conducted(plan: LatencyPlan | ThroughputPlan, store: str | Path | None, qui
 
 
 def _rarely(draw: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Five times a second at most: batches in virtual time take no time."""
+    """Draws at most five times a second, because batches in virtual time take no time."""
     last: dict[str, float | str] = {"at": 0.0, "phase": ""}
 
     def watch(progress: Any) -> None:
@@ -135,12 +135,12 @@ def _rarely(draw: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def again(kept: Run, store: str | Path | None, wait_s: float, *, as_json: bool, quiet: bool) -> int:
-    """A kept offline run once more: `inferometer rerun`."""
+    """Repeats a stored offline run, for `inferometer rerun`."""
     return _printed(_conducted(reread(kept.plan), store, quiet, wait_s), as_json)
 
 
 def _printed(run: Run, as_json: bool) -> int:
-    """The run as a person or a program reads it, and what it means for a script."""
+    """Prints the run as text or JSON, and returns the exit code."""
     print_run(run, as_json=as_json, slowest=0)
     cases = run.summary.cases
     failed = [case for case in cases if case.state == "failed"]

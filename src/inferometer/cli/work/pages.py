@@ -34,7 +34,7 @@ def report(runs: tuple[str, ...], output: str | None, form: str | None, quiet: b
 
 
 def _path(output: str | None, form: str | None, name: str) -> Path:
-    """A path that ends with a slash is a folder, even one that is not there yet."""
+    """A path that ends with a slash is a folder, even if it does not exist yet."""
     if output is None:
         return Path(f"report-{name}.{form or 'html'}")
     path = Path(output).expanduser()
@@ -48,7 +48,7 @@ def _files_text(written: list[Path]) -> str:
 
 
 def _stream(what: Any, form: str | None) -> None:
-    """To stdout, in one piece; what is for eyes only is not poured into a terminal."""
+    """Writes the report to stdout; binary formats and HTML are not written to a terminal."""
     form = form or "html"
     if sys.stdout.isatty() and form in ("png", "xlsx", "html"):
         raise click.UsageError(f"{form} is not printed to a terminal: use -o FILE, or redirect stdout")
@@ -58,7 +58,7 @@ def _stream(what: Any, form: str | None) -> None:
         sys.stdout.buffer.flush()
 
 
-EVERYWHERE = ("0.0.0.0", "::")
+ALL_INTERFACES = ("0.0.0.0", "::")
 
 
 def dashboard(host: str, port: int, require_token: bool, write: bool, opens: bool, store: str | None) -> int:
@@ -69,7 +69,7 @@ def dashboard(host: str, port: int, require_token: bool, write: bool, opens: boo
     def ready(address: str) -> None:
         shown = f"{address}?token={token}" if token and not given else address
         print_message("note", f"{kept_in}, {'pages can change it' if write else 'read-only'}; Ctrl-C stops it")
-        if host in EVERYWHERE:
+        if host in ALL_INTERFACES:
             print_message(
                 "note",
                 f"from other machines use this machine's name, for example {socket.gethostname()}, and the same port",
@@ -81,12 +81,12 @@ def dashboard(host: str, port: int, require_token: bool, write: bool, opens: boo
             click.launch(shown)
 
     serve_dashboard(kept_in, host=host, port=port, token=token, write=write, ready=ready)
-    _leave()
+    _exit_at_once()
     return 0
 
 
-def _leave() -> None:
-    """At once: a thread that still makes an answer cannot be stopped, and Python would wait for it."""
+def _exit_at_once() -> None:
+    """Exits at once if a thread still computes an answer: it cannot be stopped, and Python would wait for it."""
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         sys.stdout.flush()
         sys.stderr.flush()

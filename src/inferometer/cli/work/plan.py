@@ -44,8 +44,8 @@ def check(files: tuple[str, ...]) -> None:
 
 
 def _check_routers(plans: Iterable[object], file: str) -> None:
-    """Policies are known to the router alone, and not to plans. Experiments may also have benchmarks and offline
-    cases, which have no router."""
+    """Checks routing policies, which only the router knows. Benchmarks and offline cases of an experiment have no
+    router."""
     servers = [plan.server for plan in plans if isinstance(plan, Plan)]
     routers = [server.router or Router() for server in servers if server is not None and server.has_own_router]
     try:
@@ -75,7 +75,7 @@ def show_plan(
 
 
 def _explain(args: tuple[str, ...], changes: tuple[str, ...]) -> None:
-    """The account of another tool's plan: source key, what became of it, where."""
+    """Prints every key of another tool's plan with the settings that it became."""
     explained = explain_command(args) if is_command(args) else explain_file(Path(args[0]), changes)
     if explained is None:
         raise PlanError(f"{args[0]}: is not another tool's plan", "inferometer plan show FILE --full")
@@ -86,7 +86,7 @@ def _explain(args: tuple[str, ...], changes: tuple[str, ...]) -> None:
         if not note.startswith(sources):
             echo(f"# {note}")
     if explained.lost:
-        raise PlanError([f"{name}: was read, but has no effect on the plan" for name in explained.lost])
+        raise PlanError([f"{name}: has no effect on the plan, and no note says so" for name in explained.lost])
 
 
 def _entry_line(entry: AccountEntry) -> str:
@@ -94,7 +94,7 @@ def _entry_line(entry: AccountEntry) -> str:
     value = f" = {entry.value}" if entry.value else ""
     if entry.outcome == "no effect":
         return f"{entry.source}{value}: no effect: {entry.note}"
-    where = ", ".join(entry.where) or "as by default"
+    where = ", ".join(entry.where) or "the default"
     return f"{entry.source}{value} -> {where}" + (f" ({entry.note})" if entry.note else "")
 
 
@@ -120,7 +120,7 @@ def _opened(
     try:
         return open_plan(args, overrides, changes=changes)
     except IsExperiment:
-        if args == ("-",):  # it has been read
+        if args == ("-",):  # stdin has already been read
             raise
         return open_experiment(args, overrides, changes=changes)
 

@@ -15,12 +15,12 @@ from inferometer.plan.secrets import redacted_url
 
 
 def plan_of(plan_args: tuple[str, ...], quiet: bool = False, **flags: Any) -> Plan:
-    """The plan that a command line means; its notes are printed, unless `quiet`."""
+    """The plan of a command line; its notes are printed unless `quiet`."""
     return opened_plan(plan_args, quiet=quiet, **flags).plan
 
 
 def opened_plan(plan_args: tuple[str, ...], quiet: bool = False, **flags: Any) -> Opened:
-    """The same, with the settings that were made: in the plan, by a flag, or in the environment."""
+    """The same, with the settings that are not defaults: from the plan, a flag, or the environment."""
     opened = changed_plan(plan_args, **flags)
     for note in opened.notes if not quiet else ():
         print_message("note", note)
@@ -38,9 +38,9 @@ def changed_plan(
     environ: Mapping[str, str] = os.environ,
     **flags: Any,
 ) -> Opened:
-    """What the words name (`start` where there are none), changed by flags, then by `--set`."""
+    """The plan that the arguments name (`start` if there are none), changed by flags, then by `--set`."""
     _refuse_address(plan_args)
-    usual = defaults_in(environ) if "url" in flags and not _aims(overrides) else Defaults()
+    usual = defaults_in(environ) if "url" in flags and not _sets_target(overrides) else Defaults()
     typed = Flags(**flags, defaults=usual)
     more = [f"warmup={warmup}"] if warmup is not None else []
     more += ["save.prompts=true"] if save_prompts else []
@@ -59,8 +59,8 @@ def changed_plan(
     return Opened(opened.plan, opened.tool, opened.notes, mapping)
 
 
-def _aims(overrides: tuple[str, ...]) -> bool:
-    """Whether `--set` sets the target, so that the environment does not."""
+def _sets_target(overrides: tuple[str, ...]) -> bool:
+    """Whether `--set` sets the target, which overrides the environment."""
     return any(re.match(r"\s*(target\s*=|target\.url\b|server\b)", text) for text in overrides)
 
 
@@ -71,7 +71,7 @@ def _refuse_address(plan_args: tuple[str, ...]) -> None:
 
 
 def aimed(plan: Plan) -> Plan:
-    """With neither URL nor server, the simulator is what is measured."""
+    """The plan with a target: the simulator if it has neither URL nor server."""
     if plan.target.url or plan.server is not None:
         return plan
     return plan.model_copy(update={"server": Server(type="simulator")})

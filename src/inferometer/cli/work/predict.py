@@ -37,7 +37,7 @@ def predict(
 ) -> int:
     refuse_json_with(confirm, as_json)
     if model_file is None:
-        raise click.UsageError("Missing option '--model-file': a model is made by inferometer fit")
+        raise click.UsageError("Missing option '--model-file': make a model with inferometer fit")
     plan, server = plan_of(plan_args, quiet=quiet, **flags), read_model(model_file)
     if capacity:
         tried = variants(max_sequences, token_budget)
@@ -52,7 +52,7 @@ def refuse_json_with(confirm: str | None, as_json: bool) -> None:
 
 
 def variants(max_sequences: str | None, token_budget: str | None) -> list[dict[str, int]]:
-    """The settings of the engine to try, each with each; one of no change where there are none."""
+    """All combinations of the engine settings to try; an empty one if there are none."""
     names = {"max_sequences": numbers(max_sequences), "max_batched_tokens": numbers(token_budget)}
     tried = {name: values for name, values in names.items() if values}
     return [dict(zip(tried, values, strict=True)) for values in product(*tried.values())]
@@ -61,14 +61,14 @@ def variants(max_sequences: str | None, token_budget: str | None) -> list[dict[s
 def confirmed(
     plan: Plan, server: ServerModel, first: Capacity, confirm: str | None, quiet: bool, store: Path | None
 ) -> int:
-    """Measures a capacity on a real server, if one is given, and prints predicted and measured."""
+    """Measures the predicted capacity on a real server, if one is given, and prints both."""
     if confirm is None or first.rate is None:
         return 0
 
     share = first.rate / first.replicas
     changed = ", ".join(f"{name} {value:,}" for name, value in first.settings.items())
-    needs = f"; the server needs {changed}" if changed else ""
-    print_message("note", f"measuring the first row: {number_text(share)} req/s, the share of one replica{needs}")
+    needs = f"; the server must be started with {changed}" if changed else ""
+    print_message("note", f"measuring {number_text(share)} req/s: the share of one replica in the first row{needs}")
     return _predict_one(at_rate(plan, share), with_settings(server, first.settings), confirm, False, quiet, store)
 
 

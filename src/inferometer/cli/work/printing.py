@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def print_run(
     run: Run, *, as_json: bool, slowest: int, more: bool = False, measures: bool = False, slices: bool = False
 ) -> None:
-    """The run as a person or a program reads it."""
+    """Prints the run as a summary or as JSON."""
     if as_json:
         print_json({**document(run), **_slowest(run, slowest)})
         return
@@ -30,7 +30,7 @@ def print_run(
 
 
 def print_experiment(kept: "KeptExperiment", cases: "Sequence[ChartedCase]", *, as_json: bool) -> None:
-    """Its answer, as pages and reports have it."""
+    """Prints the answer of an experiment, as pages and reports show it."""
     from inferometer.show.experiment_answer import answer_document, answer_of, count_text, title_of  # not for runs
 
     answer = answer_of(kept, cases)
@@ -56,7 +56,7 @@ def print_experiment(kept: "KeptExperiment", cases: "Sequence[ChartedCase]", *, 
 
 
 def print_rosetta(run: Run, tool: str, *, as_json: bool) -> None:
-    """The run by another tool's definitions, next to ours."""
+    """Prints the numbers by another tool's definitions, next to ours."""
     from inferometer.show.imported import print_rosetta, rosetta, rosetta_document  # only with --as
 
     translation = rosetta(run, tool)
@@ -75,8 +75,8 @@ def _slowest(run: Run, most: int) -> JsonObject:
 
 
 def exit_code(run: Run, *, shown: bool) -> int:
-    """What the run means for a script, printed on stderr; briefly where the summary has been shown. What was lost is
-    always named."""
+    """Prints on stderr why the exit code is not 0, in brief if the summary was `shown`, and returns the code. Lost
+    workers and a lost server are always named."""
     code = ending.exit_code(run)
     if run.state == "interrupted":
         print_message("warning", "interrupted; the measurements so far are stored")
@@ -106,7 +106,7 @@ def _print_failed(limits: Sequence[LimitResult]) -> None:
 
 
 def _print_undecided(limits: Sequence[LimitResult]) -> None:
-    """A limit that can neither be shown met nor broken, and what would decide it."""
+    """Prints the limits that are neither shown to be met nor broken, and what would decide them."""
     open_ = [limit for limit in limits if limit.met is None]
     if not open_:
         return
@@ -114,7 +114,7 @@ def _print_undecided(limits: Sequence[LimitResult]) -> None:
     print_message("error", f"{what} could not be decided: {'; '.join(limit.text for limit in open_)}")
     needed = max(limit.needed or 0 for limit in open_)
     if not needed and all(limit.value is None for limit in open_):
-        return  # nothing was measured that more requests would make clearer
+        return  # without a measured value, more requests would not help
     enough = f"about {needed:,} requests in the window would decide it" if needed else "a longer run may decide it"
     print_message("hint", f"{enough}: --requests or --duration")
 

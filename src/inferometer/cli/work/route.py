@@ -41,7 +41,7 @@ def route(
 
 
 def _announce_router(router: RouterProxy, host: str, as_json: bool, note: Any) -> None:
-    """The URL comes last: a script that waits for it may go on."""
+    """Prints the URL last: scripts wait for it."""
     url = f"http://[{host}]:{router.port}" if ":" in host else f"http://{host}:{router.port}"
     for upstream in router.upstreams:
         if not upstream.healthy:
@@ -68,7 +68,7 @@ def _fields(
 
 
 def _upstream(text: str) -> dict[str, str]:
-    """`name=url` or a URL, which is then its own name; without a scheme it is http."""
+    """Parses `name=url`, or a URL, which is then also the name; the default scheme is http."""
     name, equals, url = text.partition("=")
     if not equals or "/" in name or ":" in name:
         name, url = "", text

@@ -55,7 +55,9 @@ def run(
         from inferometer.cli.work.harness_runs import conduct_harnesses  # only with --harness
 
         if channels:
-            raise click.UsageError("--notify: not with --harness; inferometer notify sends a stored run")
+            raise click.UsageError(
+                "--notify cannot be combined with --harness; inferometer ci --notify reports a stored run"
+            )
         return conduct_harnesses(
             plan,
             harnesses,

@@ -1,5 +1,5 @@
-"""Runs a plan with progress on the terminal, prints the run, notifies, and returns the exit code; or shows what would
-be done, without doing it."""
+"""Runs a plan with progress on the terminal, prints the run, sends notifications and returns the exit code; or prints a
+dry run."""
 
 import math
 import os
@@ -36,8 +36,8 @@ def conduct(
     notify: "Sequence[Channel]" = (),
     tags: Sequence[str] = (),
 ) -> int:
-    """The run is kept before anything is printed; progress and notes go to stderr, in a pipe one line every 10 s, and
-    with a JSON document only the first of them."""
+    """Make a run, store it, then print it. Progress and notes go to stderr: in a pipe one line of progress every 10 s,
+    with `--json` only the first of these lines."""
     checked_tags = [checked_label(tag, "tag") for tag in tags]  # before the run, which may take an hour
 
     def measured() -> tuple[Run, int]:
@@ -53,7 +53,7 @@ def conduct(
 def _notified(
     measured: Callable[[], tuple[Run, int]], plan: Plan, store: Place, channels: "Sequence[Channel]", quiet: bool
 ) -> tuple[Run, int]:
-    """Make a run, and send how it went, also if it failed."""
+    """Make a run and send notifications of its result, also if it failed."""
     from inferometer.cli.work.notify import notify_error, notify_run  # loads SQLAlchemy: only with --notify
 
     try:
@@ -88,8 +88,8 @@ def _run(plan: Plan, store: Place, quiet: bool, wait_s: float, lines: float) -> 
 
 
 def print_dry_run(plan: Plan, settings: dict[str, JsonValue] | None) -> None:
-    """What was set (`None`: every setting) as YAML, and the first request as curl in a comment below: the output is
-    still a plan."""
+    """Prints the given settings (`None`: every setting) as YAML, and below as a comment the first request as curl: the
+    output is a valid plan."""
     from inferometer.load.transport import first_request_as_curl  # only with --dry-run
     from inferometer.plan.foreign.shapes import to_yaml as settings_to_yaml
 
@@ -119,7 +119,7 @@ def _model_origin(plan: Plan) -> str:
 
 
 def _model(plan: Plan) -> str:
-    """A stand-in for the server's answer."""
+    """A placeholder for the model name that the server would report."""
     from inferometer.simulator.settings import SimulatorSettings  # only with --dry-run
 
     return "MODEL" if plan.target.url else SimulatorSettings().model

@@ -18,7 +18,7 @@ from inferometer.show.console import console, emit, print_json
 from inferometer.show.runs import chosen_grid, csv_rows, entry_document, grid_lines, grid_table, runs_grid
 from inferometer.store.entry import Entry
 
-MANY = 200  # more lines than a person reads one by one
+MANY = 200  # more lines than people read one by one
 
 
 ENDLESS = 10_000
@@ -28,7 +28,7 @@ MOST_DAMAGED = 5
 
 
 def _print_table(entries: Sequence[Entry], columns: list[str]) -> None:
-    """Chosen columns are never cut: where they do not fit, lines are longer than the terminal is wide."""
+    """Chosen columns are never truncated: lines may be longer than the terminal is wide."""
     to = console()
     grid = chosen_grid(entries, columns) if columns else runs_grid(entries, to.width)
     if len(entries) > MANY:
@@ -41,7 +41,7 @@ def _print_table(entries: Sequence[Entry], columns: list[str]) -> None:
 
 
 def _warn_of_damaged(entries: Sequence[Entry]) -> None:
-    """Why they have no numbers, and what to do."""
+    """Prints why damaged runs have no numbers, and what to do."""
     damaged = [entry for entry in entries if entry.damage]
     for entry in damaged[:MOST_DAMAGED]:
         print_message("warning", f"{entry.id}: damaged: {entry.damage}")

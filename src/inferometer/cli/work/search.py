@@ -35,7 +35,7 @@ def search(
     **flags: Any,
 ) -> int:
     bounded = {name: flags.pop(name) for name in ("within", "steps", "budget", "least", "most")}
-    if model_file is None and (flags.get("model") or "").endswith((".yaml", ".yml")):  # no server calls a model so
+    if model_file is None and (flags.get("model") or "").endswith((".yaml", ".yml")):  # not a possible model name
         model_file = Path(flags.pop("model"))
     plan = plan_of(plan_args, quiet=quiet, **flags)
     if model_file is not None:
@@ -73,7 +73,7 @@ def _predicted(
     quiet: bool,
     store: Path | None,
 ) -> int:
-    """The search in virtual time, on a model of the server; with an address, its answer is measured there."""
+    """Searches in virtual time, with a model of the server; with `--confirm`, measures the answer on a real one."""
     from inferometer.cli.work import predict  # only with --model-file
     from inferometer.simulator.fitting.server_model import read_model
 
@@ -100,7 +100,7 @@ def _bounds(
     least: str | None,
     most: str | None,
 ) -> tuple[SearchBounds, float | None]:
-    """What the search may do, and how long each load is tried."""
+    """The bounds of the search, and the duration of each step."""
     try:
         bounds = SearchBounds(
             start=start,
@@ -121,7 +121,7 @@ def _bounds(
 
 
 def _wrong(bounds: SearchBounds, step_s: float | None, has_least: bool) -> list[str]:
-    """What makes no search."""
+    """Errors in the bounds of the search."""
     least, most = f"{bounds.least:g}", f"{bounds.most:g}"
     checks = {
         "--step must be greater than 0": step_s is None or step_s > 0,
@@ -141,8 +141,8 @@ def _print(searched: Searched, over: Any, as_json: bool) -> None:
 
 
 def _exit_code(searched: Searched) -> int:
-    """An answer is 0, no load within the limits 1; a search that ended before its answer is no measurement of it."""
+    """0 for an answer, 1 if no load meets the limits, 4 if the search ended without an answer."""
     if searched.interrupted:
-        print_message("warning", f"interrupted; complete steps that are stored: {len(searched.steps)}")
+        print_message("warning", f"interrupted; {len(searched.steps)} complete steps are stored")
         return TERMINATED if searched.terminated else INTERRUPTED
     return {"none meets": LIMIT_FAILED, "unresolved": INVALID}.get(searched.result.outcome, 0)

@@ -22,7 +22,7 @@ from inferometer.record.encoding import document_of
 from inferometer.record.sanitize import json_text
 from inferometer.target.server import StartedServer, running
 
-LOOK_S = 0.2
+POLL_S = 0.2
 
 
 def serve(
@@ -51,15 +51,15 @@ def serve(
                 _announce(server, as_json)
                 _watch(server)
         except KeyboardInterrupt as ended:
-            note(f"ended {plan.server.type}")
+            note(f"stopped {plan.server.type}")
             return TERMINATED if isinstance(ended, Terminated) else 0
     return 0
 
 
 @contextmanager
 def _folder(log: Path | None) -> Iterator[Path]:
-    """Where its log and those of its preparation are. Nobody asked to keep them, unless it fails: then the error says
-    where they are."""
+    """The folder for the logs of the server and its preparation. A temporary one is only kept if the server fails: the
+    error names it."""
     if log is not None:
         yield log.absolute().parent
         return
@@ -76,7 +76,7 @@ def _folder(log: Path | None) -> Iterator[Path]:
 
 
 def _plan(kind: str, args: tuple[str, ...], overrides: tuple[str, ...], flags: dict[str, Any]) -> Plan:
-    """The plan that has just this server."""
+    """A plan with only this server."""
     section = _section(flags)
     if not _is_type(kind):
         plan = open_plan((kind,), overrides).plan
@@ -103,13 +103,13 @@ def _section(flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def _variable(text: str) -> tuple[str, str]:
-    """`NAME=value`; a name alone is taken from our environment when the server starts."""
+    """Parses `NAME=value`; the value of a name alone is read from our environment when the server starts."""
     name, equals, value = text.partition("=")
     return name, value if equals else f"${{{name}}}"
 
 
 def _announce(server: StartedServer, as_json: bool) -> None:
-    """The URL comes last: a script that waits for it may go on."""
+    """Prints the URL last: scripts wait for it."""
     print_message("hint", f"inferometer run --url {server.url}")
     if as_json:
         echo(json_text(document_of(server.facts), orjson.OPT_INDENT_2))
@@ -118,7 +118,7 @@ def _announce(server: StartedServer, as_json: bool) -> None:
 
 
 def _watch(server: StartedServer) -> None:
-    """Until Ctrl-C, or until it ends by itself, which is an error with the end of its log."""
+    """Waits until Ctrl-C; if the server exits by itself, raises an error with the end of its log."""
     while True:
         server.check()
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)

@@ -42,7 +42,7 @@ def startup(
 
 
 def _from_logs(files: tuple[str, ...], store: Path | None, quiet: bool) -> tuple[list[Run], int]:
-    """A log that cannot be read is reported, and the others are shown."""
+    """A log that cannot be read is reported; the others are shown."""
     made, code, kept_in = [], 0, store_of(store)
     for file in files:
         try:
@@ -53,7 +53,7 @@ def _from_logs(files: tuple[str, ...], store: Path | None, quiet: bool) -> tuple
 
 
 def _from_servers(plans: list[Plan], store: Path | None, quiet: bool, options: dict[str, Any]) -> tuple[list[Run], int]:
-    """One that does not start is reported, and the others are tried."""
+    """A server that does not start is reported; the others are still measured."""
     made, code, kept_in = [], 0, store_of(store)
     settings = {"sleep": options["sleep"], "wait_s": wait_of(options["wait_for_target"])}
     for plan in plans:
@@ -65,7 +65,7 @@ def _from_servers(plans: list[Plan], store: Path | None, quiet: bool, options: d
 
 
 def _plans(server: str, options: dict[str, Any]) -> list[Plan]:
-    """The plan that has this server, once for each load format."""
+    """A plan with this server for each load format."""
     args, overrides = settings(options["args"]), options["overrides"]
     if Path(server).is_file() or not server.isidentifier():
         plan = open_plan((server,), overrides).plan

@@ -61,11 +61,11 @@ def remeasure(runs: tuple[str, ...], store: str | None) -> None:
     done = 0
     for result in remeasured(store_of(store), runs):
         if result.skipped is not None:
-            print_message("warning", f"{result.id}: left as it is: {result.skipped}")
+            print_message("warning", f"{result.id}: unchanged: {result.skipped}")
             continue
         done += 1
         echo(f"{result.id}: {result.before}" + ("" if result.after == result.before else f", now {result.after}"))
-    echo(f"{_count(done)} measured again" if done or runs else "no run was measured by an older version")
+    echo(f"{_count(done)} recomputed" if done or runs else "no run was measured by an older version")
 
 
 def tag(run: str, tags: tuple[str, ...], store: str | None) -> None:
@@ -86,8 +86,11 @@ def untag(run: str, tags: tuple[str, ...], store: str | None) -> None:
 def baseline(name: str | None, run: str | None, remove: bool, store: str | None) -> None:
     kept_in = store_of(store)
     if name is None:
-        for baseline_name, id_ in sorted(kept_in.baselines().items()):
+        named = sorted(kept_in.baselines().items())
+        for baseline_name, id_ in named:
             echo(f"{baseline_name}  {id_}")
+        if not named:
+            echo("no baselines; set one: inferometer store baseline main latest", err=True)
     elif remove:
         kept_in.remove_baseline(name)
         echo(f"{name}: baseline removed")

@@ -1,4 +1,4 @@
-"""Opens the store of a command line, and completes the ids of its runs."""
+"""Opens the store that a command line names, and completes run ids."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def runs_of(context: click.Context, parameter: click.Parameter, incomplete: str)
 
 
 def store_of(chosen: str | Path | None) -> Store:
-    """The store that was chosen, or the usual one; its warnings are printed once."""
+    """The chosen store, or the default one; its warnings are printed once."""
     context = click.get_current_context(silent=True)
     store = open_store(chosen, context.meta.get(RECORDS) if context else None)
     while store.warnings:

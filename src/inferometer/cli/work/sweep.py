@@ -93,7 +93,7 @@ def sweep(
 
 
 def _predicting(model_file: Path | None) -> tuple[str, ...]:
-    """The settings by which all cases are predicted by a model."""
+    """The settings that make all cases predictions with a model."""
     if model_file is None:
         return ()
     server = {"type": "simulator", "args": {"model_file": str(model_file.resolve())}}
@@ -101,7 +101,7 @@ def _predicting(model_file: Path | None) -> tuple[str, ...]:
 
 
 def _meant(args: tuple[str, ...], resume: str | None, fresh: bool) -> tuple[tuple[str, ...], str | None]:
-    """What is named and what is resumed: `--resume FILE` is FILE with --resume."""
+    """The named file and the experiment to resume: `--resume FILE` means FILE with --resume."""
     if resume and not args and Path(resume).is_file():
         args, resume = (resume,), ""
     if not args and not resume:
@@ -113,7 +113,7 @@ def _meant(args: tuple[str, ...], resume: str | None, fresh: bool) -> tuple[tupl
 
 @dataclass(frozen=True)
 class _Request:
-    """What a command line names, and how it is changed."""
+    """The experiment that a command line names, and the changes to it."""
 
     args: tuple[str, ...]
     overrides: tuple[str, ...]
@@ -174,7 +174,7 @@ def _conducted(
     left = None if quiet or fresh or kept else unfinished(prepared, store)
     if left is not None:
         print_message(
-            "note", f"experiment {left.id} of this file is unfinished: --resume continues it; this is a new one"
+            "note", f"experiment {left.id} of this file is unfinished: --resume continues it; a new one is started"
         )
     folder = resume(prepared, kept, force=force) if kept else begin(prepared, store)
     live = LiveTable(len(prepared.cases))
@@ -197,9 +197,9 @@ def _print_dry_run(prepared: Prepared, kept: KeptExperiment | None, as_json: boo
     done = done_cases(kept, prepared) if kept else {}
     lines = expectations(prepared, kept)
     left = [case for case in prepared.cases if case.key not in done]
-    each_case = prepared.experiment.server.restart == "each-case"
+    restarts = prepared.experiment.server.restart == "each-case"
     is_virtual = prepared.experiment.time == "virtual"
-    starts = 0 if is_virtual else server_starts(left, restart_every_case=each_case)
+    starts = 0 if is_virtual else server_starts(left, restart_every_case=restarts)
     expected = [(case.name, lines[case.key], case.key in done) for case in prepared.cases]
     if not as_json:
         print_dry_run(expected, starts, console(), is_virtual)
@@ -210,13 +210,13 @@ def _print_dry_run(prepared: Prepared, kept: KeptExperiment | None, as_json: boo
 
 
 def _known(case: Case, prepared: Prepared) -> JsonObject:
-    """Its parameters, with null for the load that waits."""
+    """The parameters of a case; null for a load that is not known yet."""
     levels = prepared.experiment.levels
     return {**case.parameters, **({levels.path: None} if levels and case.waits else {})}
 
 
 def _print_waiting(prepared: Prepared) -> None:
-    """What is not known before the ends are measured."""
+    """Prints which loads are not known before the ends are measured."""
     levels = prepared.experiment.levels
     if levels is None or not levels.count:
         return
@@ -225,7 +225,7 @@ def _print_waiting(prepared: Prepared) -> None:
 
 
 def _check_csv(file: str | None) -> None:
-    """Before hours of work, not after them."""
+    """Checked before hours of work, not after them."""
     if file is not None and not Path(file).parent.is_dir():
         raise click.UsageError(f"--csv {file}: folder {Path(file).parent} does not exist")
 
@@ -258,7 +258,7 @@ def _printed(prepared: Prepared, swept: "Swept", store: Store, as_json: bool) ->
 
 
 def _exit_code(swept: "Swept", store: Store) -> int:
-    """What the experiment means for a script, printed on stderr."""
+    """Prints on stderr why the exit code is not 0, and returns the code."""
     resume = f"inferometer sweep --resume {swept.kept.id}"
     if swept.left:
         of = len(swept.rows) + swept.left - swept.interrupted

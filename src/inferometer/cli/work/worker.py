@@ -26,7 +26,7 @@ def worker(
         return _print(results, print_from)
     if plan_file is None:
         raise click.UsageError("--plan FILE is missing")
-    from inferometer.cli.work.printing import exit_code, print_run  # --serve holds none of this in memory
+    from inferometer.cli.work.printing import exit_code, print_run  # not needed in memory for --serve
     from inferometer.conduct.worker import work
     from inferometer.show.progress import ProgressLine
 
@@ -45,12 +45,12 @@ def worker(
         line.clear()
     if made is not None:
         print_run(made, as_json=False, slowest=0)
-        exit_code(made, shown=True)  # prints what is wrong; the pod has done its work whatever the numbers are
+        exit_code(made, shown=True)  # only prints problems: the pod has done its work, whatever the result
     return 0
 
 
 def _print(results: Path, print_from: str) -> int:
-    from inferometer.conduct.worker import print_results  # nor of this
+    from inferometer.conduct.worker import print_results  # nor is this
 
     file, _, at = print_from.partition(":")
     if not file.isdigit() or not (at or "0").isdigit():

@@ -111,7 +111,7 @@ PERCENTILES = (25, 50, 75, 90, 95, 99, 99.9)
 STATISTICS: dict[str, float | None] = {"mean": None, "median": 0.5, "std": None} | {
     f"p{p:g}": p / 100 for p in PERCENTILES
 }
-OURS = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "e2el": "e2e"}
+OUR_MEASURES = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "e2el": "e2e"}
 RATES = {
     "request_throughput": "request_rate",
     "output_throughput": "output_rate",
@@ -281,7 +281,7 @@ def _from_summary(run: Run) -> dict[str, DocumentField]:
         document[f"total_{side}_tokens"] = _total(values, side, done)
     document |= {field: _value(values, key) for field, key in RATES.items()}
     document["request_goodput"] = _value(values, "goodput") or _value(values, "request_goodput")
-    for theirs, ours in OURS.items():
+    for theirs, ours in OUR_MEASURES.items():
         for stat in STATISTICS:
             value = _value(values, f"{ours}.{our_statistic(stat)}")
             if value is not None:

@@ -157,7 +157,7 @@ def _is_number(value: JsonValue) -> TypeGuard[int | float]:
 # -- what a harness cannot express ------------------------------------------------------------------------------------
 
 # Settings that do not affect the requests: how we send, observe, judge and store. The harness does this its own way.
-_OURS = (
+_TRANSLATED = (
     *("name", "about", "server", "observe", "limits", "outputs", "save", "workers", "place", "ray", "confidence"),
     *("target.url", "target.model", "target.key_env", "target.tls", "target.timeout", "target.bounds"),
     *("target.preconnect", "target.exclusive", "target.continuous_usage", "stop.drain", "stop.minutes"),
@@ -185,7 +185,7 @@ def checked(harness: Harness, plan: Plan, rendered: Rendered) -> list[str]:
     ours, theirs = dict(_leaves(plan)), dict(_leaves(_read_back(harness, rendered)))
     lost, noted = [], dict.fromkeys(rendered.notes)
     for path in dict.fromkeys([*ours, *theirs]):
-        if ours.get(path) == theirs.get(path) or _below(path, _OURS):
+        if ours.get(path) == theirs.get(path) or _below(path, _TRANSLATED):
             continue
         place = _below(path, known)
         if place is not None and (place != "stop" or path in _EXTENT):
@@ -229,7 +229,7 @@ def _below(path: str, places: Any) -> str | None:
     return next((place for place in places if path == place or path.startswith(f"{place}.")), None)
 
 
-OURS = {
+BUILT_IN = {
     "inferometer": "Inferometer itself",
     "nop": "no load: how long the server takes to start, as `inferometer startup` measures it",
 }
@@ -267,7 +267,7 @@ def checked_name(name: str) -> str:
 def harness_named(name: str) -> Harness:
     """The harness of that name, except for `inferometer` and `nop`, which render nothing."""
     checked_name(name)
-    if name in OURS:
+    if name in BUILT_IN:
         raise PlanError(f"--harness {name}: is Inferometer itself, which has no other tool's files")
     harness: Harness = attribute_at(HARNESSES[name])
     return harness

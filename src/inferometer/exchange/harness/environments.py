@@ -43,7 +43,7 @@ def program_of(harness: Harness) -> Path | None:
 def check_startable(harness: Harness) -> None:
     """A tool without a package exists only as an image, which a pod runs next to ours."""
     if not harness.requirements:
-        text = f"--harness {harness.name}: runs by its image only ({harness.image}), in a pod"
+        text = f"--harness {harness.name}: runs only as an image ({harness.image}), in a pod"
         raise TargetError(text, f"inferometer k8s run -l {harness.name} -w NAME --load-generator harness")
 
 

@@ -41,7 +41,7 @@ DEFINITIONS = {
     "concurrency": "sum of E2E / duration",
     "quantiles": "linear interpolation, failed requests left out",
 }
-COUNTED_AGAIN = 0.05  # a tokenizer counts 1 or 2% less for the same text; beyond that answers ended early
+RECOUNT_TOLERANCE = 0.05  # a tokenizer counts 1 or 2% less for the same text; beyond that answers ended early
 
 
 class ServerInfo(TypedDict, total=False):
@@ -119,7 +119,7 @@ def _came(result: ServingResult) -> float | None:
 
 def _requested_only(result: ServingResult) -> bool:
     stated, again = (number(result.get(f"total_output_tokens{end}")) for end in ("", "_retokenized"))
-    return bool(stated and again and again < stated * (1 - COUNTED_AGAIN))
+    return bool(stated and again and again < stated * (1 - RECOUNT_TOLERANCE))
 
 
 def rates_of(result: ServingResult) -> dict[str, Rate]:

@@ -71,7 +71,7 @@ def client_failed(case: JudgedRun) -> Iterator[Reason]:
         f"{percent_text(count / total)} of requests ({count:,} of {total:,}) failed on this machine, not at the server"
     )
     if count / total > OWN_FAILURES:
-        text = f"{text}: {cause}. The load was not the one of the plan."
+        text = f"{text}: {cause}. The load was not the planned load."
         yield case.doubt("client_failed", text, remedy, invalid=True)
     else:
         yield case.note("client_failed", f"{text}: {cause}.", remedy)
@@ -109,7 +109,7 @@ def uncertain_reads(case: JudgedRun) -> Iterator[Reason]:
     merged = uncertainty.first_tokens
     if merged is not None and (merged.several_share or 0.0) > 0.01:
         text = f"{percent_text(merged.several_share)} of answers brought several tokens with their first read, up to"
-        yield case.note("merged_first", f"{text} {merged.most}: they were sent, or merged in the network, together.")
+        yield case.note("merged_first", f"{text} {merged.most}: sent together by the server, or merged in the network.")
 
 
 def own_error(case: JudgedRun) -> Iterator[Reason]:
@@ -186,13 +186,13 @@ def clocks_disagree(case: JudgedRun) -> Iterator[Reason]:
         return
     hosts = f"Workers ran on {len(clocks.hosts)} hosts"
     if clocks.uncertainty_s is None:
-        text = f"{hosts}, whose clocks were compared by their real time alone: rates and concurrency combine them."
+        text = f"{hosts}, whose clocks were compared by wall-clock time only; rates and concurrency combine them."
         yield case.note("clocks_unmeasured", text, "check that all hosts are synchronised by NTP or PTP")
         return
     jump = max((host for host in clocks.hosts if host.jump_s), key=lambda host: host.jump_s or 0.0, default=None)
     off_s = max(clocks.uncertainty_s, (jump.jump_s or 0.0) if jump else 0.0)
     moves = telling(case.summary, dict.fromkeys(ACROSS_HOSTS, 2 * off_s / length_s), shares=True)
-    known = f"{hosts} and agree on the time within {duration_text(clocks.uncertainty_s)}"
+    known = f"{hosts}, whose clocks agree within {duration_text(clocks.uncertainty_s)}"
     if jump and len(clocks.hosts) == 1:
         known = f"The clock of {jump.host}, where all workers ran, jumped by {duration_text(jump.jump_s)}"
     elif jump:
@@ -262,7 +262,7 @@ def not_the_process(case: JudgedRun) -> Iterator[Reason]:
         return
     ks, cv = delivery.ks, delivery.gap_cv
     if _gaps_across_hosts(case):
-        text = "The gaps between arrivals are shorter than what the clocks of the hosts agree within: their process"
+        text = "The gaps between arrivals are shorter than the clock uncertainty between the hosts: the arrival process"
         yield case.note("process_unchecked", f"{text} was not checked.")
         return
     if ks and ks.p < KS_SIGNIFICANT and ks.statistic > KS_DISTANCE:
@@ -324,7 +324,7 @@ def unbounded_queue(case: JudgedRun) -> Iterator[Reason]:
     moves = shares_of(case.part, abs(stays.drift or 0.0) if stays else 0.0, "ttft_scheduled.mean", "e2e_scheduled.mean")
     cap = case.traffic.load.max_concurrency
     capacity = f"what a cap of {cap} requests in flight lets through" if ours else "the capacity"
-    text = f"The load exceeds {capacity}: {joined}, so latencies grow with the length of the run."
+    text = f"The load exceeds {capacity}: {joined}, so latencies grow as long as the run lasts."
     remedy = "lower the rate, or raise max_concurrency" if ours else "lower the rate"
     yield case.doubt("unbounded_queue", text, remedy, moves=moves, direction=EITHER, invalid=True)
 
@@ -411,14 +411,14 @@ def _drift(case: JudgedRun, section: SummarySection) -> Iterator[Reason]:
 
 
 def _drift_text(name: str, trend: Trend) -> str:
-    """`TPOT mean is 15.3 ms from 12 s to 20 s of it, 5.1 ms in the rest`."""
+    """`TPOT mean is 15.3 ms from 12 s to 20 s of the window, 5.1 ms in the rest`."""
     levels = trend.levels
     if levels is None or not (levels.inside and levels.outside):
         title = "requests in flight" if name == "in_flight" else MEASURES[name].title
-        where = "from the middle of it to both ends" if trend.bend else "over it"
+        where = "from its middle to both ends" if trend.bend else "from its start to its end"
         return f"{title} change by {change_text(trend.drift)} {where}"
     unit = MEASURES[name].unit
-    part = f"from {duration_text(levels.start_s)} to {duration_text(levels.end_s)} of it"
+    part = f"from {duration_text(levels.start_s)} to {duration_text(levels.end_s)} of the window"
     inside, outside = (value_text(level["mean"], unit) for level in (levels.inside, levels.outside))
     return f"{MEASURES[name].title} mean is {inside} {part}, {outside} in the rest"
 
@@ -439,7 +439,7 @@ def concurrency_not_held(case: JudgedRun) -> Iterator[Reason]:
             f"Concurrency {requested} was requested, but only {number_text(held)} requests were in flight on average."
         )
         moves = lacking(case.part, 1 - held / requested, "request_rate", "output_rate")
-        remedy = "send more requests than are in flight at once, or limit the run by its duration"
+        remedy = "send more requests than the concurrency, or limit the run by its duration"
         yield case.doubt("concurrency_not_held", text, remedy, moves=moves, direction=TOO_LOW)
 
 

@@ -64,7 +64,7 @@ def failed_requests(case: JudgedRun) -> Iterator[Reason]:
         yield case.doubt(
             "failed_requests",
             f"{text} Latencies include only the answered requests.",
-            "look at the server's log, or lower the load; a limit on failure_rate allows a share of failures",
+            "look at the server's log, or lower the load; a limit on failure_rate sets how many are acceptable",
             moves=lacking(case.part, share, "request_rate", "output_rate"),
             direction=TOO_LOW,
             invalid=share > FAILED_INVALID,
@@ -170,7 +170,7 @@ def not_streamed(case: JudgedRun) -> Iterator[Reason]:
     text = f"{percent_text(share)} of answers came in one piece although a stream was requested: TTFT is not a"
     text += " measurement here, it equals E2E, and TPOT and ITL have no values."
     remedy = (
-        "check that the endpoint and every proxy before it honour stream, or request none: --set target.stream=false"
+        "check that the endpoint and every proxy before it honour stream, or turn it off: --set target.stream=false"
     )
     limited = any(limit.measure in OF_STREAMS for limit in case.traffic.limits)
     yield case.doubt("not_streamed", text, remedy, moves=shares_of(case.part, share, "ttft.mean"), invalid=limited)

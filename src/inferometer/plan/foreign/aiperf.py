@@ -401,8 +401,8 @@ def _when(given: Given, requests: int | None) -> WhenDraft:
 def _replays(given: Given) -> bool:
     """Whether a trace is replayed: if it has times, also without --fixed-schedule."""
     trace = given.text("custom-dataset-type") == "mooncake_trace" and "input-file" in given
-    asked = given.on("fixed-schedule")
-    if given.on("no-fixed-schedule") or not (asked or trace):
+    is_fixed = given.on("fixed-schedule")
+    if given.on("no-fixed-schedule") or not (is_fixed or trace):
         for name in ("fixed-schedule-auto-offset", "fixed-schedule-start-offset", "fixed-schedule-end-offset"):
             if name in given and not given.was_read(name):
                 given.wrong(name, "needs --fixed-schedule")
@@ -411,7 +411,7 @@ def _replays(given: Given) -> bool:
         given.wrong("request-rate", "contradicts the times of the trace, in aiperf too: add --no-fixed-schedule")
     if trace:
         given.no_effect("fixed-schedule", "a trace with times is replayed anyway")
-    if not asked:
+    if not is_fixed:
         given.note("custom-dataset-type", "a trace with times is replayed; --no-fixed-schedule leaves the times out")
     given.no_effect("fixed-schedule-auto-offset", "the first row of a trace is time 0")
     return True

@@ -343,7 +343,7 @@ _PATTERNS = (
 _PATTERN = re.compile("|".join(_PATTERNS))
 _VARIABLE = re.compile(r"\$[A-Za-z_({0-9][\w}]*")
 _PLACEHOLDER = re.compile(r"<[^<>]*>")
-_STAND_IN = {"LLMDBENCH_DEPLOY_CURRENT_MODEL": "model", "LLMDBENCH_DEPLOY_CURRENT_MAX_MODEL_LEN": "32768"}
+_PLACEHOLDER_VALUES = {"LLMDBENCH_DEPLOY_CURRENT_MODEL": "model", "LLMDBENCH_DEPLOY_CURRENT_MAX_MODEL_LEN": "32768"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,7 +399,7 @@ def _is_something_else(path: Path) -> bool:
 def _environ(text: str) -> Mapping[str, str]:
     """A value for every variable of a template, because the cluster's variables are not set here."""
     names = dict.fromkeys(templates.variables_in(text))
-    return {**{name: _STAND_IN.get(name, "http://localhost:8000") for name in names}, **os.environ}
+    return {**{name: _PLACEHOLDER_VALUES.get(name, "http://localhost:8000") for name in names}, **os.environ}
 
 
 def _commands(path: Path, name: str) -> Iterator[AuditResult]:
@@ -432,7 +432,7 @@ def _command_line(line: str, name: str) -> AuditResult:
     try:
         argv = _words(_PLACEHOLDER.sub(lambda match: match[0].strip("<>").replace(" ", "_"), line))
     except ValueError:
-        return AuditResult(name, "no plan", "goes on in lines that are not here")
+        return AuditResult(name, "no plan", "continues in lines that are missing here")
     try:
         return _judged(explain_command(argv), name)
     except (NoPlanError, NeedsFileError) as error:

@@ -243,7 +243,7 @@ def _sampling(backend: Settings, data: guidellm_data.GuidellmData) -> SamplingDr
     extra = dict(backend.section("extras").value("body", {}))
     behaviour = backend.text("tool_call_missing_behavior")
     if behaviour is not None or data.calls_tools:
-        own = "a turn without a tool call goes on as if there was one"
+        own = "a turn without a tool call continues as if there was one"
         if behaviour != "ignore_continue":
             own += "; guidellm's default is to end the session as failed"
         if behaviour is None:
@@ -298,7 +298,7 @@ def _outputs(spec: Settings) -> list[OutputDraft]:
 
 
 NO_END = (
-    "without max_duration or max_requests guidellm goes on until its data ends, with synthetic data for ever; "
+    "without max_duration or max_requests guidellm runs until its data ends, with synthetic data forever; "
     "here stop determines the end"
 )
 

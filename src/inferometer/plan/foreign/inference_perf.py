@@ -61,7 +61,19 @@ _NO_EFFECT: Mapping[str, tuple[str, tuple[str, ...]]] = {  # section: reason, an
 _FAILING = "a failing target ends the run: stop.errors after a number of failures, or when all of the first 100 fail"
 _BREAKER = {"": ("name",), "metrics": ("matches", "rules")}
 _TRIGGER = ("type", "threshold", "window_sec", "min_samples")
-_OURS = {"name", "about", "target", "workload", "sampling", "stop", "warmup", "limits", "traffic", "plan", "cases"}
+_OUR_SECTIONS = {
+    "name",
+    "about",
+    "target",
+    "workload",
+    "sampling",
+    "stop",
+    "warmup",
+    "limits",
+    "traffic",
+    "plan",
+    "cases",
+}
 _GOODPUT = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "ntpot": "ntpot", "request_latency": "e2e"}
 CONSTANT = (
     "constant of inference-perf has exponential gaps between requests, and the rate as their mean: read as poisson;"
@@ -76,7 +88,7 @@ def is_it(mapping: JsonObject) -> bool:
     if not {"data", "api", "tokenizer", "report", "storage"} & known or not {"data", "load", "api"} & known:
         return False
     sections = sum(isinstance(mapping[name], Mapping) for name in ("data", "load", "api", "server") if name in known)
-    return not unknown or (sections > 1 and len(unknown) < len(known) and not unknown & _OURS)
+    return not unknown or (sections > 1 and len(unknown) < len(known) and not unknown & _OUR_SECTIONS)
 
 
 def from_mapping(mapping: JsonObject) -> Foreign:
@@ -237,7 +249,7 @@ _PER_WORKER = 100  # requests in flight, by default
 
 def _with_cap(load: Settings, made: When, varied: ExperimentDraft) -> tuple[When, ExperimentDraft]:
     """Cap the requests in flight at workers x their limit; more arrivals wait, as with `max_concurrency`."""
-    workers, each = load.count("num_workers"), load.count("worker_max_concurrency", _PER_WORKER)
+    workers, per_worker = load.count("num_workers"), load.count("worker_max_concurrency", _PER_WORKER)
     kind = load.text("type", "constant")
     if kind not in ("constant", "poisson", "trace_replay"):
         if kind != "trace_session_replay":
@@ -245,17 +257,17 @@ def _with_cap(load: Settings, made: When, varied: ExperimentDraft) -> tuple[When
                 load.no_effect(name, "the load determines how many requests are in flight")
         load.no_effect("interval", "the stages are runs of their own")
         return made, varied
-    if not workers or not each:
+    if not workers or not per_worker:
         load.no_effect("num_workers", "use --workers if one process is not enough")
         if "worker_max_concurrency" in load:
             text = "not applied: it is per worker, of which inference-perf starts one per CPU; use load.max_concurrency"
             load.note("worker_max_concurrency", text)
         return made, varied
     if made:
-        made = {**made, "load": {**made["load"], "max_concurrency": workers * each}}
+        made = {**made, "load": {**made["load"], "max_concurrency": workers * per_worker}}
     if "levels" in varied:
         levels = varied["levels"]
-        cap: LoadDraft = {"max_concurrency": workers * each}
+        cap: LoadDraft = {"max_concurrency": workers * per_worker}
         high, common = cast(WhenDraft, levels["high"]), levels["set"]
         capped: LevelsDraft = {
             **levels,
@@ -264,7 +276,7 @@ def _with_cap(load: Settings, made: When, varied: ExperimentDraft) -> tuple[When
         }
         varied = {**varied, "levels": capped}
     elif varied:
-        varied = {**varied, "set": {**varied.get("set", {}), "load.max_concurrency": workers * each}}
+        varied = {**varied, "set": {**varied.get("set", {}), "load.max_concurrency": workers * per_worker}}
     return made, varied
 
 

@@ -118,7 +118,7 @@ _RUNTIME = {  # in addition to the halves
     "design": "",  # documentation only
     "experiment": "",
 }
-OURS = {  # their names for settings of our profiles
+OUR_SETTINGS = {  # their names for settings of our profiles
     **dict.fromkeys(("question_len",), "workload.prefix.suffix_tokens"),
     **dict.fromkeys(("system_prompt_len", "prefix-repetition-prefix-len"), "workload.prefix.tokens"),
     **dict.fromkeys(("num_groups", "num_unique_system_prompts"), "workload.prefix.groups"),
@@ -450,4 +450,4 @@ def _of_ours(name: str, harness: str, changes: Sequence[tuple[str, Any]], readin
 
 
 def _our_path(key: str) -> str | None:
-    return OURS.get(key.rpartition(".")[2])
+    return OUR_SETTINGS.get(key.rpartition(".")[2])

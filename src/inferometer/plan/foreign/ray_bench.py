@@ -19,7 +19,7 @@ _PORTS = {
     "gserver": 9988,
     "truss": 8080,
 }
-_SPEAKS = {"vllm", "sglang", "sglang-oai", "lmdeploy", "truss"}  # backends with the OpenAI API
+_OPENAI_BACKENDS = {"vllm", "sglang", "sglang-oai", "lmdeploy", "truss"}  # backends with the OpenAI API
 PREFIX_HEADER = "X-Prefix-ID"  # sent with every request whose prompt has a shared prefix
 _SHORTEST, _LONGEST, _MESSAGES = 1500, 8192, 5  # limits of the prompts and conversations that it samples
 _ONE, _MAYBE = Flag(), Flag("maybe")
@@ -74,8 +74,8 @@ def from_argv(argv: Sequence[str]) -> Foreign:
     if not rates:
         load = load_of(given.number("request-rate", math.inf), cap, requests)
         return Foreign.of(given.account, without_missing({**common, "load": load, "stop": {"requests": requests}}))
-    each = {**common, "load": load_of(rates[0], cap, requests), "stop": {"requests": requests}}
-    experiment: ExperimentDraft = {"plan": without_missing(each), "axes": {"load.rate": rates}}
+    one_rate = {**common, "load": load_of(rates[0], cap, requests), "stop": {"requests": requests}}
+    experiment: ExperimentDraft = {"plan": without_missing(one_rate), "axes": {"load.rate": rates}}
     if warm:  # each rate has a separate warm-up pass
         return Foreign.of(given.account, {}, experiment)
     load = {"type": "stages", "stages": _stages(rates, requests), "max_concurrency": cap}
@@ -96,8 +96,8 @@ def _requests(given: Given) -> int:
 
 def _target(given: Given) -> TargetDraft:
     backend = given.text("backend") or "sglang"
-    if backend not in _SPEAKS:
-        given.wrong("backend", f"has no counterpart; there are {', '.join(sorted(_SPEAKS))}")
+    if backend not in _OPENAI_BACKENDS:
+        given.wrong("backend", f"has no counterpart; there are {', '.join(sorted(_OPENAI_BACKENDS))}")
     port = given.count("port", _PORTS.get(backend, 8000))
     return {
         "url": url_of(given.text("base-url"), given.text("host") or "127.0.0.1", port),

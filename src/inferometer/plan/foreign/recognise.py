@@ -262,13 +262,13 @@ def _ours(name: str, overrides: Sequence[str]) -> Experiment:
         if name in (ready := ready_experiments()):
             return experiment_from(read_mapping(ready[name])[0], overrides, name)
         usual = "an experiment has a plan and axes: inferometer sweep --help shows examples"
-        hint = nearby(Path(name)) or f"{usual}; ready ones: {', '.join(ready)}"
+        hint = nearby(Path(name)) or f"{usual}; built-in ones: {', '.join(ready)}"
         raise PlanError(f"{name}: file not found", hint)
     if Path(name).is_dir():
         raise PlanError(f"{name}: is a folder, not an experiment")
     mapping, twice = read_mapping(name)
     if is_plan(mapping):
-        hint = f"{_run(name)}; an experiment names it and what varies: `plan: {name}` and `axes: {{load.rate: [1, 2]}}`"
+        hint = f"{_run(name)}; an experiment needs more: `plan: {name}` and, for example, `axes: {{load.rate: [1, 2]}}`"
         raise PlanError(f"{name}: is a plan, not an experiment", hint)
     return experiment_from(mapping, overrides, name, also=twice)
 

@@ -202,7 +202,7 @@ def _with_paths(plan: PlanDraft, sets: Mapping[str, Setting]) -> PlanDraft:
 # -- varied ----------------------------------------------------------------------------------------------------------
 
 WORKS = ("plan", "throughput", "latency")
-TWICE = {"target.model": "server.model"}  # two names of one setting, if both vary
+SAME_SETTING = {"target.model": "server.model"}  # two names of one setting, if both vary
 
 
 def with_parameters(cases: Sequence[CaseDraft]) -> list[CaseDraft]:
@@ -210,7 +210,7 @@ def with_parameters(cases: Sequence[CaseDraft]) -> list[CaseDraft]:
     leaves = [dict(_leaves(next(filter(None, map(case.get, WORKS)), {}))) for case in cases]
     names = dict.fromkeys(name for settings in leaves for name in settings)
     varies = [name for name in names if len({str(settings.get(name)) for settings in leaves}) > 1]
-    shown = [name for name in varies if TWICE.get(name) not in varies]
+    shown = [name for name in varies if SAME_SETTING.get(name) not in varies]
     return [
         {"name": case["name"], "set": {name: settings[name] for name in shown if name in settings}, **case}
         for case, settings in zip(cases, leaves, strict=True)

@@ -10,7 +10,7 @@ from inferometer.plan.text import as_written, parse_yaml
 
 _TOKEN = re.compile(r"REPLACE_ENV_([A-Z0-9_]+?)(?:\+\+\+\+default=([^\s\"'#]*))?(?=[^A-Z0-9_+]|$)")
 _MODEL = "LLMDBENCH_DEPLOY_CURRENT_MODEL"
-_STANDS_FOR = {  # if the first is not set, the second is used
+_FALLBACKS = {  # if the first is not set, the second is used
     _MODEL: "LLMDBENCH_DEPLOY_MODEL_LIST",
     "LLMDBENCH_DEPLOY_CURRENT_TOKENIZER": _MODEL,
 }
@@ -62,7 +62,7 @@ def has_variables(text: str) -> bool:
 def variable(name: str, environ: Mapping[str, str]) -> str | None:
     if environ.get(name):
         return environ[name]
-    if name in _STANDS_FOR and (other := variable(_STANDS_FOR[name], environ)):
+    if name in _FALLBACKS and (other := variable(_FALLBACKS[name], environ)):
         return other.replace(",", " ").split()[0]
     return None
 

@@ -132,8 +132,8 @@ def _form(given: Given) -> tuple[dict[str, JsonValue], str]:
         if not isinstance(schema, dict):
             given.wrong("json-schema-path", "must be a file with a JSON schema")
             schema = _SCHEMA
-    asked = "Generate an example of a brief user profile given the following schema: "
-    return {"json_schema": schema}, asked + json.dumps(schema)
+    instruction = "Generate an example of a brief user profile given the following schema: "
+    return {"json_schema": schema}, instruction + json.dumps(schema)
 
 
 def _split(given: Given, share: float, requests: int, load: LoadDraft, ways: tuple[Any, Any]) -> list[Any]:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from inferometer.documents.document import Document, JsonObject
 from inferometer.errors import InferometerError, MissingExtra, TargetError
 from inferometer.scale.kubernetes.kubeconfig import Access, access_to_cluster
 from inferometer.vocabulary import duration_text
@@ -174,16 +173,6 @@ class Cluster:
     def answer(self, path: str, namespace: str | None = None, *, retry_s: float | None = None) -> bytes:
         """The response of an API path: `/version`, objects of an optional API, a pod through the server."""
         return self._retried(lambda: self._received(path), path, namespace, retry_s)
-
-    def post(self, path: str, body: JsonObject) -> Document:
-        """POST a query that the API accepts as an object, such as a review of rights."""
-
-        def posted() -> Document:
-            response = self._http.post(path, json=dict(body))
-            _raise_error(response)
-            return Document.of(response.json())
-
-        return self._retried(posted, path, None)
 
     def ask_pod(
         self,

@@ -104,7 +104,7 @@ def _piece(
 # Our objects in a namespace are found by their label and removed. Deleting a Job deletes the objects that it owns.
 
 OWNED = (Pod, ConfigMap, Secret, ServiceAccount, RoleBinding, Role)  # owned by Jobs; without a Job only if it was lost
-OURS = ("launcher", "collector", "shard", STACK)
+COMPONENTS = ("launcher", "collector", "shard", STACK)
 
 
 @dataclass
@@ -172,7 +172,7 @@ def _labelled(cluster: Cluster, kind: Any, namespace: str, run: str | None) -> I
         raise
     for thing in things:
         labels = thing.metadata.labels or {}
-        if labels.get(COMPONENT) in OURS and (run is None or _belongs(labels.get(RUN, ""), run)):
+        if labels.get(COMPONENT) in COMPONENTS and (run is None or _belongs(labels.get(RUN, ""), run)):
             yield thing
 
 

@@ -133,7 +133,7 @@ def access_to_cluster(
         if context is None and "KUBERNETES_SERVICE_HOST" in environ:
             return _in_cluster()
         text = f"there is no Kubernetes cluster to talk to: no file {', '.join(map(str, files))}, and this is not a pod"
-        raise TargetError(text, "name a file: --kubeconfig FILE or export KUBECONFIG=FILE; kubectl config view")
+        raise TargetError(text, "name a kubeconfig file: --kubeconfig FILE, or export KUBECONFIG=FILE")
     words = ("--kubeconfig", kubeconfig) if kubeconfig else ()
     return _from_files(present, context, (*words, *(("--context", context) if context else ())))
 

@@ -397,7 +397,7 @@ def _update(known: LauncherPod, pod: Pod) -> None:
     status = pod.status
     phase = (status and status.phase) or "Pending"
     if phase in ("Pending", "Running") and _overdue(pod):
-        known.state, known.why = "lost", f"pod {known.name} was told to stop but did not: its node does not respond"
+        known.state, known.why = "lost", f"pod {known.name} did not stop when requested: its node does not respond"
     elif phase == "Running" and _has_failed(pod):
         known.state, known.why, known.exit_code = "failed", *failure_of(pod)
     elif phase == "Running":

@@ -378,8 +378,8 @@ WATCHING = (  # rights of launcher pods that watch the stack themselves, because
     rule("", "pods", "list"),
     rule("apps", "deployments statefulsets", "list"),
 )
-GIVING = (rule(RBAC, "roles rolebindings", "create patch"),)  # to grant WATCHING to the launcher pods
-STANDING = (
+GRANTING = (rule(RBAC, "roles rolebindings", "create patch"),)  # to grant WATCHING to the launcher pods
+DEPLOYING = (
     rule("apps", "deployments", "list create patch delete"),
     rule("", "services", "get list create patch delete"),
     rule("", "secrets", "create patch"),  # deleted with their Service
@@ -404,8 +404,8 @@ def roles_for(
     subjects = list(_subjects(user, account))
     things: list[Manifest] = []
     parts: list[tuple[str, str, Sequence[PolicyRule]]] = [(harness, "launch", LAUNCHING), (stack, "read", READING)]
-    parts += [(stack, "up", STANDING)] if up else []
-    parts += [(harness, "give", GIVING)] if unattended else []
+    parts += [(stack, "up", DEPLOYING)] if up else []
+    parts += [(harness, "give", GRANTING)] if unattended else []
     for namespace, part, rules in parts:
         things += _granted(namespace, f"{name}-{part}", rules, subjects)
     return things

@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
     from inferometer.scale.kubernetes.manifests import PodSettings
 
-LOOK_S = 0.3  # between two checks of the pods
+POLL_S = 0.3  # between two checks of the pods
 MOST_LISTENERS = 32  # threads that fetch parcels: an API server is shared
-ALONE_S = 5.0  # for an existing pod to answer again while the API server answers
+POD_RETRY_S = 5.0  # for an existing pod to answer again while the API server answers
 KEPT_S = 300  # time to live of the Job after its end
 GRACE_S = 2  # grace period of a pod; the driver has all its data by then
 RECORDS = "/records"  # mount path of a claim for records
-SIGN_OF_LIFE_S = 30.0  # interval of keep-alive requests from the driver to waiting pods
+KEEP_ALIVE_S = 30.0  # interval of keep-alive requests from the driver to waiting pods
 
 
 def run_shards(
@@ -85,21 +85,21 @@ class _Worker(RemoteWorker):
         return self._cluster.ask_pod(self.pod, PORT, path, body, headers, retry_s=retry_s)
 
     def start(self, at: int) -> None:
-        self._tell(f"start?at={at}")
+        self._try_ask(f"start?at={at}")
 
     def signal(self, number: signal.Signals) -> None:
-        self._tell(f"signal?number={int(number)}", retry_s=0.0)  # no retry: a second signal has another meaning
+        self._try_ask(f"signal?number={int(number)}", retry_s=0.0)  # no retry: a second signal has another meaning
 
     def reached(self, goals: bytes) -> None:
-        self._tell("goals", goals)
+        self._try_ask("goals", goals)
 
     def forget(self, whole_run: bool = False) -> None:
-        self._tell(f"forget?all={int(whole_run)}", retry_s=0.0)
+        self._try_ask(f"forget?all={int(whole_run)}", retry_s=0.0)
 
     def now(self) -> int:
         return int(self.ask("now", retry_s=0.0))
 
-    def _tell(self, path: str, body: bytes = b"", retry_s: float | None = None) -> None:
+    def _try_ask(self, path: str, body: bytes = b"", retry_s: float | None = None) -> None:
         with suppress(errors.InferometerError):  # a lost pod is noticed by its missing parcels
             self.ask(path, body, retry_s=retry_s)
 
@@ -214,7 +214,7 @@ class _Crew(RemoteCrew[_Worker]):
                         worker.now()  # keep-alive, or the pod would end
             if time.monotonic() > give_up_at:
                 break
-            self._over.wait(LOOK_S)
+            self._over.wait(POLL_S)
         for worker in self._workers:
             if worker.identity is None:
                 worker.lose(worker.why or self._not_come(self._pods().get(worker.pod)))
@@ -296,7 +296,7 @@ class _Crew(RemoteCrew[_Worker]):
         try:
             while True:
                 answer = msgspec.msgpack.decode(
-                    worker.ask(f"parcels?from={worker.next}", retry_s=ALONE_S), type=Parcels
+                    worker.ask(f"parcels?from={worker.next}", retry_s=POD_RETRY_S), type=Parcels
                 )
                 worker.next = answer.next
                 parcels = [msgspec.msgpack.decode(parcel, type=Parcel) for parcel in answer.parcels]
@@ -362,7 +362,7 @@ class _Crew(RemoteCrew[_Worker]):
             shutil.rmtree(draft, ignore_errors=True)
 
     def _keep_alive(self, fetched: threading.Event) -> None:
-        while not fetched.wait(SIGN_OF_LIFE_S):
+        while not fetched.wait(KEEP_ALIVE_S):
             for worker in self._workers:
                 if worker.lives:
                     with suppress(errors.InferometerError):

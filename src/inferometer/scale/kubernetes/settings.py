@@ -127,7 +127,7 @@ def _short(statement: str) -> str:
 PREFIX = "LLMDBENCH_"
 NEVER_ENDS = 0  # `--wait 0`: start the pods and do not wait
 NOP = "nop"  # the harness that sends no load: reads how the stack's pods started
-CLUSTERS_OWN = "default"  # llm-d's name for the cluster's default storage class
+DEFAULT_CLASS = "default"  # llm-d's name for the cluster's default storage class
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ def settings_from(
         variable.setting: variables.get(PREFIX + variable.name, variable.default) for variable in VARIABLES
     }
     notes += list(_without_effect(variables))
-    if values["storage_class"] == CLUSTERS_OWN:
+    if values["storage_class"] == DEFAULT_CLASS:
         values["storage_class"] = ""
     values |= typed
     values["node_selector"] = paired("--launcher-node K=V", cast(Sequence[str], values.pop("launcher_nodes", ())))

@@ -25,7 +25,7 @@ TOKEN_ENV = "INFEROMETER_SHARD_TOKEN"
 TOKEN_HEADER = "X-Inferometer-Token"
 SILENCE_ENV = "INFEROMETER_SILENCE_S"
 SILENCE_S = 180.0  # longer than the driver's retries while the API server is unreachable
-UNOPENED = 16  # parcels buffered for the driver; beyond it the stream waits, never the load
+BUFFERED_PARCELS = 16  # parcels buffered for the driver; beyond it the stream waits, never the load
 MOST_PARCELS = 4  # in one response: up to 4 MB
 GONE_STATUS = 3
 
@@ -91,7 +91,7 @@ class ShardServer(http.server.ThreadingHTTPServer):
     def _stream(self, pause_s: float, with_log: bool) -> None:
         for parcel in self.shard.parcels(pause_s, with_log=with_log):
             with self._changed:
-                self._changed.wait_for(lambda: len(self._kept) < UNOPENED)
+                self._changed.wait_for(lambda: len(self._kept) < BUFFERED_PARCELS)
                 self._kept.append(parcel)
 
     def parcels(self, wanted: int) -> Parcels:

@@ -55,10 +55,10 @@ from inferometer.scale.kubernetes.settings import wrong_amounts
 from inferometer.vocabulary import duration_text
 
 VLLM_IMAGE = "vllm/vllm-openai:latest"
-STOOD_UP = "inferometer/stood-up"  # label: the attempt that created an object, if several used the same name
+ATTEMPT_LABEL = "inferometer/stood-up"  # label: the attempt that created an object, if several used the same name
 MODELS = "/models"  # mount path of a claim for the model
 ADDRESS = "INFEROMETER_POD_ADDRESS"
-LOOK_S = 0.3
+POLL_S = 0.3
 GONE_S = 120.0  # for pods to end
 GRACE_S = 30
 LAST_LINES = 15  # lines of the log of a server that does not start
@@ -316,14 +316,14 @@ def _check_free(cluster: Cluster, settings: StackSettings) -> None:
 def _created(cluster: Cluster, settings: StackSettings, owners: tuple[OwnerReference, ...]) -> Service:
     """The stack's Service, created and not applied: of two simultaneous attempts with one name, one is refused."""
     attempt = secrets.token_hex(4)
-    service = main_service(settings, owners, **{STOOD_UP: attempt})
+    service = main_service(settings, owners, **{ATTEMPT_LABEL: attempt})
     try:
         return cluster.create(service)
     except ClusterError as error:
         if error.code != CONFLICT:
             raise
         existing = cluster.read(Service, settings.name, settings.namespace)  # ours, if only the response was lost
-        if existing and existing.metadata and (existing.metadata.labels or {}).get(STOOD_UP) == attempt:
+        if existing and existing.metadata and (existing.metadata.labels or {}).get(ATTEMPT_LABEL) == attempt:
             return existing
         text = f"namespace {settings.namespace} now has a service {settings.name}"
         raise PlanError(text, "the name is in use: choose another one") from error
@@ -367,7 +367,7 @@ def await_ready(cluster: Cluster, settings: StackSettings, notify: Notify) -> No
             hint = cluster.kubectl("get events --sort-by=.lastTimestamp", settings.namespace)
             text = f"{names} was not ready within {duration_text(passed_s)}: {why}"
             raise TargetError(text, f"{hint}; --stack-timeout TIME waits longer")
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
 
 
 def _reasons(cluster: Cluster, settings: StackSettings) -> dict[str, str]:
@@ -409,7 +409,7 @@ def take_down(
             hint = cluster.kubectl(f"get pods -l {RUN}={name}", namespace)
             notify(f"{len(pods)} pods of {name} have not ended yet: {hint}")
             break
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     if not removed:
         cluster.check_namespace(namespace)
     return [*removed, *(_remove_claims(cluster, name, namespace, notify) if data else [])]

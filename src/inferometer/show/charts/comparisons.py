@@ -265,7 +265,7 @@ def map_view(rows: Sequence[MapCell], axes: Sequence[str], subject: str) -> Spec
     }
     names = {"mark": {"type": "text", "fontSize": 11, "dy": -6}, "encoding": places | {"text": {"field": "winner"}}}
     ties = {"mark": {"type": "text", "fontSize": 10, "dy": 9}, "encoding": places | {"text": {"field": "mark"}}}
-    title = titled(f"Which strategy has the {subject}", f"faded with ≈: {TIED} to that many others")
+    title = titled(f"Which strategy has the {subject}", f"faded with ≈ N: {TIED} to N other strategies")
     return view(title, rows, [squares, names, ties], height=46 * len({row["up"] for row in rows}))
 
 
@@ -290,7 +290,7 @@ def _numeric_axes(settings: Sequence[JsonObject]) -> list[str]:
 def _numbers(varied: Varied, key: str) -> tuple[dict[tuple[str, str], list[float]], str]:
     """Grouped by the other settings and by strategy, in the order of the cases; repeats in theirs."""
     basis = common_basis(run.summary for _, run in varied.cases)
-    others = _beside_strategies([settings for settings, _ in varied.cases])
+    others = _other_settings([settings for settings, _ in varied.cases])
     numbers: dict[tuple[str, str], list[float]] = {}
     unit = ""
     for settings, run in sorted(varied.cases, key=lambda case: [_place(case[0].get(name)) for name in others]):
@@ -302,7 +302,7 @@ def _numbers(varied: Varied, key: str) -> tuple[dict[tuple[str, str], list[float
     return numbers, unit
 
 
-def _beside_strategies(settings: Sequence[JsonObject]) -> list[str]:
+def _other_settings(settings: Sequence[JsonObject]) -> list[str]:
     """Settings that varied within one strategy; of settings that vary together the first."""
     names = dict.fromkeys(name for own in settings for name in own if name not in (CASE, POLICY))
     values = {name: {(_strategy(own), str(own.get(name))) for own in settings} for name in names}

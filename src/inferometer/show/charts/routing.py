@@ -61,7 +61,7 @@ def replica_load(subject: ChartedRun) -> Spec:
     at, mean = _mean(series)
     busy = mean[mean > BUSY]
     average = f"; {number_text(float(busy.mean()))} on average while the mean is above {BUSY}" if len(busy) else ""
-    title = titled("Requests at every replica over time", f"as the router counts them, sent and not over{average}")
+    title = titled("Requests at every replica over time", f"as counted by the router: sent and not finished{average}")
     return _lines(subject, title, {**series, MEAN: (at, mean)}, "requests")
 
 

@@ -11,7 +11,7 @@ from typing import TypedDict
 from inferometer.measure.values import common_basis, quantities
 from inferometer.record.run import Run
 from inferometer.record.summary import Basis
-from inferometer.show.about import hardware_words, short_model
+from inferometer.show.about import hardware_name, short_model
 from inferometer.show.charts.chart import (
     LETTER,
     WIDTH,
@@ -89,10 +89,10 @@ Plottable = Run | PlottedRun
 
 def plotted(runs: Sequence[Plottable]) -> list[PlottedRun]:
     basis = common_basis(run.summary for run in runs if isinstance(run, Run))
-    return _told_apart([_plotted(run, basis) if isinstance(run, Run) else run for run in runs])
+    return _without_shared_parts([_plotted(run, basis) if isinstance(run, Run) else run for run in runs])
 
 
-def _told_apart(points: list[PlottedRun]) -> list[PlottedRun]:
+def _without_shared_parts(points: list[PlottedRun]) -> list[PlottedRun]:
     """Parts that all stacks share are left out of the names of series."""
     stacks = [point.about["stack"].split(STACK_DOT) for point in points]
     if len(set(map(tuple, stacks))) < 2:
@@ -139,7 +139,7 @@ def latency_by_rate(runs: Sequence[Plottable]) -> Spec:
 def throughput_by_user_speed(runs: Sequence[Plottable]) -> Spec:
     rows, axis = speed_rows(runs)
     unknown = sum(1 for run in plotted(runs) if per_gpu(run) is None)
-    some = f"; not per GPU, as {unknown} of {len(runs)} runs have no number of GPUs" if unknown < len(runs) else ""
+    some = f"; not per GPU: {unknown} of {len(runs)} runs have no number of GPUs" if unknown < len(runs) else ""
     subtitle = "each point is a run, joined in the order of load; up and right is better"
     title = titled(f"{axis} by interactivity", subtitle + (some if unknown else ""))
     across, up = x("speed", SPEED), y("throughput", _named(axis))
@@ -394,7 +394,7 @@ def _about(run: Run) -> PointRow:
         "stack": stack_of(run),
         "model": subject.model or "-",
         "engine": subject.engine_text or "-",
-        "hardware": hardware_words(run) or "-",
+        "hardware": hardware_name(run) or "-",
         "workload": subject.workload or "-",
         "name": subject.name or "-",
         "load": subject.load,

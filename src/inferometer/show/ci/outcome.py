@@ -17,7 +17,7 @@ from inferometer.errors import INVALID, UNREACHABLE
 from inferometer.judge.check_result import Checked, CheckResult, cause_once
 from inferometer.judge.limits import exit_code, never_reached
 from inferometer.measure.values import Quantity, quantities
-from inferometer.measure.verdict import LEADING
+from inferometer.measure.verdict import LISTED_FIRST
 from inferometer.record.encoding import document_of
 from inferometer.record.files import schema_of
 from inferometer.record.run import STATES, Run
@@ -208,7 +208,7 @@ def _reasons(run: Run) -> str:
     if not reasons:
         return ""
     decisive = next((reason for reason in reasons if reason.status == run.status), reasons[0])
-    leading = next((reason for reason in reasons if reason.code in LEADING), decisive)
+    leading = next((reason for reason in reasons if reason.code in LISTED_FIRST), decisive)
     named = list(dict.fromkeys([leading.sentence, decisive.sentence]))
     left = len(reasons) - len(named)
     more = f" ({left} more {'reason' if left == 1 else 'reasons'})" if left else ""
@@ -326,10 +326,10 @@ def _cases(outcome: CiOutcome) -> Iterator[JUnitCase]:
             yield "check", "failure" if problem.level == "error" else "skipped", problem.text
     for measure in outcome.check.measures if outcome.check else ():
         if measure.alert:
-            yield f"check {measure.change.key}", _BECAME.get(measure.status, ""), _measure_text(measure)
+            yield f"check {measure.change.key}", _JUNIT_RESULTS.get(measure.status, ""), _measure_text(measure)
 
 
-_BECAME = {"worse": "failure", "unclear": "skipped"}
+_JUNIT_RESULTS = {"worse": "failure", "unclear": "skipped"}
 
 
 def _measure_text(measure: Checked) -> str:

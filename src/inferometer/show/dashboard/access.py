@@ -222,14 +222,14 @@ async def _answer(
 
 
 LIMIT_S = 20.0
-AT_WORK = 8  # answers computed at the same time; others wait for their turn, within their own limit
+CONCURRENT_ANSWERS = 8  # answers computed at the same time; others wait for their turn, within their own limit
 
 
 @dataclass(frozen=True)
 class TimeLimit:
     app: App
     limit_s: float = LIMIT_S
-    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_WORK))
+    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT_ANSWERS))
     _late: set[asyncio.Task[None]] = field(default_factory=set)  # kept, or the event loop would drop them
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -49,7 +49,7 @@ from inferometer.show.dashboard.listing import (
     NotFound,
     RunRow,
     RunsPage,
-    Words,
+    TrafficTexts,
     entry_of,
     experiment_of,
     experiments_in,
@@ -171,13 +171,13 @@ class StoreAnswers:
     compare: Compare
     live: LiveRuns
     _families: FamiliesByRun = field(default_factory=dict)
-    _words: list[Words] = field(default_factory=list)
+    _words: list[TrafficTexts] = field(default_factory=list)
     _sweeps: dict[SweepKey, ExperimentAnswer] = field(default_factory=dict)
 
     @property
-    def words(self) -> Words:
+    def words(self) -> TrafficTexts:
         if not self._words:
-            self._words.append(Words(self.load))
+            self._words.append(TrafficTexts(self.load))
         return self._words[0]
 
     # -- runs -----------------------------------------------------------------------------------------------------

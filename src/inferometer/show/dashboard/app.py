@@ -326,7 +326,7 @@ def _add_changes(app: FastAPI, answers: StoreAnswers) -> None:
         """Delete a run with all its files. Requires its complete id."""
         entry = entry_of(store, run)
         if entry.id != run:
-            raise PlanError(f"to delete a run its whole id is needed, got {run!r}")
+            raise PlanError(f"deleting a run requires its complete id, got {run!r}")
         store.remove(entry)
         return json_answer(DeletedDocument(entry.id))
 

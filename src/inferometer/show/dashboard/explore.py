@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from inferometer.judge.compare import Comparison
-from inferometer.record.run import Run, engine_words
+from inferometer.record.run import Run, engine_name
 from inferometer.record.summary import Summary
 from inferometer.show.about import About, short_model
 from inferometer.show.charts.chart import Cannot, Chart, ChartedRun
@@ -24,7 +24,7 @@ from inferometer.show.charts.trade_offs import (
 )
 from inferometer.show.dashboard.documents import AbsentChart, ChartDocument, ChartsDocument, title_of
 from inferometer.show.dashboard.families import Family, SeriesPoint
-from inferometer.show.dashboard.listing import Words, accelerators_of, hardware_text
+from inferometer.show.dashboard.listing import TrafficTexts, accelerators_of, hardware_text
 from inferometer.show.report.document import compact
 from inferometer.store.entry import Entry
 from inferometer.store.experiments import KeptExperiment
@@ -153,7 +153,7 @@ class ExploreDocument:
     throughput_title: str = "Tokens per second"
 
 
-def explored(entries: Sequence[Entry], words: Words) -> ExploreDocument:
+def explored(entries: Sequence[Entry], words: TrafficTexts) -> ExploreDocument:
     """For entries with `NUMBERS`, newest first."""
     shown = entries[:MOST_EXPLORED]
     basis = "window" if all(_has_window(entry) for entry in shown) else "span"
@@ -204,13 +204,13 @@ def _values(entry: Entry, basis: str) -> dict[str, float]:
     return own | {rate: entry.values.get(f"{rate}.{basis}", own[rate]) for rate in _RATES if rate in own}
 
 
-def _about(entry: Entry, words: Words) -> About:
+def _about(entry: Entry, words: TrafficTexts) -> About:
     workload, load = words.of(entry)
     return About(
         id=entry.id,
         name=entry.name,
         model=short_model(entry.model),
-        engine=engine_words(entry.engine, entry.engine_version),
+        engine=engine_name(entry.engine, entry.engine_version),
         hardware=hardware_text(entry),
         workload=workload,
         load=load,

@@ -12,7 +12,7 @@ from inferometer.judge.changes import change_points
 from inferometer.measure.values import Quantity, canonical, quantities
 from inferometer.record.run import Run
 from inferometer.record.summary import Summary
-from inferometer.show.about import hardware_words, series_names, short_model
+from inferometer.show.about import hardware_name, series_names, short_model
 from inferometer.show.charts.history import MOST_SERIES
 from inferometer.show.dashboard.documents import title_of
 from inferometer.store.entry import Entry
@@ -116,7 +116,7 @@ def _family(kin: tuple[str, ...], entries: Sequence[Entry], load: LoadRun) -> Fa
         return None
     kind, own, model, _, _, _, source = kin
     newest = max(read.values(), key=lambda run: run.started_at)
-    engine, hardware = newest.subject.engine_text, hardware_words(newest)
+    engine, hardware = newest.subject.engine_text, hardware_name(newest)
     parts = (own, short_model(model), engine, hardware, source and f"from {source}")
     return Family(
         id=hashlib.sha256("\0".join(kin).encode()).hexdigest()[:12],

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from inferometer.errors import PlanError, StoreError
-from inferometer.record.run import Run, engine_words
+from inferometer.record.run import Run, engine_name
 from inferometer.show.about import short_model
 from inferometer.show.dashboard.documents import IN_WORDS, OF_THE_MACHINE, Cell, FileRow
 from inferometer.show.runs import PLAIN, cell
@@ -71,7 +71,7 @@ class RunsPage:
 LoadRun = Callable[[Entry], Run]
 
 
-class Words:
+class TrafficTexts:
     """Workload and load of runs in words. Runs of one workload have the same text, so few plans are read for many
     runs."""
 
@@ -106,7 +106,7 @@ class Words:
         return subject.workload, subject.load
 
 
-def run_row(entry: Entry, words: Words, columns: Sequence[str] = ()) -> RunRow:
+def run_row(entry: Entry, words: TrafficTexts, columns: Sequence[str] = ()) -> RunRow:
     workload, load = words.of(entry)
     own = {name: getattr(entry, name) for name in PLAIN if name in _OF_ENTRY}
     own["hardware"] = hardware_text(entry) or None
@@ -129,7 +129,7 @@ _OF_ENTRY = set(RunRow.__dataclass_fields__) - {"started", "what", "workload", "
 
 def what_text(entry: Entry) -> str:
     """Model and engine; for a run with neither, its name or its address."""
-    engine = engine_words(entry.engine, entry.engine_version)
+    engine = engine_name(entry.engine, entry.engine_version)
     text = " · ".join(filter(None, (short_model(entry.model), engine))) or entry.name or entry.target or ""
     return f"predicted: {text}" if text and entry.is_predicted else text
 
@@ -152,7 +152,7 @@ def accelerators_of(entry: Entry) -> int | None:
 
 def page_of(
     store: Store,
-    words: Words,
+    words: TrafficTexts,
     *,
     where: Sequence[str] = (),
     search: str = "",
@@ -287,7 +287,7 @@ def files_of(store: Store, run: Run) -> list[FileRow]:
 def file_text(store: Store, run: Run, name: str) -> str:
     """A text file of a run; of a large one only the end."""
     if run.folder is None or name not in {file.name for file in files_of(store, run)}:
-        raise NotFound(f"{run.id}: no file {name[:80]!r} that could be shown")
+        raise NotFound(f"{run.id}: no file {name[:80]!r} that can be shown")
     with inside(store.home, run.folder / name).open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - LARGEST_SHOWN))

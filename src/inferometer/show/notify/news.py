@@ -20,7 +20,7 @@ from inferometer.documents.document import JsonObject
 from inferometer.errors import StoreError
 from inferometer.judge.check_result import CheckResult
 from inferometer.judge.identity import identity, identity_of
-from inferometer.measure.verdict import LEADING, failures_text
+from inferometer.measure.verdict import LISTED_FIRST, failures_text
 from inferometer.record.environment import Environment
 from inferometer.record.files import check_schema, replacing, schema_of, translated_errors
 from inferometer.record.run import Run, subject_of
@@ -36,8 +36,8 @@ from inferometer.store.store import Store
 # -- notebook --------------------------------------------------------------------------------------------------------
 
 NOTEBOOK = "notifications.json"
-TURN_S = 30.0  # maximum time of an earlier sender
-_NAP_S = 0.05
+LOCK_WAIT_S = 30.0  # maximum time of an earlier sender
+_POLL_S = 0.05
 _TURN = 0x496E666572  # our key for PostgreSQL's advisory locks
 _TABLE = Table("notifications", MetaData(), Column("subject", String, primary_key=True), Column("note", Text))
 
@@ -59,7 +59,7 @@ Notes = dict[str, Alert]  # by subject; a subject without an entry is fine
 def notebook(store: Store, until: float | None = None) -> Iterator[Notes]:
     """The notes, to be changed in place; saved when the block ends. Another process that holds them is waited for until
     an instant of the monotonic clock: it may be waiting for a receiver that hangs."""
-    end = time.monotonic() + TURN_S if until is None else until
+    end = time.monotonic() + LOCK_WAIT_S if until is None else until
     if isinstance(store.database, PostgresIndex):
         with store.database.writing() as db:
             yield from _in_table(db, end)
@@ -91,7 +91,7 @@ def _await_turn(lock: int, file: Path, until: float) -> None:
             except BlockingIOError:
                 if time.monotonic() >= until:
                     raise StoreError(f"{file}: another command has been sending notifications for too long") from None
-            time.sleep(_NAP_S)
+            time.sleep(_POLL_S)
 
 
 def _read(file: Path) -> Notes:
@@ -189,9 +189,9 @@ def _deliver_news(
         what = tuple(sorted({*finding.what, *(known.what if known else ())}))
         note = Alert(what, (), finding.event.run, since)
     sent = deliver(finding.event, due) if due else []
-    heard = {*note.channels, *(item.channel for item in sent if item.arrived)}
-    if heard:  # else no channel was reached: it is still new
-        notes[finding.subject] = replace(note, channels=tuple(sorted(heard)))
+    notified = {*note.channels, *(item.channel for item in sent if item.arrived)}
+    if notified:  # else no channel was reached: it is still new
+        notes[finding.subject] = replace(note, channels=tuple(sorted(notified)))
     return sent
 
 
@@ -224,7 +224,7 @@ def of_run(run: Run, problems: Sequence[NamedProblem]) -> SubjectState:
 
 def other_failures(run: Run) -> str:
     """Failures that are no reason for doubt: a few, or as many as a limit of the plan judges."""
-    if not run.summary.failures.failed or any(reason.code in LEADING for reason in run.doubts):
+    if not run.summary.failures.failed or any(reason.code in LISTED_FIRST for reason in run.doubts):
         return ""
     return failures_text(run.summary)
 

@@ -1,4 +1,4 @@
-/* Draws each figure.chart when it comes near the screen, in the colours of the theme, and again when either changes.
+/* Draws each figure.chart when it comes near the visible part of the page, and again when its size or the theme changes.
    Every chart reacts: a crosshair with all values, drag to zoom and double click to reset, pictures, CSV, a table. */
 (function () {
   "use strict";
@@ -22,17 +22,17 @@
   function panelsOf(spec) { return spec.vconcat || spec.hconcat || [spec]; }
   function isLine(layer) { var mark = layer.mark && (layer.mark.type || layer.mark); return mark === "line" || mark === "area"; }
   function isContinuous(channel) { return channel && channel.field && (channel.type === "quantitative" || channel.type === "temporal"); }
-  /* The lines of a panel that a crosshair can read: where they are, and what tells them apart. */
+  /* The lines of a panel for the crosshair: their fields, and the field that distinguishes them. */
   function readable(panel) {
     var layer = layersOf(panel).find(function (member) { return isLine(member) && member.encoding && isContinuous(member.encoding.x) && member.encoding.y && member.encoding.y.field; });
-    if (!layer || layer.encoding.order) return null; /* points joined by load are no function of x */
+    if (!layer || layer.encoding.order) return null; /* points joined by load are not a function of x */
     var rows = ((layer.data || panel.data || {}).values || []).filter(function (row) { return row && !row.invalid && row[layer.encoding.x.field] !== null; });
     var colour = layer.encoding.color && layer.encoding.color.field;
     return { x: layer.encoding.x, y: layer.encoding.y, colour: colour, rows: rows, names: colour && layer.encoding.color.scale ? layer.encoding.color.scale.domain : null };
   }
   function fitted(spec, width, zoom) {
     var copy = JSON.parse(JSON.stringify(spec));
-    delete copy.title; /* the caption says it, and wraps */
+    delete copy.title; /* the caption shows it, and wraps */
     delete copy.usermeta;
     if (copy.vconcat) {
       copy.vconcat.forEach(function (view) { view.width = Math.max(160, width - SIDES); });
@@ -49,7 +49,7 @@
     if (width < 480 && copy.config === undefined) copy.config = { axis: { labelFontSize: 10 } };
     return copy;
   }
-  /* A scale of numbers gets new ends; of times only the points between them stay. */
+  /* A scale of numbers gets a new domain; on a time axis, points outside are removed. */
   function zoomed(panel, zoom) {
     var fields = layersOf(panel).map(function (layer) { return layer.encoding && layer.encoding.x; }).filter(isContinuous);
     if (!fields.length) return;
@@ -63,7 +63,7 @@
     [panel].concat(panel.layer || []).forEach(function (part) { if (part.data && Array.isArray(part.data.values)) part.data.values = part.data.values.filter(inside); });
     if (panel.layer) panel.layer = panel.layer.filter(function (layer) { return !layer.data || layer.data.values.length; });
   }
-  /* As many names side by side as fit: a legend does not wrap, it is cut off. */
+  /* As many names next to each other as fit: a legend is cut off instead of wrapped. */
   function legends(part, width) {
     if (!part || typeof part !== "object") return;
     var colour = part.encoding && part.encoding.color;
@@ -90,7 +90,7 @@
   function draw(figure) {
     var plot = figure.querySelector(".plot"), width = plot.clientWidth, before = drawn.get(figure) || {};
     var spec = specOf(figure), lines = panelsOf(spec).map(readable), hasLines = lines.some(Boolean);
-    var options = { /* the plot has its name and hides its marks: no descriptions of each of them */
+    var options = { /* the plot has a label, and its marks are hidden from screen readers */
       actions: false, renderer: "svg", ast: true, config: Object.assign({ aria: false }, themes[window.inferometerTheme.current()]), mode: "vega-lite",
       tooltip: !hasLines
     };
@@ -108,13 +108,13 @@
       plot.textContent = "This chart could not be drawn: " + error.message;
     });
   }
-  /* Vega names its parts in its own words; the caption is what a screen reader should say. */
+  /* Screen readers get the caption instead of the descriptions by Vega. */
   function describe(figure, plot) {
     var caption = figure.querySelector("figcaption"), svg = plot.querySelector("svg");
     plot.setAttribute("aria-label", caption.textContent);
     if (svg) svg.setAttribute("aria-hidden", "true");
   }
-  /* Labels next to points: those that would cover another one are not shown. */
+  /* Labels next to points: labels that would overlap are hidden. */
   function thin(plot) {
     var kept = [];
     plot.querySelectorAll(".labels_marks text").forEach(function (label) {
@@ -203,7 +203,7 @@
     draw(figure);
   }
   function position(line, row) { var value = row[line.x.field]; return line.x.type === "temporal" ? new Date(value).getTime() : Number(value); }
-  /* Of every line the point that is nearest in x. */
+  /* For every line, the point that is nearest in x. */
   function values(line, scale, at) {
     var wanted = Number(scale.invert(at)), nearest = new Map();
     line.rows.forEach(function (row) {
@@ -253,7 +253,7 @@
     button("Reset", "Reset zoom", function () { zoom(figure, null); }).className = "reset";
     figure.querySelector("figcaption").after(bar);
   }
-  /* All data of a specification, wherever it keeps it; marks and labels that are made of it are not repeated. */
+  /* All data of a specification, from all its places, without the marks and labels derived from it. */
   function rowsOf(spec) {
     var all = [];
     function collect(part) {
@@ -270,7 +270,7 @@
     var columns = columnsOf(rows);
     function cell(value) {
       var text = value === null || value === undefined ? "" : String(value);
-      if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = "'" + text; /* no formula of a spreadsheet */
+      if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = "'" + text; /* a spreadsheet must not read it as a formula */
       return /[",\n]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
     }
     return [columns].concat(rows.map(function (row) { return columns.map(function (name) { return row[name]; }); })).map(function (line) { return line.map(cell).join(","); }).join("\n") + "\n";

@@ -78,8 +78,10 @@ class LoadRange(Section):
         if known_most and most_at_once and most_at_once > 1.25 * known_most and other.in_flight[1] <= self.in_flight[1]:
             notes.append(f"bursts of {most_at_once:,.0f} requests in flight, fitted on at most {known_most:,.0f}")
         if self.cached_share is not None and (other.cached_share or 0) > self.cached_share + 0.1:
-            found, known_share = (percent_text(round(one or 0, 2)) for one in (other.cached_share, self.cached_share))
-            notes.append(f"{found} of the prompt tokens from the cache, fitted on {known_share}")
+            other_share, known_share = (
+                percent_text(round(one or 0, 2)) for one in (other.cached_share, self.cached_share)
+            )
+            notes.append(f"{other_share} of the prompt tokens from the cache, fitted on {known_share}")
         return notes
 
 

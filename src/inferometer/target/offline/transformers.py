@@ -22,7 +22,7 @@ from inferometer.target.offline import (
 )
 
 EXTRA = "transformers"
-OURS = ("device", "batch_size")  # taken from `args`; the others go to `from_pretrained`
+OWN_ARGS = ("device", "batch_size")  # taken from `args`; the others go to `from_pretrained`
 
 
 class TransformersEngine:
@@ -37,7 +37,7 @@ class TransformersEngine:
         self._device = str(settings.args.get("device") or ("cuda" if self._torch.cuda.is_available() else "cpu"))
         self._batch_size = _batch_size(settings.args)
         self._torch.manual_seed(settings.seed)
-        own = {key: value for key, value in settings.args.items() if key not in OURS}
+        own = {key: value for key, value in settings.args.items() if key not in OWN_ARGS}
         model = self._package.AutoModelForCausalLM.from_pretrained(name, **{"dtype": "auto", **own})
         self._model = model.to(self._device).eval()
         self._tokenizer: Any = None

@@ -16,7 +16,7 @@ from typing import Any
 from inferometer.errors import InferometerError
 from inferometer.target.offline import EngineFacts, EngineSettings, Prompt, PromptTokens, named_model
 
-DIED = "a process of vLLM has died"
+ENGINE_DIED = "a process of vLLM has died"
 _AS_VLLM_BENCH = {
     "enable_prefix_caching": False,  # a cache that has the prompt would hide what a prompt costs
     "disable_log_stats": False,  # its engine counts as a serving one does; `LLM` alone would not
@@ -40,7 +40,7 @@ class VllmEngine:
 
     def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[PromptTokens]:
         if not all(child.is_alive() for child in self._children):  # else a request may wait for ever
-            raise RuntimeError(DIED)
+            raise RuntimeError(ENGINE_DIED)
         sampling = [self._sampling(length) for length in output_tokens]
         adapted = {"lora_request": self._adapters(len(prompts))} if self._settings.adapter else {}
         if prompts and all(_is_chat(prompt) for prompt in prompts):
@@ -138,7 +138,7 @@ def _wake_when_dead(llm: Any, children: list[Any]) -> None:
 
     def wake() -> None:
         wait([child.sentinel for child in children])
-        answers.put_nowait(RuntimeError(DIED))
+        answers.put_nowait(RuntimeError(ENGINE_DIED))
 
     Thread(target=wake, name="vllm-died", daemon=True).start()
 

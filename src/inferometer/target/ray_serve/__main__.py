@@ -144,7 +144,7 @@ def own_ray(ray: Any, settings: RayServeSettings, metrics_port: int | None) -> I
             try:
                 _start(ray, folder, settings, metrics_port)
             except Exception as error:  # Ray raises errors of many types
-                _tell_logs(Path(folder))
+                _report_logs(Path(folder))
                 if attempt == ATTEMPTS or "timed out during startup" not in str(error):
                     raise TargetError(f"Ray could not be started: {_text(error)}") from error
                 print(f"Ray could not be started, try {attempt} of {ATTEMPTS}: {_text(error)}", flush=True)
@@ -155,7 +155,7 @@ def own_ray(ray: Any, settings: RayServeSettings, metrics_port: int | None) -> I
             return
 
 
-def _tell_logs(folder: Path) -> None:
+def _report_logs(folder: Path) -> None:
     """Prints the end of the logs of Ray's daemons, which are deleted with the folder: they explain a failed start."""
     for log in sorted(folder.glob("session_2*/logs/*")):
         if log.name in ("raylet.out", "raylet.err", "gcs_server.err", "dashboard_agent.log"):

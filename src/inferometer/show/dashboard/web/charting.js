@@ -1,4 +1,4 @@
-/* Figures that draw themselves: Vega and the report's drawing script are loaded when the first one is needed. */
+/* Figures that draw themselves. Vega and the drawing script of the report are loaded with the first figure. */
 (function () {
   "use strict";
   var app = window.inferometer, make = app.make, loaded = {}, AGAIN_MS = 2000;
@@ -8,7 +8,7 @@
       document.head.append(element);
     });
   };
-  /* Each script once, also where the server was gone between two of them: Vega cannot be loaded twice. */
+  /* Loads every script once, also if the server failed between two of them: Vega cannot be loaded twice. */
   function once(address) {
     loaded[address] = loaded[address] || app.script(address).catch(function (error) { delete loaded[address]; throw error; });
     return loaded[address];
@@ -21,9 +21,9 @@
     }
     return once(app.names.vega).then(function () { return once(app.names.drawing); }).then(function () { return window.inferometerCharts; });
   }
-  /* A view that will have charts asks for the scripts while the server makes its answer. */
-  app.soon = function () { drawing().catch(function () { /* the first chart tries again, and tells */ }); };
-  /* One chart after the other, so that the first is there while the others are made; between two of them the page answers. */
+  /* A view with charts loads the scripts while the server computes its answer. */
+  app.soon = function () { drawing().catch(function () { /* the first chart tries again and reports the error */ }); };
+  /* Draws the charts one after the other: the first one appears early, and the page reacts between two charts. */
   var turn = Promise.resolve();
   function inTurn(work) {
     turn = turn.then(function () { return new Promise(function (next) { setTimeout(next, 0); }); }).then(work);
@@ -44,7 +44,7 @@
       return Promise.resolve();
     }
     return drawing().then(function (charts) { return charts.draw(figure); })
-      .catch(function (error) { /* the server may be gone for a moment */
+      .catch(function (error) { /* the server may restart */
         figure.querySelector(".plot").textContent = error.message + "; trying again";
         setTimeout(function () { if (figure.isConnected) draw(figure); }, AGAIN_MS);
       });
@@ -58,7 +58,7 @@
     near(figure, function () { inTurn(function () { return figure.isConnected ? draw(figure) : null; }); });
     return figure;
   };
-  /* The same figure with other data: what is shown stays until the new is drawn. */
+  /* The same figure with other data: the old chart stays until the new one is drawn. */
   app.redraw = function (figure, spec) {
     put(figure, spec);
     return figure.dataset.drawn ? draw(figure) : Promise.resolve();
@@ -71,13 +71,13 @@
       absent.length ? make("details", {}, make("summary", {}, absent.length + (absent.length === 1 ? " chart has" : " charts have") + " no data in this run"), make("ul.muted", {}, absent)) : null];
   };
   window.inferometerOpenRun = function (id) { location.href = app.address("run", { id: id }); };
-  /* The same chart with the points of some runs only. */
+  /* The same chart with the points of only some runs. */
   app.only = function (spec, ids) {
     return JSON.parse(JSON.stringify(spec), function (name, value) {
       return name === "values" && Array.isArray(value) ? value.filter(function (row) { return !row || !row.run || ids.has(row.run); }) : value;
     });
   };
-  /* Another field of the data makes the colour, the shape or the facets of a trade-off chart. */
+  /* A trade-off chart with other fields of the data as colour, shape or facets. */
   app.recoded = function (spec, choice) {
     var copy = JSON.parse(JSON.stringify(spec)), rows = (copy.data && copy.data.values) || [];
     function domain(field) { return Array.from(new Set(rows.map(function (row) { return String(row[field]); }))); }
@@ -91,11 +91,11 @@
       if (layer.name === "lines" && choice.colour) encoding.detail = (encoding.detail || []).concat([{ field: choice.colour }, { field: "stack" }]);
     });
     if (!choice.facet) return copy;
-    copy.layer.forEach(function (layer) { if (layer.name === "lines") delete layer.data; }); /* of a facet only its own */
+    copy.layer.forEach(function (layer) { if (layer.name === "lines") delete layer.data; }); /* every facet draws only its own lines */
     var inner = { layer: copy.layer.filter(function (layer) { return !layer.data; }), height: 220 };
     return { title: copy.title, data: copy.data, columns: 2, facet: { field: choice.facet, type: "nominal", title: null }, spec: inner };
   };
-  /* Without the rows of series that are switched off, wherever a specification keeps its data. */
+  /* The specification without the rows of hidden series, in all places with data. */
   app.without = function (spec, field, off) {
     function kept(rows) { return Array.isArray(rows) ? rows.filter(function (row) { return !off.has(String(row[field])); }) : rows; }
     return JSON.parse(JSON.stringify(spec), function (name, value) {

@@ -1,11 +1,11 @@
-/* Where the pages of the static site have their data from: script files next to them that hand over their data.
-   Scripts, not fetch: so the site also works when it is opened from a disk. */
+/* The data source of the static site: script files next to the pages. Scripts instead of fetch, so that the site also
+   works when it is opened from a disk. */
 (function () {
   "use strict";
   var app = window.inferometer = window.inferometer || {};
   var known = {}, loading = {};
   app.put = function (name, content) { known[name] = content; };
-  function gone(name, hint) { return Object.assign(new Error("there is no " + name + " here"), { hint: hint || "it may have come later than this page: load it again" }); }
+  function gone(name, hint) { return Object.assign(new Error("there is no " + name + " here"), { hint: hint || "it may be newer than this page: reload the page" }); }
   function read(name, hint) {
     if (!loading[name]) {
       loading[name] = new Promise(function (done, failed) {
@@ -18,7 +18,7 @@
     }
     return loading[name];
   }
-  /* As Python names the files: what is no plain word is a checksum, which the lists carry. */
+  /* File names as Python writes them: ids that are not plain words are replaced by a checksum, as in the lists. */
   function file(id) { return String(id); }
   function isSafe(id) { return /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}$/.test(id); }
 
@@ -38,7 +38,7 @@
     }, Promise.resolve()).then(function () { return result; });
   }
 
-  /* `list --where` on what a site knows of a run: columns, tags and the headline numbers. */
+  /* `list --where` on the data that the site has of a run: columns, tags and headline numbers. */
   var SCALES = { ns: 1e-9, us: 1e-6, "µs": 1e-6, ms: 1e-3, s: 1, min: 60, m: 60, h: 3600, d: 86400, "%": 0.01, k: 1e3, "/s": 1, "": 1 };
   function numeric(text) {
     var match = /^([-+]?[0-9.]+(?:e[-+]?\d+)?)\s*([a-zµ%/]*)$/i.exec(text.replace(/^['"]|['"]$/g, ""));
@@ -46,10 +46,10 @@
   }
   function condition(text) {
     var match = /^\s*(.+?)\s*(=~|!~|!=|==|<=|>=|=|<|>)\s*(.*?)\s*$/.exec(text);
-    if (!match) throw Object.assign(new Error("'" + text + "' is no condition"), { hint: "write NAME OPERATOR VALUE, such as model=~llama or ttft.p99 < 500ms" });
+    if (!match) throw Object.assign(new Error("'" + text + "' is not a condition"), { hint: "write NAME OPERATOR VALUE, such as model=~llama or ttft.p99 < 500ms" });
     var name = match[1], key = name.toLowerCase().replace(".", " ").split(/\s+/).join("."), wanted = match[3], number = numeric(wanted);
     var operator = match[2] === "==" ? "=" : match[2];
-    if (name.startsWith("plan.")) throw Object.assign(new Error(name + " is not known to a static site"), { hint: "inferometer list --where '" + text + "'" });
+    if (name.startsWith("plan.")) throw Object.assign(new Error(name + " cannot be filtered in a static site"), { hint: "inferometer list --where '" + text + "'" });
     return function (run) {
       var value = name === "tag" || name === "tags" ? (run.tags || []) : name in run ? run[name] : run.values[key];
       return holds(value, operator, wanted, number);
@@ -103,7 +103,8 @@
     if (!isSafe(file(id))) return Promise.reject(gone("run " + id, "choose one from the list of runs"));
     return read("runs/" + file(id), "choose one from the list of runs");
   }
-  /* A run against the one before it was judged when the site was made; that needs records, which a site does not have. */
+  /* Comparisons of a run with the previous one were computed when the site was built; others need records, which a site
+     does not have. */
   function compare(query) {
     return run(query.after).catch(function () { return {}; }).then(function (result) {
       return result.before && result.before === query.before ? read("compare/" + file(query.after)) : unjudged(query);
@@ -121,14 +122,14 @@
         });
       });
       var rows = result.map(function (entry) { return entry.about; });
-      return { note: "Numbers side by side, without statistics. The site compares a run statistically only with the one before it (link on its page). For these runs: inferometer compare " + query.before + " " + query.after,
+      return { note: "Numbers side by side, without statistics. The site has statistics only for a run and the previous one (link on the page of the run). For these runs: inferometer compare " + query.before + " " + query.after,
         runs: { before: rows.slice(0, before.length), after: rows.slice(before.length) }, table: Array.from(lines.values()), charts: [] };
     });
   }
   app.data = {
-    names: function () { return read("names", "was the folder copied whole?"); },
+    names: function () { return read("names", "was the folder copied completely?"); },
     overview: function () { return read("overview"); },
-    /* Charts of all; rows of those that fit. */
+    /* Charts of all runs; rows of as many as fit. */
     explore: function (query) {
       if (!(query.where || []).length && !query.search) return read("explore");
       return Promise.all([read("explore"), runs({ where: query.where, search: query.search, limit: Infinity })]).then(function (both) {

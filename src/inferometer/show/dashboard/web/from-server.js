@@ -1,8 +1,9 @@
-/* Where the pages of the dashboard have their data from: its API. */
+/* The data source of the dashboard: its API. */
 (function () {
   "use strict";
   var app = window.inferometer = window.inferometer || {};
-  /* Asked by a page the server has its status in a header: what a page shows itself is nothing for the console. */
+  /* The server answers pages with the status in a header, because the page shows errors itself, and browsers would also
+     log them to the console. */
   function answer(response) {
     var status = Number(response.headers.get("X-Inferometer-Status")) || response.status;
     app.gone(false);
@@ -16,7 +17,7 @@
     app.gone(true);
     throw Object.assign(new Error("the dashboard does not answer"), { hint: "is it still running? The page keeps trying.", gone: true });
   }
-  /* The token is no longer the right one, for instance after a restart: the page leads to the login form. */
+  /* The token is no longer valid, for instance after a restart: go to the login form. */
   function login(response) {
     if (response.status === 401) { location.reload(); return new Promise(function () {}); }
     return response;

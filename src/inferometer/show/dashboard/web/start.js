@@ -1,4 +1,4 @@
-/* The view that the page names. The texts are loaded first: every view needs them. A server that is gone is polled. */
+/* Starts the view that the page names, after loading the names that every view needs. Polls a server that is gone. */
 (function () {
   "use strict";
   var app = window.inferometer;

@@ -1,4 +1,4 @@
-/* Comparison of any runs: two sides, judged measure by measure, and all numbers side by side. */
+/* Comparison of any runs: two sides with a status for each measure, and all numbers side by side. */
 (function () {
   "use strict";
   var app = window.inferometer, make = app.make, state, suggestions;
@@ -12,7 +12,7 @@
     return load();
   };
   function write() { app.keep("compare", { before: app.packIds(state.before), after: app.packIds(state.after), every: state.every ? "1" : "" }); }
-  /* Two columns, one a side: who is in it. */
+  /* The runs of both sides, one column each. */
   function drawSides() {
     var place = document.getElementById("sides");
     var columns = [["before", "Before"], ["after", "After"]].map(function (pair) {
@@ -36,11 +36,11 @@
   }
   function adder() {
     var input = make("input", { type: "text", list: "run-ids", placeholder: app.names.live ? "id, name, latest, tag" : "the id of a run" }), suggested = make("datalist", { id: "run-ids" });
-    input.addEventListener("focus", function () { /* who reads a comparison does not wait for them */
+    input.addEventListener("focus", function () { /* only now: reading a comparison does not need them */
       suggestions = suggestions || app.data.runs({ limit: 100, experiments: "false" });
       suggestions.then(function (answer) {
         if (!suggested.childNodes.length) suggested.append.apply(suggested, answer.runs.map(function (run) { return make("option", { value: run.id }, [run.what, run.workload, run.load].filter(Boolean).join(" · ")); }));
-      }).catch(function () { suggestions = null; /* without them; the next focus asks again */ });
+      }).catch(function () { suggestions = null; /* no suggestions; the next focus tries again */ });
     });
     function add(name) {
       return make("button", { type: "button", onclick: function () { if (input.value.trim()) move(input.value.trim(), name); } }, "Add " + name);
@@ -61,7 +61,7 @@
     return app.data.compare({ before: state.before.join(","), after: state.after.join(","), every: state.every ? "true" : "" })
       .then(function (answer) {
         answer.runs.before.concat(answer.runs.after).forEach(function (about) { known[about.id] = about; });
-        /* a name, a tag or `latest` in the address becomes the id that it meant */
+        /* a name, a tag or `latest` in the address is replaced by the id */
         state.before = answer.runs.before.map(function (about) { return about.id; });
         state.after = answer.runs.after.map(function (about) { return about.id; });
         write(); drawSides();
@@ -69,7 +69,7 @@
       })
       .catch(function (error) { place.replaceChildren(app.failed(error)); });
   }
-  /* Texts as the terminal and the report have them: the server writes them once. */
+  /* The same texts as in the terminal and the report: they come from the server. */
   function verdict(answer) {
     var view = answer.view;
     if (!view) return null; /* the note says why */

@@ -1,4 +1,4 @@
-/* Experiments: the list with their answers, and one: its answer first, then tables, charts and cases. */
+/* Experiments: the list with their results, and one experiment: its result first, then tables, charts and cases. */
 (function () {
   "use strict";
   var app = window.inferometer, make = app.make;

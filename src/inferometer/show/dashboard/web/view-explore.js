@@ -1,4 +1,4 @@
-/* Any runs by filter, of any model, engine and hardware: one chart at a time, and three tables of the same runs. */
+/* Runs of any model, engine and hardware, by filter: one chart at a time, and three tables of the same runs. */
 (function () {
   "use strict";
   var app = window.inferometer, make = app.make, MOST_LISTED = 30, DRAWN = ["throughput_per_gpu", "total_rate", "tokens_per_s_user", "user_speed.p50"], state, answer, place;
@@ -72,7 +72,7 @@
     });
     return make("section", {}, make("h2", {}, "Series"), app.table(heads(["Stack", "Workload", "Runs", "Best: " + throughput().toLowerCase().replace("gpu", "GPU"), "Best tok/s of one user", "Lowest TTFT p50", "Lowest cost of 1M tokens"]), rows, ".grid", "Series"));
   }
-  /* Runs that no other one beats in throughput and in speed for a user. */
+  /* Runs that are not beaten by another in both throughput and speed for a user. */
   function front() {
     var points = answer.rows.map(function (row) { return { row: row, x: row.speed, y: row.throughput }; }).filter(function (point) { return isNumber(point.x) && isNumber(point.y); });
     var kept = points.filter(function (one) { return !points.some(function (other) { return other.x >= one.x && other.y >= one.y && (other.x > one.x || other.y > one.y); }); }).sort(function (a, b) { return a.x - b.x; });

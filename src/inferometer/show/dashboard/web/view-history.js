@@ -1,4 +1,4 @@
-/* Measures over time: one chart each, a section per measure, toggles for the series, where they changed. */
+/* Measures over time: a section with a chart per measure, toggles for the series, and the change points. */
 (function () {
   "use strict";
   var app = window.inferometer, make = app.make, off, figures, pending = Promise.resolve();
@@ -11,7 +11,7 @@
       if (!answer.histories.length) { app.show(make("h1", {}, "History"), make("div.empty", {}, make("p", { role: "status" }, "No finished runs yet."), make("p", {}, "Create one: ", make("code", {}, "inferometer run")))); return; }
       if (!family) { list(answer.histories); return; }
       var one = answer.histories.find(function (entry) { return entry.id === family; });
-      if (!one) { app.show(make("h1", {}, "History"), app.failed({ message: "no history " + family, hint: "its runs may be gone" })); return; }
+      if (!one) { app.show(make("h1", {}, "History"), app.failed({ message: "no history " + family, hint: "its runs may have been deleted" })); return; }
       draw(one);
     });
   };
@@ -107,7 +107,7 @@
     write(family);
     figures.forEach(function (entry) { app.redraw(entry.figure, shown(family, entry, off)); });
   }
-  /* The series that are switched on. The switches say which colour is whose; a legend in each chart would say it again. */
+  /* The series that are switched on. The toggles show the colours, so that the charts need no legend. */
   function shown(family, line, hidden) {
     var spec = app.without(line.spec, line.field, hidden);
     if (family.series.length > 1) {
@@ -125,9 +125,9 @@
     return part;
   }
   function load(family, measures, place, others) {
-    /* in turn: the first section is there while the server makes the others */
+    /* one after the other: the first section appears while the server computes the others */
     var mine = pending.then(function () { return app.data.history(family.id, measures.map(function (entry) { return entry.key; })); });
-    pending = mine.catch(function () { /* reported where the chart would be */ });
+    pending = mine.catch(function () { /* shown in place of the chart */ });
     mine.then(function (answer) {
       var charts = answer.lines.map(function (line) {
         if (!line.chart) return make("p.muted", {}, line.note || "");

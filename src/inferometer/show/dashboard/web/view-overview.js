@@ -1,4 +1,4 @@
-/* The first page: every line of history with its latest numbers and its state, what runs now, the last experiments. */
+/* The first page: every line of history with its latest numbers and its state, runs in progress, the last experiments. */
 (function () {
   "use strict";
   var app = window.inferometer, make = app.make, AGAIN_MS = 10000, timer = null;
@@ -58,7 +58,7 @@
     return make("tr.group", {}, make("th", { colspan: String(columns), scope: "rowgroup" }, app.link("history", { family: line.family }, line.title), line.kind === "serving" ? null : make("span.muted", {}, " " + app.names.kinds[line.kind])));
   }
   function words(line) { return [line.workload, line.load].filter(Boolean).join(" · ") || (line.label === "all runs" ? app.names.kinds[line.kind] : line.label); }
-  /* `text` is workload and load; of lines that have them in common, such as batch sizes of one run, what they differ in. */
+  /* `text` is workload and load; for lines with the same ones, such as batch sizes of one run, what differs. */
   function row(line, single, text) {
     var others = line.numbers.length && !line.numbers.some(function (entry) { return /^(ttft|tpot|output_rate)/.test(entry.key); });
     var cells = others ? [make("td.words", { colspan: "4" }, line.numbers.map(function (entry) { return entry.title + " " + (entry.weak ? "~" : "") + app.text.value(entry.value, entry.unit); }).join(", "))]
@@ -90,7 +90,7 @@
     return make("section", {}, make("h2", {}, "Last experiments"), make("ul.list", {}, rows.map(app.experimentLine)), make("p", {}, make("a", { href: "experiments.html" }, "All experiments")));
   }
   app.experimentLine = function (row) {
-    return make("li", {}, app.link("experiment", { id: row.id }, row.title), " ", row.over ? null : app.word("not over"),
+    return make("li", {}, app.link("experiment", { id: row.id }, row.title), " ", row.over ? null : app.word("in progress"),
       make("div" + (row.tone ? ".answer-text." + row.tone + "-text" : ".answer-text"), {}, row.answer),
       make("div.muted.small", {}, [KINDS[row.kind] || row.kind, app.when(row.started), row.cases + " " + CASES[row.kind], row.failed ? row.failed + " failed" : null].filter(Boolean).join(" · ")));
   };

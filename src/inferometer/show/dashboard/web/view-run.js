@@ -1,4 +1,4 @@
-/* A run: verdict first, then its numbers, charts, plan, environment and files. One in progress is followed. */
+/* A run: verdict first, then its numbers, charts, plan, environment and files. A run in progress is updated. */
 (function () {
   "use strict";
   var app = window.inferometer, make = app.make, AGAIN_MS = 2000;
@@ -8,7 +8,7 @@
     if (!id) return Promise.resolve(app.show(make("h1", {}, "Run"), app.failed({ message: "no run in the address", hint: "choose one from the list of runs" })));
     app.soon();
     var charts = app.data.charts(id); /* of a run in progress they are polled */
-    charts.catch(function () { /* reported where they are drawn */ });
+    charts.catch(function () { /* shown in place of the charts */ });
     return app.data.run(id).then(function (content) { draw(content, charts); });
   };
   function draw(content, made) {
@@ -35,7 +35,7 @@
     var names = (content.marks.baselines || []).map(function (name) { return make("span.word", {}, "baseline " + name); });
     return make("div.chips", {}, names, tags,
       content.marks.experiment ? app.link("experiment", { id: content.marks.experiment }, "its experiment") : null,
-      content.before ? app.link("compare", { before: content.before, after: content.run.id }, "against the run before") : null,
+      content.before ? app.link("compare", { before: content.before, after: content.run.id }, "compare with the previous run") : null,
       app.link("compare", { after: content.run.id }, "compare"));
   }
   function judged(content, going) {
@@ -51,12 +51,12 @@
     });
     var outcomes = Object.entries(content.outcomes).map(function (pair) { return app.text.number(pair[1]) + " " + pair[0]; }).join(", ");
     return make("div", {}, make("div.verdict" + (app.style(shownStatus) ? "." + app.style(shownStatus) : ""), {},
-      make("b", {}, shownStatus || content.run.state), going && reasons.length ? make("p.muted", {}, "Doubts if it ended now:") : null, reasons.length ? make("ul", {}, reasons) : make("p", {}, shownStatus ? "No problems were found with this measurement" + (going ? " so far." : ".") : content.run.state_means)),
-    content.run.older_rules ? make("p.muted", {}, "These numbers and this verdict are by the rules of an older version. By the present ones: ", make("code", {}, "inferometer store remeasure " + content.run.id)) : null,
+      make("b", {}, shownStatus || content.run.state), going && reasons.length ? make("p.muted", {}, "Doubts, if the run ended now:") : null, reasons.length ? make("ul", {}, reasons) : make("p", {}, shownStatus ? "No problems were found with this measurement" + (going ? " so far." : ".") : content.run.state_means)),
+    content.run.older_rules ? make("p.muted", {}, "These numbers and this verdict were computed by an older version. Recompute them with the current rules: ", make("code", {}, "inferometer store remeasure " + content.run.id)) : null,
     limits.length ? app.table(["limit", "", "measured"].map(function (text) { return make("th", {}, text); }), limits, ".grid.limits", "Limits") : null,
     tiles.length ? make("div.tiles", {}, tiles) : null, outcomes ? make("p.muted", {}, "Requests: " + outcomes) : null);
   }
-  /* `ttft p90 < 300ms: met, TTFT p90 is 92.5 ms` without what the cells next to it show. */
+  /* `ttft p90 < 300ms: met, TTFT p90 is 92.5 ms` without the parts that other cells show. */
   function limitText(limit) {
     var text = limit.text || "";
     if (text.startsWith(limit.limit + ": ")) text = text.slice(limit.limit.length + 2);
@@ -101,9 +101,9 @@
     }).catch(function (error) { if (!error.gone) place.replaceChildren(app.failed(error)); });
   }
   function rankIn(first, chart) { var at = first.indexOf(chart.name); return at < 0 ? first.length : at; }
-  /* Asked again every two seconds, through a restart of the server; when the run is over the whole page is drawn anew. */
+  /* Polls every two seconds, also through a restart of the server. When the run is over, the whole page is redrawn. */
   function follow(id, live, numbers, charts) {
-    var seen = -1; /* of the logs; a run whose logs hold nothing yet says so where its charts would be */
+    var seen = -1; /* bytes of logs; while they are empty, a note is shown in place of the charts */
     function again() {
       app.data.live(id).then(function (now) {
         if (now.run.run.state !== "partial") { app.views.run(); return; }
@@ -118,7 +118,7 @@
     }
     again();
   }
-  /* How far it is, how long it takes still, and whether it sends as fast as it should. */
+  /* Progress, remaining time, and whether the requests are sent at the planned rate. */
   function progress(now) {
     if (!now.running) return stopped(now);
     var share = now.planned_s && now.elapsed_s !== null ? Math.min(1, now.elapsed_s / now.planned_s) : now.planned ? Math.min(1, now.done / now.planned) : null;
@@ -126,12 +126,12 @@
     var facts = [now.elapsed_s === null ? null : "elapsed " + app.text.duration(Math.round(now.elapsed_s)), left === null || left === undefined ? null : left > 0 ? "about " + app.text.duration(Math.round(left)) + " left" : "waiting for the last answers",
       app.text.number(now.done) + (now.planned ? " of " + app.text.number(now.planned) : "") + " requests done",
       now.rate_sent === null ? null : app.text.number(now.rate_sent) + " req/s sent" + (now.rate_planned ? ", " + app.text.number(now.rate_planned) + " planned" : ""),
-      now.too_large ? "its logs are too large to read while it runs" : null];
+      now.too_large ? "the logs are too large to be read during the run" : null];
     return make("div", { role: "status" }, share === null ? null : make("progress", { max: 1, value: share, "aria-label": "Progress" }, app.text.percent(share)), make("p", {}, facts.filter(Boolean).join(" · ")));
   }
-  /* Whether it was killed or waits is not known; how long it has been quiet is. */
+  /* A run that no longer writes was killed or waits: which one is not known. */
   function stopped(now) {
-    return make("div", { role: "status" }, make("p", {}, "Nothing was written for " + app.text.duration(Math.round(now.quiet_s || 0)) + ": it was killed, or it waits. " + app.text.number(now.done) + " requests were done. ",
+    return make("div", { role: "status" }, make("p", {}, "Nothing was written for " + app.text.duration(Math.round(now.quiet_s || 0)) + ": the run was killed, or it waits. " + app.text.number(now.done) + " requests were done. ",
       make("code", {}, "inferometer show " + now.run.run.id + " --partial")));
   }
   var FIRST_LIVE = ["latency_over_time", "in_flight", "tokens_over_time"];
@@ -143,14 +143,14 @@
     function form(label, input, text, send) {
       return make("form.tools", { onsubmit: function (event) { event.preventDefault(); if (input.value.trim()) done(send(input.value.trim())); } }, make("label", {}, label, input), make("button", { type: "submit" }, text));
     }
-    return make("section", {}, make("h2", {}, "Change"), notice,
-      form("Tag", tag, "Add tag", function (shownStatus) { return app.data.change("POST", "runs/" + id + "/tags", { tags: [shownStatus] }); }),
-      form("Baseline", baseline, "Set as baseline", function (shownStatus) { return app.data.change("PUT", "baselines/" + encodeURIComponent(shownStatus), { run: id }); }),
+    return make("section", {}, make("h2", {}, "Edit"), notice,
+      form("Tag", tag, "Add tag", function (name) { return app.data.change("POST", "runs/" + id + "/tags", { tags: [name] }); }),
+      form("Baseline", baseline, "Set as baseline", function (name) { return app.data.change("PUT", "baselines/" + encodeURIComponent(name), { run: id }); }),
       make("button", { type: "button", onclick: function () {
         if (window.confirm("Delete " + id + " with all its files?")) app.data.change("DELETE", "runs/" + id).then(function () { location.href = "runs.html"; }).catch(function (error) { notice.replaceChildren(app.failed(error)); });
       } }, "Delete this run"));
   }
-  /* Plain data as indented lines; a reader's view, no format for machines. */
+  /* Plain data as indented lines: for reading, not for parsing. */
   function yaml(value, indent) {
     var space = "  ".repeat(indent || 0);
     if (value === null || typeof value !== "object") return space + String(value);

@@ -1,11 +1,11 @@
-/* The table of runs: search, conditions, columns of choice, a choice of runs to compare. All of it is in the address. */
+/* The table of runs: search, conditions, columns, runs picked for a comparison. The address has all but the picks. */
 (function () {
   "use strict";
   var app = window.inferometer, make = app.make, PAGE = 50, AGAIN_MS = 5000;
   var MOST_PICKS = 12; /* a link to a comparison of more would be too long; Explore takes any number */
   var state, parts = {}, chosen = new Set(), timer = null, latest = 0, shown = false;
 
-  /* Picks outlive paging, Back and a reload of this tab. */
+  /* Picked runs survive paging, Back and a reload of this tab. */
   function remember() { try { sessionStorage.setItem("picks", Array.from(chosen).join(",")); } catch (_) { /* private window */ } }
   function remembered() { try { return new Set((sessionStorage.getItem("picks") || "").split(",").filter(Boolean)); } catch (_) { return new Set(); } }
 
@@ -97,11 +97,11 @@
         if (error.gone) timer = setTimeout(function () { load(true); }, 1000);
       });
   }
-  /* Beside the field; the table stays as it was. A page that was opened with a wrong condition shows what fits without it. */
+  /* The error is shown next to the field, and the table stays. A page opened with a wrong condition shows all runs. */
   function mistaken(error) {
     parts.mistake.replaceChildren(app.failed(error));
     if (shown || !state.where.length) return;
-    app.data.runs({ limit: PAGE, experiments: state.cases ? "true" : "false" }).then(function (answer) { if (!shown) draw(answer); }).catch(function () { /* reported already */ });
+    app.data.runs({ limit: PAGE, experiments: state.cases ? "true" : "false" }).then(function (answer) { if (!shown) draw(answer); }).catch(function () { /* already shown */ });
   }
   function draw(answer) {
     if (!answer.runs.length && answer.total) { state.offset = PAGE * Math.floor((answer.total - 1) / PAGE); load(); return; } /* past the end: runs were deleted */
@@ -148,7 +148,7 @@
     return make("td" + (number || isNumeric(name) ? ".right" : ["what", "workload", "load", "hardware", "tags"].includes(name) ? ".words" + (missing ? ".few" : "") : "") + (missing ? ".none" : ""), { "data-name": number || name === "hardware" ? app.titleOf(name, app.names) : null, title: typeof text === "string" && text.length > 30 ? text : null }, text,
       name === "what" && run.name && run.name !== text ? make("div.muted.small.short", { title: run.name }, run.name) : null);
   }
-  function inTable(unit) { return unit === "tokens/s" ? "" : unit; } /* the heading says it */
+  function inTable(unit) { return unit === "tokens/s" ? "" : unit; } /* the unit is in the heading */
   function isNumeric(name) { return name === "requests" || (!isPlain(name) && !name.startsWith("plan.")); }
   function mark() {
     remember();

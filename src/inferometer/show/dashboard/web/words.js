@@ -1,4 +1,4 @@
-/* Elements, and the address as the state of a page; numbers are in formats.js. Text enters a page as text only. */
+/* Elements, and the address as the state of a page; numbers are in formats.js. Text is never inserted as HTML. */
 (function () {
   "use strict";
   var app = window.inferometer = window.inferometer || {};
@@ -49,14 +49,14 @@
     return page + ".html" + (text ? "?" + text : "");
   };
 
-  /* A notice while the server does not answer; it goes when an answer comes. */
+  /* Shows a notice while the server does not answer. */
   app.gone = function (is) {
     var notice = document.getElementById("gone");
     if (is && !notice) document.body.prepend(app.make("div", { id: "gone", role: "alert" }, "The dashboard does not answer. Is it still running? Trying again…"));
     if (!is && notice) notice.remove();
   };
 
-  /* What the address says, and how it is changed: `keep` replaces it, so that every view can be sent as a link. */
+  /* The query of the address. `keep` replaces the address, so that every view can be sent as a link. */
   app.query = function () { return new URLSearchParams(location.search); };
   app.keep = function (page, query) { history.replaceState(null, "", app.address(page, query)); };
 
@@ -65,13 +65,13 @@
     if (!text || Number.isNaN(date.getTime())) return "-";
     return date.toLocaleString("sv-SE", { dateStyle: "short", timeStyle: "short" });
   };
-  /* Short: `11-18 02:43` of this year, the date alone of another one. */
+  /* Short: `11-18 02:43` in this year, only the date in other years. */
   app.day = function (text) {
     var whole = app.when(text);
     return whole === "-" ? whole : whole.startsWith(new Date().getFullYear() + "-") ? whole.slice(5) : whole.slice(0, 10);
   };
 
-  /* Who a run is about, the same on every page: model, engine and accelerators; workload and load; when and what. */
+  /* The header of a run, the same on every page: model, engine, accelerators; workload, load; name, time, commit, id. */
   app.header = function (about, more, level) {
     var first = [about.model, about.engine, about.hardware].filter(Boolean), second = [about.workload, about.load].filter(Boolean);
     return app.make("div.about", {},
@@ -82,7 +82,7 @@
   app.line = function (about) {
     return [about.name, about.model, about.engine, about.hardware, about.workload, about.load].filter(Boolean).join(" · ") || about.id;
   };
-  /* Ids in addresses: those of the day of the one before are written without their date, so that links stay short. */
+  /* Ids in addresses: an id with the same date as the previous one is written without it, so that links stay short. */
   app.packIds = function (ids) {
     var day = "";
     return ids.map(function (id) {
