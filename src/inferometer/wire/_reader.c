@@ -29,7 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define VERSION 9 /* as in wire/compiled.py */
+#define VERSION 10 /* as in wire/compiled.py */
 #define READ_SIZE (16 * 1024)
 #define MOST_EVENTS 1024
 #define UNTOLD (EPOLLRDHUP | EPOLLPRI) /* possible after a read that leaves room: end of the peer, or urgent data */
@@ -310,6 +310,7 @@ static int attach_stream(Poller *self, int fd, Start start) {
     stream->framing = (Framing){start.left > 2 ? DATA : start.left == 2 ? DATA_END : SIZE, 0, left};
     stream->most = (size_t)start.most;
     stream->unproven = start.left >= 0;
+    stream->head = 0;
     stream->since = UNPROVEN;
     stream->delay = start.delay;
     stream->renewed = DELAY_AT;
@@ -470,49 +471,6 @@ static PyObject *whole_answer(const Stream *stream, const char *before, Py_ssize
     memcpy(PyBytes_AS_STRING(data), before, size);
     if (stream->used) memcpy(PyBytes_AS_STRING(data) + size, stream->data, stream->used);
     return data;
-}
-
-/* take(fd, before) -> (data, marks, own, apart, recognised, boundary): `before` and everything read since `attach`,
- * and detach; marks are Mark as int64, their ends counted from the end of `before`; `own` is the number of them
- * without a kernel timestamp, `apart` whether the server was observed to send without waiting for acknowledgements.
- * `recognised` is None, or the data on events that match the shape: then `data` only has the headers and the other
- * events. `boundary` is the start of the last chunk size line reached, 0 for none: processing of the chunks can
- * continue there instead of at the start. */
-static PyObject *Poller_take(Poller *self, PyObject *args) {
-    int fd;
-    const char *before;
-    Py_ssize_t size;
-    if (!PyArg_ParseTuple(args, "iy#", &fd, &before, &size) || !is_free(self)) return NULL;
-    Stream *stream = stream_of(self, fd);
-    Stream nothing = {0};
-    if (stream == NULL) stream = &nothing;
-    else if (!stream->complete || !stream->emptied) { /* makes the kernel report unread data again */
-        if (control(self, EPOLL_CTL_MOD, fd, EPOLLIN) < 0) return failed();
-        stream->on_edges = 0;
-    }
-    if (stream->unread) leave_queue(self, fd);
-    if (stream->state == TO_TELL) leave_heard(self, fd);
-    stream->state = READING;
-    stream->attached = 0;
-    PyObject *recognised = Py_NewRef(Py_None), *data;
-    if (stream->complete && stream->shape && stream->first && size == 0) {
-        Py_DECREF(recognised);
-        recognised = NULL;
-        data = recognised_answer(stream, &recognised);
-    } else
-        data = whole_answer(stream, before, size);
-    if (data == NULL || recognised == NULL) {
-        Py_XDECREF(data);
-        Py_XDECREF(recognised);
-        return NULL;
-    }
-    Py_ssize_t own = 0;
-    for (size_t i = 0; i < stream->count; i++) own += stream->marks[i].own;
-    PyObject *taken = Py_BuildValue("Ny#niNn", data, stream->marks ? (char *)stream->marks : "",
-                                    (Py_ssize_t)(stream->count * sizeof(Mark)), own, stream->apart, recognised,
-                                    (Py_ssize_t)stream->boundary);
-    empty(self, stream);
-    return taken;
 }
 
 /* Room for one more read; -1 if out of memory. */
@@ -889,6 +847,63 @@ static int read_stream(Poller *self, int fd, ssize_t most, unsigned int *unread)
         if (what) return what;
     } while (got < 0 || got == READ_SIZE || events & UNTOLD);
     return (int)(events & (EPOLLERR | EPOLLHUP | EPOLLOUT));
+}
+
+/* Recognise the events of a complete answer that started before its shape was known. */
+static void recognise_late(Poller *self, Stream *stream, const Shape *shape) {
+    int shaped;
+    if (!stream->head || !looked_at(self, stream->data, stream->head, &shaped) || !shaped) return;
+    size_t before = filled(stream);
+    stream->shape = shape;
+    stream->framing = (Framing){.phase = SIZE};
+    stream->followed = stream->boundary = stream->head;
+    follow(stream);
+    self->held += (Py_ssize_t)(filled(stream) - before);
+}
+
+/* take(fd, before, shape=-1) -> (data, marks, own, apart, recognised, boundary): `before` and everything read since
+ * `attach`, and detach; marks are Mark as int64, their ends counted from the end of `before`; `own` is the number of them
+ * without a kernel timestamp, `apart` whether the server was observed to send without waiting for acknowledgements.
+ * `recognised` is None, or the data on events that match the shape: then `data` only has the headers and the other
+ * events. `shape`: the one that is known now, if none was at `attach`. `boundary` is the start of the last chunk size
+ * line reached, 0 for none: processing of the chunks can continue there instead of at the start. */
+static PyObject *Poller_take(Poller *self, PyObject *args) {
+    int fd, shape = -1;
+    const char *before;
+    Py_ssize_t size;
+    if (!PyArg_ParseTuple(args, "iy#|i", &fd, &before, &size, &shape) || !is_free(self)) return NULL;
+    Stream *stream = stream_of(self, fd);
+    Stream nothing = {0};
+    if (stream == NULL) stream = &nothing;
+    else if (!stream->complete || !stream->emptied) { /* makes the kernel report unread data again */
+        if (control(self, EPOLL_CTL_MOD, fd, EPOLLIN) < 0) return failed();
+        stream->on_edges = 0;
+    }
+    if (stream->unread) leave_queue(self, fd);
+    if (stream->state == TO_TELL) leave_heard(self, fd);
+    stream->state = READING;
+    stream->attached = 0;
+    PyObject *recognised = Py_NewRef(Py_None), *data;
+    if (stream->complete && !stream->shape && size == 0 && shape >= 0 && shape < self->shape_count)
+        recognise_late(self, stream, &self->shapes[shape]);
+    if (stream->complete && stream->shape && stream->first && size == 0) {
+        Py_DECREF(recognised);
+        recognised = NULL;
+        data = recognised_answer(stream, &recognised);
+    } else
+        data = whole_answer(stream, before, size);
+    if (data == NULL || recognised == NULL) {
+        Py_XDECREF(data);
+        Py_XDECREF(recognised);
+        return NULL;
+    }
+    Py_ssize_t own = 0;
+    for (size_t i = 0; i < stream->count; i++) own += stream->marks[i].own;
+    PyObject *taken = Py_BuildValue("Ny#niNn", data, stream->marks ? (char *)stream->marks : "",
+                                    (Py_ssize_t)(stream->count * sizeof(Mark)), own, stream->apart, recognised,
+                                    (Py_ssize_t)stream->boundary);
+    empty(self, stream);
+    return taken;
 }
 
 /* Room for one more in a list; -1 if out of memory. */
@@ -1367,7 +1382,7 @@ static PyMethodDef methods[] = {
     {"expect", (PyCFunction)Poller_expect, METH_VARARGS, "expect(prefix, holes, ...) -> the number of a shape of events"},
     {"attach", (PyCFunction)Poller_attach, METH_VARARGS, "attach(fd, left, delay, most, shape, origin): collect what arrives on it"},
     {"begin", (PyCFunction)Poller_begin, METH_VARARGS, "begin(fd, request, delay, most, shape, origin) -> (instant, sent)"},
-    {"take", (PyCFunction)Poller_take, METH_VARARGS, "take(fd, before) -> (data, marks, own, ...): what was collected; ends it"},
+    {"take", (PyCFunction)Poller_take, METH_VARARGS, "take(fd, before, shape=-1) -> (data, marks, own, ...): what was collected; ends it"},
     {"heard", (PyCFunction)Poller_heard, METH_O, "heard(fd) -> (reads, bytes) collected so far"},
     {"poll", (PyCFunction)Poller_poll, METH_VARARGS, "poll(timeout, most, step=-1) -> [(fd, events), ...]"},
     {"close", (PyCFunction)Poller_close, METH_NOARGS, "close()"},
