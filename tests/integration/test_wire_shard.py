@@ -25,10 +25,11 @@ from inferometer.plan.model import Plan
 from inferometer.record.columns import Records
 from inferometer.record.log import read_log
 from inferometer.record.record import Record
+from inferometer.wire import api as wire_api
 from inferometer.wire import http1
 from inferometer.wire.reactor import Reactor, now
 from inferometer.wire.server import HttpServer
-from inferometer.wire.sockets import ClockPair
+from inferometer.wire.sockets import ClockPair, kernel_stamps
 from inferometer.workload.session import Request
 
 CHILD = """
@@ -326,6 +327,43 @@ def test_a_full_disk_ends_the_run_and_keeps_what_is_written(simulator: str, tmp_
     assert log_of(tmp_path).records
 
 
+# -- answers in progress when the first one ends -----------------------------------------------------------------------
+
+
+def test_the_events_of_the_first_answers_are_recognised(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All began before a shape was known; only the first one is read event by event."""
+    streams: list[Any] = []
+    read_by_events: list[int] = []
+    reading = wire_api.reading_events
+    monkeypatch.setattr(
+        "inferometer.load.answer.reading_events",
+        lambda api, events, keep: read_by_events.append(len(events)) or reading(api, events, keep),
+    )
+    server = loop.serve(lambda _request, reply: streams.append(reply))
+    transport = HttpTransport(loop.reactor, Plan(target={"url": f"http://127.0.0.1:{server.port}"}), "m", ClockPair())
+    ended: list[int] = []
+    records: list[Record] = []
+    for _ in range(3):
+        transport.send(Request("x"), ticket_of(), ended.append, lambda record, _text: records.append(record))
+    loop.until(lambda: len(streams) == 3)
+    for number, reply in enumerate(streams):
+        reply.start()
+        for _ in range(20):
+            reply.write(b'data: {"id":"%d","choices":[{"text":"x","finish_reason":null}]}\n\n' % number)
+        reply.write(b"data: [DONE]\n\n")
+    streams[0].end()
+    loop.until(lambda: ended)
+    by_the_compiled_reader = transport.clients[0].shape >= 0
+    for reply in streams[1:]:
+        reply.end()
+    loop.until(lambda: len(ended) == 3)
+    transport.close()
+    assert [(record.outcome, record.counted_tokens, record.events) for record in records] == [("ok", 20, 21)] * 3
+    assert {record.request_id for record in records} == {"0", "1", "2"}
+    assert len(read_by_events) == (1 if by_the_compiled_reader else 3)
+    assert by_the_compiled_reader == (loop.reactor.attach is not None and kernel_stamps())
+
+
 # -- answers that take long to read ------------------------------------------------------------------------------------
 
 EVENT = b'data: {"choices":[{"text":"x"}]}\n\n'
@@ -486,6 +524,7 @@ def test_long_answers_that_nobody_has_time_to_read_are_refused(
     """Instead of being read at once, while time limits pass."""
     monkeypatch.setattr("inferometer.load.transport.FULL_READING_NS", 0)
     long_answers._most_backlog = 3 * len(EVENT) * 2000
+    long_answers.clients[0]._lessons = 0  # recognised events take no memory: all eight would fit
     ended: list[int] = []
     records: list[Record] = []
     for _ in range(8):

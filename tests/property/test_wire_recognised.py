@@ -55,21 +55,27 @@ def test_a_document_too_deep_to_be_compared_has_no_shape() -> None:
     assert shape_of(*answer.learned) is None
 
 
-def collect(reads: list[bytes], shape: Shape | None) -> tuple[bytes, bytes, Recognised | None] | None:
-    """What the compiled reader hands over when the bytes came in these reads; None where it is no complete stream."""
+def collect(
+    reads: list[bytes], shape: Shape | None, late: bool = False
+) -> tuple[bytes, bytes, Recognised | None] | None:
+    """What the compiled reader returns when the bytes arrived in these reads; None if it is no complete stream. `late`:
+    the shape is known only when the answer is taken."""
     with closing(compiled().Poller()) as poller:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             ours.setblocking(False)
             poller.register(ours.fileno(), READ)
-            poller.attach(ours.fileno(), -1, 0, 1 << 30, -1 if shape is None else _expected(poller, shape))
+            number = -1 if shape is None else _expected(poller, shape)
+            poller.attach(ours.fileno(), -1, 0, 1 << 30, -1 if late else number)
             for piece in reads:
                 theirs.send(piece)
                 if told := poller.poll(0, 8):
                     break
             else:
                 return None
-            data, marks, _own, _apart, taken, _boundary = poller.take(ours.fileno(), b"")
+            held = poller.held
+            data, marks, _own, _apart, taken, _boundary = poller.take(ours.fileno(), b"", number)
+            assert held > 0 == poller.held
     if not told[0][1] & COMPLETE:
         return None
     return data, _with_stamps(marks), None if taken is None else Recognised(data, taken)
@@ -117,6 +123,10 @@ def test_mutated_answers_are_read_alike(dialect: str) -> None:
                 continue
             one, other = record_of(plain, dialect), record_of(known, dialect)
             assert one == other, reads
+            late = collect(reads, shape, late=True)
+            assert late is not None
+            assert late[0] == known[0], "as if it had been known from the start"
+            assert record_of(late, dialect) == one, reads
             tried["recognised" if known[2] is not None and known[2].runs else "parsed"] += 1
             tried[other.outcome] += 1
     assert tried["recognised"] and tried["parsed"] and tried["ok"] and tried["bad"], "all or nothing tries nothing"
@@ -159,6 +169,9 @@ def test_other_ids_and_prompts_have_the_shape_too(
     known, plain = collect([HEAD + raw], shape), collect([HEAD + raw], None)
     assert known is not None and plain is not None
     assert record_of(known, "completions") == record_of(plain, "completions")
+    late = collect([HEAD + raw], shape, late=True)
+    assert late is not None and late[0] == known[0]
+    assert record_of(late, "completions") == record_of(plain, "completions")
     usual = name in ("a-1", "b:2.c_3", "x" * 200) and created < 10**15 and prompt < 10**15
     fitting = sum(b"\\u" not in orjson.dumps(text) and total < 10**15 - prompt for text, total in row)
     if usual and all(b"\\u" not in orjson.dumps(text) and text and total + prompt < 10**15 for text, total in row):

@@ -6,7 +6,7 @@ import signal
 import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Literal, cast
 
 import numpy as np
@@ -25,6 +25,7 @@ from inferometer.wire.api import (
     Json,
     count_in,
     error_text,
+    read_events,
     read_whole,
     reading_events,
     reading_recognised,
@@ -34,12 +35,13 @@ from inferometer.wire.exchange import Exchange
 from inferometer.wire.http1 import Excessive, Piecewise, reading_body, whole
 from inferometer.wire.pieces import reading_pieces
 from inferometer.wire.sockets import LEFT, MARK, stamp_ns
-from inferometer.wire.sse import parse_json, splitting_events
+from inferometer.wire.sse import events_of, parse_json, splitting_events
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Placed = tuple[bytes, bytes, bytes, int | None]
 SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{0,9})?")  # of a Retry-After header; dates are not supported
+ENOUGH_TO_LEARN = 16 * 1024  # bytes: some 40 events
 MOST_COUNTED_EVENT = 1 << 20  # bytes; a longer event is not counted while it arrives
 CRLF = b"\r\n"
 FRAMING = 2  # bytes after an event that belong to its chunk: a carriage return and a line feed
@@ -64,6 +66,14 @@ def reading_answer(
     except Exception as error:
         _note_unreadable(record, error)
         return ""
+
+
+def learn_early(exchange: Exchange, api: Api) -> None:
+    """Learns the shape of an answer's events from its beginning, before the answer itself is read."""
+    assert exchange.head is not None
+    beginning = exchange.raw[: exchange.head.end + ENOUGH_TO_LEARN]
+    with suppress(Exception):  # whatever is wrong is reported when the answer is read
+        exchange.learned = read_events(api, events_of(beginning, exchange.head, complete=False)[0]).learned
 
 
 def _note_response(record: Record, exchange: Exchange, api: Api, offset_ns: int, keep_text: bool) -> Piecewise[str]:

@@ -11,7 +11,15 @@ from typing import Any
 
 import orjson
 
-from inferometer.load.answer import StreamTokens, form_check, kernel_stamped, last_stamp, new_record, reading_answer
+from inferometer.load.answer import (
+    StreamTokens,
+    form_check,
+    kernel_stamped,
+    last_stamp,
+    learn_early,
+    new_record,
+    reading_answer,
+)
 from inferometer.load.clock import Done, Ended, Ticket
 from inferometer.plan.model import Plan, Target, Traffic
 from inferometer.plan.secrets import key_of, redacted, redacted_fields, redacted_url, redactor_of, resolve_headers
@@ -114,6 +122,9 @@ class HttpTransport:
                 done(*whole(self._read(exchange, request, ticket)))
             else:
                 self._read_later(answer, exchange, request, ticket, done)
+                if client.teaches(exchange):
+                    learn_early(exchange, self._api)
+                    client.learn_shape(exchange)
 
         recognise = not self._wants_text(ticket)
         return client.fetch(data, on_end, recognise=recognise, on_read=self._counter(ticket)).end

@@ -29,7 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define VERSION 9 /* as in wire/compiled.py */
+#define VERSION 10 /* as in wire/compiled.py */
 #define READ_SIZE (16 * 1024)
 #define MOST_EVENTS 1024
 #define UNTOLD (EPOLLRDHUP | EPOLLPRI) /* possible after a read that leaves room: end of the peer, or urgent data */
@@ -56,6 +56,7 @@
 #define MOST_ORIGINS 64 /* servers for which it is recorded whether they wait for acknowledgements */
 #define MOST_SHAPES 16 /* event shapes per poller */
 #define MOST_PARTS 4   /* of a shape before its text, or after it */
+#define MOST_HELD 232  /* bytes in the holes of an answer: an id and two numbers */
 #define MOST_NAME 200  /* characters of an id; as in wire/skeleton.py */
 
 #ifndef SO_TIMESTAMPNS
@@ -94,6 +95,12 @@ typedef struct {
     char holes[MOST_PARTS];
 } Pattern;
 
+/* The contents of the holes of one answer, one after the other. */
+typedef struct {
+    unsigned char prefix[MOST_PARTS], suffix[MOST_PARTS]; /* their sizes */
+    char text[MOST_HELD];
+} Holes;
+
 /* The common shape of the events of many answers: see wire/skeleton.py. */
 typedef struct {
     PyObject *kept; /* owns the bytes of the parts */
@@ -127,8 +134,7 @@ typedef struct {
     const Shape *shape;  /* expected shape of its events; NULL: Python determines it */
     Event *events;       /* one for each chunk so far */
     size_t event_count, event_space;
-    size_t first, prefix, suffix_at, suffix; /* the first matching event with text (0: none yet): start of its data,
-                                                length of its prefix, start and length of its suffix */
+    int begun; /* an event with text has matched: `holes` has the contents of its holes */
     Framing framing;
     int delay; /* of acknowledgements: DELAY_ONCE, DELAY_ALWAYS or 0 */
     size_t renewed; /* after which read they are delayed again */
@@ -138,6 +144,7 @@ typedef struct {
     size_t used, room;
     Mark *marks;
     size_t count, space;
+    Holes holes; /* here and not in the first event, which has left the processor's cache when the next one arrives */
 } Stream;
 
 typedef struct {
@@ -204,7 +211,8 @@ static size_t filled(const Stream *stream) {
 /* Releases the collected data; buffers of usual size are kept for the next answer. */
 static void empty(Poller *self, Stream *stream) {
     self->held -= (Py_ssize_t)filled(stream);
-    stream->used = stream->count = stream->followed = stream->boundary = stream->event_count = stream->first = 0;
+    stream->used = stream->count = stream->followed = stream->boundary = stream->event_count = 0;
+    stream->begun = 0;
     stream->complete = 0;
     if (stream->room > KEPT_ROOM || stream->space * sizeof(Mark) > KEPT_ROOM ||
         stream->event_space * sizeof(Event) > KEPT_ROOM) {
@@ -310,6 +318,7 @@ static int attach_stream(Poller *self, int fd, Start start) {
     stream->framing = (Framing){start.left > 2 ? DATA : start.left == 2 ? DATA_END : SIZE, 0, left};
     stream->most = (size_t)start.most;
     stream->unproven = start.left >= 0;
+    stream->head = 0;
     stream->since = UNPROVEN;
     stream->delay = start.delay;
     stream->renewed = DELAY_AT;
@@ -472,49 +481,6 @@ static PyObject *whole_answer(const Stream *stream, const char *before, Py_ssize
     return data;
 }
 
-/* take(fd, before) -> (data, marks, own, apart, recognised, boundary): `before` and everything read since `attach`,
- * and detach; marks are Mark as int64, their ends counted from the end of `before`; `own` is the number of them
- * without a kernel timestamp, `apart` whether the server was observed to send without waiting for acknowledgements.
- * `recognised` is None, or the data on events that match the shape: then `data` only has the headers and the other
- * events. `boundary` is the start of the last chunk size line reached, 0 for none: processing of the chunks can
- * continue there instead of at the start. */
-static PyObject *Poller_take(Poller *self, PyObject *args) {
-    int fd;
-    const char *before;
-    Py_ssize_t size;
-    if (!PyArg_ParseTuple(args, "iy#", &fd, &before, &size) || !is_free(self)) return NULL;
-    Stream *stream = stream_of(self, fd);
-    Stream nothing = {0};
-    if (stream == NULL) stream = &nothing;
-    else if (!stream->complete || !stream->emptied) { /* makes the kernel report unread data again */
-        if (control(self, EPOLL_CTL_MOD, fd, EPOLLIN) < 0) return failed();
-        stream->on_edges = 0;
-    }
-    if (stream->unread) leave_queue(self, fd);
-    if (stream->state == TO_TELL) leave_heard(self, fd);
-    stream->state = READING;
-    stream->attached = 0;
-    PyObject *recognised = Py_NewRef(Py_None), *data;
-    if (stream->complete && stream->shape && stream->first && size == 0) {
-        Py_DECREF(recognised);
-        recognised = NULL;
-        data = recognised_answer(stream, &recognised);
-    } else
-        data = whole_answer(stream, before, size);
-    if (data == NULL || recognised == NULL) {
-        Py_XDECREF(data);
-        Py_XDECREF(recognised);
-        return NULL;
-    }
-    Py_ssize_t own = 0;
-    for (size_t i = 0; i < stream->count; i++) own += stream->marks[i].own;
-    PyObject *taken = Py_BuildValue("Ny#niNn", data, stream->marks ? (char *)stream->marks : "",
-                                    (Py_ssize_t)(stream->count * sizeof(Mark)), own, stream->apart, recognised,
-                                    (Py_ssize_t)stream->boundary);
-    empty(self, stream);
-    return taken;
-}
-
 /* Room for one more read; -1 if out of memory. */
 static int make_room(Stream *stream) {
     if (stream->room - stream->used < READ_SIZE) {
@@ -556,6 +522,13 @@ static ssize_t receive(int fd, struct msghdr *message) {
 #endif
 }
 
+/* Have memory loaded that is written after the system call that follows: with many streams it has left the processor's
+ * cache since the previous read of this one. */
+static void prefetch(const void *memory, size_t size) {
+    __builtin_prefetch(memory, 1);
+    __builtin_prefetch((const char *)memory + size - 1, 1);
+}
+
 /* One read: number of bytes, 0 at the end, -1 with errno for an error. */
 static ssize_t read_once(Stream *stream, int fd) {
     union {
@@ -567,6 +540,8 @@ static ssize_t read_once(Stream *stream, int fd) {
                              .msg_iovlen = 1,
                              .msg_control = ancillary.room,
                              .msg_controllen = sizeof ancillary.room};
+    prefetch(stream->marks + stream->count, sizeof(Mark));
+    if (stream->event_count) prefetch(stream->events + stream->event_count, sizeof(Event));
     ssize_t got = receive(fd, &message);
     if (got > 0) {
         stream->used += (size_t)got;
@@ -692,23 +667,40 @@ static Py_ssize_t text_size(Bytes rest) {
     return -1;
 }
 
+/* Number of bytes of a text that match a pattern with these contents of its holes, -1 if it does not start with it;
+ * *held moves behind them. */
+static Py_ssize_t repeated_by(const Pattern *pattern, const unsigned char *sizes, const char **held, Bytes text) {
+    Py_ssize_t at = 0;
+    for (int i = 0; i < pattern->count; i++) {
+        if (!begins(from(text, at), pattern->parts[i])) return -1;
+        at += pattern->parts[i].size;
+        if (i + 1 == pattern->count) break;
+        if (!begins(from(text, at), (Bytes){*held, sizes[i]})) return -1;
+        at += sizes[i];
+        *held += sizes[i];
+    }
+    return at;
+}
+
 /* Whether the event's text is empty (0) or not (1), and its running total; -1 if it does not match the shape. */
-static int fits(Bytes event, Bytes prefix, Bytes suffix, int running, Bytes between, Bytes after, int completion_first,
-                int64_t *total) {
-    if (!begins(event, prefix)) return -1;
-    Bytes rest = from(event, prefix.size);
+static int fits(Bytes event, const Shape *shape, const Holes *holes, int64_t *total) {
+    const char *held = holes->text;
+    Py_ssize_t prefix = repeated_by(&shape->prefix, holes->prefix, &held, event);
+    if (prefix < 0) return -1;
+    Bytes rest = from(event, prefix);
     Py_ssize_t text = text_size(rest);
     if (text < 0) return -1;
     rest = from(rest, text);
-    if (!running) return rest.size == suffix.size && begins(rest, suffix) ? text > 0 : -1;
-    if (!begins(rest, suffix)) return -1;
-    rest = from(rest, suffix.size);
+    Py_ssize_t suffix = repeated_by(&shape->suffix, holes->suffix, &held, rest);
+    if (suffix < 0) return -1;
+    rest = from(rest, suffix);
+    if (!shape->running) return rest.size == 0 ? text > 0 : -1;
     int64_t one = number(&rest);
-    if (one < 0 || !begins(rest, between)) return -1;
-    rest = from(rest, between.size);
+    if (one < 0 || !begins(rest, shape->between)) return -1;
+    rest = from(rest, shape->between.size);
     int64_t two = number(&rest);
-    if (two < 0 || rest.size != after.size || !begins(rest, after)) return -1;
-    *total = completion_first ? one : two;
+    if (two < 0 || rest.size != shape->after.size || !begins(rest, shape->after)) return -1;
+    *total = shape->completion_first ? one : two;
     return text > 0;
 }
 
@@ -727,15 +719,19 @@ static Py_ssize_t filling(Bytes text, char hole) {
     return i;
 }
 
-/* Number of bytes of a text that match a pattern, -1 if it does not start with it. */
-static Py_ssize_t taken_by(const Pattern *pattern, Bytes text) {
+/* Number of bytes of a text that match a pattern, -1 if it does not start with it; the contents of the holes are added
+ * to the `held` bytes so far. */
+static Py_ssize_t taken_by(const Pattern *pattern, Bytes text, unsigned char *sizes, char *contents, size_t *held) {
     Py_ssize_t at = 0;
     for (int i = 0; i < pattern->count; i++) {
         if (!begins(from(text, at), pattern->parts[i])) return -1;
         at += pattern->parts[i].size;
         if (i + 1 == pattern->count) break;
         Py_ssize_t size = filling(from(text, at), pattern->holes[i]);
-        if (size == 0) return -1;
+        if (size == 0 || *held + (size_t)size > MOST_HELD) return -1;
+        memcpy(contents + *held, text.text + at, (size_t)size);
+        sizes[i] = (unsigned char)size;
+        *held += (size_t)size;
         at += size;
     }
     return at;
@@ -743,21 +739,14 @@ static Py_ssize_t taken_by(const Pattern *pattern, Bytes text) {
 
 /* An event of an answer in which no event with text has matched so far: whether it does. */
 static int begin_shape(Stream *stream, const Shape *shape, Bytes event, int64_t *total) {
-    Py_ssize_t prefix = taken_by(&shape->prefix, event);
+    Holes *holes = &stream->holes;
+    size_t held = 0;
+    Py_ssize_t prefix = taken_by(&shape->prefix, event, holes->prefix, holes->text, &held);
     if (prefix < 0) return -1;
     Py_ssize_t text = text_size(from(event, prefix));
-    if (text < 1) return -1;
-    Bytes rest = from(event, prefix + text);
-    Py_ssize_t suffix = taken_by(&shape->suffix, rest);
-    if (suffix < 0) return -1;
-    if (fits(event, (Bytes){event.text, prefix}, (Bytes){rest.text, suffix}, shape->running, shape->between, shape->after,
-             shape->completion_first, total) < 1)
-        return -1;
-    stream->first = (size_t)(event.text - stream->data);
-    stream->prefix = (size_t)prefix;
-    stream->suffix_at = stream->first + (size_t)(prefix + text);
-    stream->suffix = (size_t)suffix;
-    return 1;
+    if (text < 1 || taken_by(&shape->suffix, from(event, prefix + text), holes->suffix, holes->text, &held) < 0) return -1;
+    stream->begun = fits(event, shape, holes, total) == 1;
+    return stream->begun ? 1 : -1;
 }
 
 /* A chunk has arrived: record its event. An answer whose chunks are not one event each has no shape. */
@@ -782,12 +771,9 @@ static void note_event(Stream *stream) {
     Bytes text = {data + 6, room};
     Event event = {.start = (int64_t)stream->chunk_at + 6, .end = (int64_t)stream->followed, .bears = -1};
     event.stop = event.start + room;
-    if (stream->first) {
-        Bytes prefix = {stream->data + stream->first, (Py_ssize_t)stream->prefix};
-        Bytes suffix = {stream->data + stream->suffix_at, (Py_ssize_t)stream->suffix};
-        event.bears = fits(text, prefix, suffix, shape->running, shape->between, shape->after, shape->completion_first,
-                           &event.total);
-    } else
+    if (stream->begun)
+        event.bears = fits(text, shape, &stream->holes, &event.total);
+    else
         begin_shape(stream, shape, text, &event.total); /* Python parses this one, to find what is the same in all of them */
     stream->events[stream->event_count++] = event;
 }
@@ -889,6 +875,63 @@ static int read_stream(Poller *self, int fd, ssize_t most, unsigned int *unread)
         if (what) return what;
     } while (got < 0 || got == READ_SIZE || events & UNTOLD);
     return (int)(events & (EPOLLERR | EPOLLHUP | EPOLLOUT));
+}
+
+/* Recognise the events of a complete answer that started before its shape was known. */
+static void recognise_late(Poller *self, Stream *stream, const Shape *shape) {
+    int shaped;
+    if (!stream->head || !looked_at(self, stream->data, stream->head, &shaped) || !shaped) return;
+    size_t before = filled(stream);
+    stream->shape = shape;
+    stream->framing = (Framing){.phase = SIZE};
+    stream->followed = stream->boundary = stream->head;
+    follow(stream);
+    self->held += (Py_ssize_t)(filled(stream) - before);
+}
+
+/* take(fd, before, shape=-1) -> (data, marks, own, apart, recognised, boundary): `before` and everything read since
+ * `attach`, and detach; marks are Mark as int64, their ends counted from the end of `before`; `own` is the number of them
+ * without a kernel timestamp, `apart` whether the server was observed to send without waiting for acknowledgements.
+ * `recognised` is None, or the data on events that match the shape: then `data` only has the headers and the other
+ * events. `shape`: the one that is known now, if none was at `attach`. `boundary` is the start of the last chunk size
+ * line reached, 0 for none: processing of the chunks can continue there instead of at the start. */
+static PyObject *Poller_take(Poller *self, PyObject *args) {
+    int fd, shape = -1;
+    const char *before;
+    Py_ssize_t size;
+    if (!PyArg_ParseTuple(args, "iy#|i", &fd, &before, &size, &shape) || !is_free(self)) return NULL;
+    Stream *stream = stream_of(self, fd);
+    Stream nothing = {0};
+    if (stream == NULL) stream = &nothing;
+    else if (!stream->complete || !stream->emptied) { /* makes the kernel report unread data again */
+        if (control(self, EPOLL_CTL_MOD, fd, EPOLLIN) < 0) return failed();
+        stream->on_edges = 0;
+    }
+    if (stream->unread) leave_queue(self, fd);
+    if (stream->state == TO_TELL) leave_heard(self, fd);
+    stream->state = READING;
+    stream->attached = 0;
+    PyObject *recognised = Py_NewRef(Py_None), *data;
+    if (stream->complete && !stream->shape && size == 0 && shape >= 0 && shape < self->shape_count)
+        recognise_late(self, stream, &self->shapes[shape]);
+    if (stream->complete && stream->shape && stream->begun && size == 0) {
+        Py_DECREF(recognised);
+        recognised = NULL;
+        data = recognised_answer(stream, &recognised);
+    } else
+        data = whole_answer(stream, before, size);
+    if (data == NULL || recognised == NULL) {
+        Py_XDECREF(data);
+        Py_XDECREF(recognised);
+        return NULL;
+    }
+    Py_ssize_t own = 0;
+    for (size_t i = 0; i < stream->count; i++) own += stream->marks[i].own;
+    PyObject *taken = Py_BuildValue("Ny#niNn", data, stream->marks ? (char *)stream->marks : "",
+                                    (Py_ssize_t)(stream->count * sizeof(Mark)), own, stream->apart, recognised,
+                                    (Py_ssize_t)stream->boundary);
+    empty(self, stream);
+    return taken;
 }
 
 /* Room for one more in a list; -1 if out of memory. */
@@ -1135,13 +1178,16 @@ static PyObject *split_events(PyObject *module, PyObject *args) {
 /* read_run(raw, spans, start, before, *shape) -> ((bears, gains), total): for each matching event from `start` on
  * whether it has text and how much its running total exceeds the previous one, packed; and the last total. */
 static PyObject *read_run(PyObject *module, PyObject *args) {
-    Bytes raw, spans, prefix, suffix, between, after;
+    Bytes raw, spans;
     Py_ssize_t start;
     long long before;
-    int running, completion_first;
+    Shape shape = {.prefix = {.count = 1}, .suffix = {.count = 1}};
+    Bytes *prefix = shape.prefix.parts, *suffix = shape.suffix.parts;
+    const Holes none = {0};
     if (!PyArg_ParseTuple(args, "y#y#nLy#y#py#y#p", &raw.text, &raw.size, &spans.text, &spans.size, &start, &before,
-                          &prefix.text, &prefix.size, &suffix.text, &suffix.size, &running, &between.text,
-                          &between.size, &after.text, &after.size, &completion_first))
+                          &prefix->text, &prefix->size, &suffix->text, &suffix->size, &shape.running,
+                          &shape.between.text, &shape.between.size, &shape.after.text, &shape.after.size,
+                          &shape.completion_first))
         return NULL;
     Numbers bears = {0}, gains = {0};
     for (Py_ssize_t i = start; i < spans.size / 16; i++) {
@@ -1152,10 +1198,10 @@ static PyObject *read_run(PyObject *module, PyObject *args) {
             return freed(&bears, &gains);
         }
         Bytes event = {raw.text + span[0], span[1] - span[0]};
-        int bearing = fits(event, prefix, suffix, running, between, after, completion_first, &total);
+        int bearing = fits(event, &shape, &none, &total);
         if (bearing < 0) break;
         if (add(&bears, bearing) < 0) return freed(&bears, &gains);
-        if (!running) continue;
+        if (!shape.running) continue;
         if (add(&gains, total > before ? total - before : 0) < 0) return freed(&bears, &gains);
         before = total;
     }
@@ -1367,7 +1413,7 @@ static PyMethodDef methods[] = {
     {"expect", (PyCFunction)Poller_expect, METH_VARARGS, "expect(prefix, holes, ...) -> the number of a shape of events"},
     {"attach", (PyCFunction)Poller_attach, METH_VARARGS, "attach(fd, left, delay, most, shape, origin): collect what arrives on it"},
     {"begin", (PyCFunction)Poller_begin, METH_VARARGS, "begin(fd, request, delay, most, shape, origin) -> (instant, sent)"},
-    {"take", (PyCFunction)Poller_take, METH_VARARGS, "take(fd, before) -> (data, marks, own, ...): what was collected; ends it"},
+    {"take", (PyCFunction)Poller_take, METH_VARARGS, "take(fd, before, shape=-1) -> (data, marks, own, ...): what was collected; ends it"},
     {"heard", (PyCFunction)Poller_heard, METH_O, "heard(fd) -> (reads, bytes) collected so far"},
     {"poll", (PyCFunction)Poller_poll, METH_VARARGS, "poll(timeout, most, step=-1) -> [(fd, events), ...]"},
     {"close", (PyCFunction)Poller_close, METH_NOARGS, "close()"},

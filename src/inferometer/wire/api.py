@@ -8,7 +8,6 @@ refuses more), so code here that walks through a document, prints it or encodes 
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -371,10 +370,12 @@ def _count_tokens(answer: Answer, bears: Sequence[int], gains: Sequence[int], st
 def added_up(numbers: Sequence[int]) -> int:
     """The sum; numbers of the compiled reader are summed there, without an object for each."""
     reader = compiled() if isinstance(numbers, memoryview) else None
-    if reader is not None:
-        with suppress(OverflowError):
-            return int(reader.total(numbers))
-    return sum(numbers)
+    if reader is None:
+        return sum(numbers)
+    try:
+        return int(reader.total(numbers))
+    except OverflowError:
+        return sum(numbers)
 
 
 def _scaling(bears: Sequence[int], counted: int, reported: int) -> Piecewise[list[int]]:

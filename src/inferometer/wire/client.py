@@ -13,6 +13,7 @@ from inferometer.wire.sockets import Acknowledging
 
 SWEEPS_PER_IDLE_LIMIT = 8  # how often silent connections are checked for within the allowed time
 MOST_SHAPES = 8  # of events: a server with more different answers is read one event after the other
+LESSONS = 3  # answers from which a shape is learned before they are read, while none is known
 MOST_ANSWER = 64 * 1024 * 1024  # bytes
 
 
@@ -40,6 +41,7 @@ class Client:
         self.number = reactor.new_origin()
         self.shape = -1  # the event shape that the compiled reader expects in answers that start now
         self._shapes: dict[Shape, int] = {}
+        self._lessons = LESSONS if reactor.attach is not None else 0
         self.opened = 0  # number of connections opened, for the record
         self._request_timeout_ns = int(request_timeout_s * 1e9) if request_timeout_s else None
         self._idle_timeout_ns = int(idle_timeout_s * 1e9) if idle_timeout_s else None
@@ -100,6 +102,15 @@ class Client:
         exchange.sent_at = None
         exchange.forget_answer()
         Connection(self, exchange)
+
+    def teaches(self, exchange: Exchange) -> bool:
+        """Whether the shape of events should be learned from an answer before it is read, as none is known yet: the
+        compiled reader then recognises the events of answers in progress."""
+        readable = exchange.recognise and exchange.bulk is not None and exchange.outcome == "ok"
+        if self.shape >= 0 or not self._lessons or not readable:
+            return False
+        self._lessons -= 1
+        return True
 
     def learn_shape(self, exchange: Exchange) -> None:
         """An answer was read one event after the other: the next ones are expected to have the same shape."""

@@ -6,7 +6,7 @@ import os
 from importlib import import_module
 from typing import Any
 
-VERSION = 9  # version of the interface between the two parts: a module built from older sources is not used
+VERSION = 10  # version of the interface between the two parts: a module built from older sources is not used
 
 
 @functools.cache

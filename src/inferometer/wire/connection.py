@@ -400,7 +400,8 @@ class Connection:
     def _take_whole(self, exchange: Exchange, surplus: bool) -> None:
         """Take a complete event stream, in one piece."""
         before = b"".join(exchange.reads)
-        data, marks, own, recognised, _boundary = self._take(before)
+        known_now = self._client.shape if exchange.recognise and exchange.shape < 0 else -1
+        data, marks, own, recognised, _boundary = self._take(before, known_now)
         head = exchange.head or parse_head(data)
         if head is None or not head.chunked:
             raise ValueError("not an HTTP answer: its headers contradict each other")
@@ -412,9 +413,9 @@ class Connection:
             exchange.find_head()
         self._complete(exchange, surplus)
 
-    def _take(self, before: bytes) -> tuple[bytes, bytes, int, Taken | None, int]:
+    def _take(self, before: bytes, shape: int = -1) -> tuple[bytes, bytes, int, Taken | None, int]:
         """What the compiled reader collected, after the earlier bytes; it is then detached."""
-        data, marks, own, apart, recognised, boundary = self._reactor.take(self._fd, before)
+        data, marks, own, apart, recognised, boundary = self._reactor.take(self._fd, before, shape)
         self._attached = False
         self._client.acks.learn(self._delay, bool(apart))
         return data, marks, own, recognised, boundary

@@ -154,14 +154,15 @@ class Reactor:
         number: int = poller.expect(*holes, shape.running, shape.between, shape.after, shape.completion_first)
         return number
 
-    def take(self, fd: int, before: bytes = b"") -> tuple[bytes, bytes, int, int, Taken | None, int]:
+    def take(self, fd: int, before: bytes = b"", shape: int = -1) -> tuple[bytes, bytes, int, int, Taken | None, int]:
         """The data collected on an attached descriptor: the bytes, after those given as `before`; for each read three
         int64: the number of bytes received with it, its timestamp on the real-time clock, and whether that is our own;
         the number of our own timestamps; whether the server was observed to send without waiting for acknowledgements;
         data on recognised events, whose bytes are then left out; and the start of the last chunk size line reached, 0
-        for none. Afterwards the callback reads again."""
+        for none. `shape` is the number of an event shape that was not known at `attach`. Afterwards the callback reads
+        again."""
         poller: Any = self._poller
-        taken: tuple[bytes, bytes, int, int, Taken | None, int] = poller.take(fd, before)
+        taken: tuple[bytes, bytes, int, int, Taken | None, int] = poller.take(fd, before, shape)
         return taken
 
     def heard(self, fd: int) -> tuple[int, int]:
