@@ -210,6 +210,12 @@ def test_an_answer_that_breaks_off() -> None:
         assert failure(url).message == f"{url} closed the connection in the middle of its answer"
 
 
+def test_a_chunk_size_below_0() -> None:
+    """http.client takes it for a number of bytes to read."""
+    with talking(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nabcde\r\n") as url:
+        assert failure(url).message.startswith(f"{url} sent an answer that cannot be read: ")
+
+
 def test_headers_without_end() -> None:
     with talking(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200 + b"\r\n") as url:
         assert failure(url).message == f"{url} sent an answer that cannot be read: got more than 100 headers"

@@ -134,7 +134,10 @@ class TargetClient:
             return ServerReply(response.status, headers, self._redactor.hide_bytes(self._body(response)))
 
     def _body(self, response: http.client.HTTPResponse) -> bytes:
-        body = response.read(LARGEST_ANSWER + 1)
+        try:
+            body = response.read(LARGEST_ANSWER + 1)
+        except ValueError as error:  # http.client accepts a chunk size below 0
+            raise http.client.HTTPException(str(error)) from None
         if len(body) > LARGEST_ANSWER:
             raise TargetError(
                 f"{self.where} answered with more than {LARGEST_ANSWER >> 20} MiB instead of a few lines of JSON",
