@@ -34,7 +34,7 @@ from inferometer.scale.kubernetes.manifests import (
     Manifest,
     ObjectPlace,
     PodSettings,
-    ToolContainer,
+    ToolContainerSettings,
     label_value,
     object_name,
 )
@@ -348,14 +348,14 @@ def pod_settings(settings: RunSettings, treatment: Treatment, launch: str, profi
     )
 
 
-def _tool_container(settings: RunSettings) -> ToolContainer | None:
+def _tool_container(settings: RunSettings) -> ToolContainerSettings | None:
     """For a tool that exists only as an image; the launcher's CPUs and memory are for it, and we watch the server."""
     if settings.generator != "harness" or settings.harness not in HARNESSES:
         return None
     harness = harness_named(settings.harness)
     if not harness.by_image or harness.image is None:
         return None
-    return ToolContainer(
+    return ToolContainerSettings(
         image=settings.tool_image or harness.image,
         command=tool_container.COMMAND,
         folder=tool_container.FOLDER,

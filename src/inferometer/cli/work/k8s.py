@@ -179,7 +179,7 @@ def e2e(
     of_stack = {name: given.pop(name) for name in _STACK_NAMES}
     typed = {**given, "overrides": list(changes) or None}
     request, stack = _of_e2e(plan_args, scenario, sets, typed, stack_name, of_stack)
-    note = (lambda _text: None) if quiet else note_on_stderr
+    note = _quiet if quiet else note_on_stderr
     for text in request.settings.notes:
         note(text)
     if request.settings.dry_run:

@@ -81,7 +81,7 @@ class ObjectPlace(msgspec.Struct, frozen=True):
         )
 
 
-class ToolContainer(msgspec.Struct, frozen=True, kw_only=True):
+class ToolContainerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A second container of a pod, with an image that is not ours; both mount one volume at `folder`."""
 
     image: str
@@ -115,7 +115,7 @@ class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
     group: int | None = None  # fsGroup: the group of a volume's files
     restricted: bool = True
     grace_s: int | None = None
-    tool: ToolContainer | None = None
+    tool: ToolContainerSettings | None = None
 
 
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
